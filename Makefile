@@ -1,0 +1,30 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check clean
+
+run: .venv/run
+	$(BIN)/flask --app app init
+	$(BIN)/gunicorn
+
+test: .venv/dev
+	$(BIN)/pytest $(ARGS)
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/run: requirements.txt | .venv/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/dev: requirements-dev.txt .venv/run
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

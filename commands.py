@@ -1,0 +1,547 @@
+"""The command line, `flask --app app …`: thin commands over `models` and `webhooks`."""
+
+import random
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from flask import Flask, current_app
+from flask.cli import AppGroup, with_appcontext
+from marshmallow import Schema, ValidationError
+
+import schemas
+import webhooks
+from models import (
+    ADD_ACTIVITY,
+    ADD_ATTACHMENT,
+    ADD_ATTACHMENT_CONTENT,
+    ADD_COMMENT,
+    ADD_MEETING,
+    ADD_MILESTONE,
+    ADD_PARTICIPANT,
+    ADD_STATS,
+    ADD_TASK,
+    ADD_WHITEBOARD,
+    PRIORITIES,
+    ROLES,
+    SCOPES,
+    STATUSES,
+    ApiKey,
+    BadDatabase,
+    Change,
+    Endpoint,
+    Invitation,
+    Member,
+    Problem,
+    Project,
+    ProjectStats,
+    Row,
+    db,
+    health_problems,
+    instant,
+    prepare,
+    searchable,
+    uuid7,
+    write,
+)
+
+SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers
+
+
+def register(app: Flask) -> None:
+    for command in (init, key, member, project, seed, doctor):
+        app.cli.add_command(command)
+
+
+# What the server does at its start too --------------------------------------------------------
+
+
+def start(config: dict[str, Any]) -> tuple[Row, str] | None:
+    """Make, check and upgrade the database, and note the configured webhooks.
+
+    Makes the first owner where `bootstrap.api_key` is given and there is none yet, and returns them
+    with the key. Raises `click.ClickException` with one line that says what to mend.
+    """
+    try:
+        prepare()
+        hooks = webhooks.read_hooks(config["WEBHOOKS"])
+        with write() as change:
+            Endpoint.mirror(change, hooks)
+        given = webhooks.resolve_secret(config["BOOTSTRAP"]["api_key"])
+    except (BadDatabase, LookupError) as error:
+        raise click.ClickException(str(error)) from error
+    return bootstrap(config, given) if given else None
+
+
+def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
+    """The first owner and their key, or None where the workspace has an owner already."""
+    settings = config["BOOTSTRAP"]
+    with write() as change:
+        if Member.first_owner():
+            return None
+        owner = Member.bootstrap(change, full_name=settings["owner_name"], email=settings["owner_email"])
+        _, secret = ApiKey.issue(change, owner["id"], name="bootstrap", key=given)
+    return owner, secret
+
+
+# Helpers --------------------------------------------------------------------------------------
+
+
+def in_database(command: Callable) -> Callable:
+    """Run the command on a database that exists; a mistake is one line."""
+
+    @wraps(command)
+    @with_appcontext
+    def call(*arguments: Any, **options: Any) -> Any:
+        if not Path(db.database).exists():
+            raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
+        try:
+            return command(*arguments, **options)
+        except (Problem, BadDatabase) as error:
+            raise click.ClickException(str(error)) from error
+
+    return call
+
+
+def checked(schema: Schema, fields: Row) -> Row:
+    """The fields as the API would take them. Raises `click.UsageError`."""
+    try:
+        return schema.load({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        problems = "; ".join(f"{field}: {message}" for field, message in schemas.problems_of(error))
+        raise click.UsageError(problems) from error
+
+
+def acting(email: str | None) -> Row:
+    """The member in whose name a command changes something: the first owner unless named."""
+    found = Member.by_email(email.strip().lower()) if email else Member.first_owner()
+    if not found or found["status"] != Member.ACTIVE:
+        raise click.ClickException(f"no active member {email}" if email else "run init first")
+    return found
+
+
+def table(headings: str, rows: list[list[Any]]) -> None:
+    """Print rows under their headings, which a blank separates."""
+    lines = [headings.split(), *[["-" if cell is None else str(cell) for cell in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (the first owner).")
+
+
+# Commands -------------------------------------------------------------------------------------
+
+
+@click.command()
+@with_appcontext
+def init() -> None:
+    """Make the database and the first owner, and print the owner's API key once.
+
+    Name, address and key can be given under [bootstrap] in the configuration; a key that is given
+    is never printed. Where everything exists already, nothing happens.
+    """
+    given = start(current_app.config) is not None
+    made = None if given else bootstrap(current_app.config)
+    click.echo(f"The database {db.database} is ready.")
+    if made is None:
+        click.echo("The first owner has the key of the configuration." if given else "It has an owner.")
+        return
+    owner, secret = made
+    base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
+    click.echo(f"Its first owner is {owner['full_name']} <{owner['email']}>.\n")
+    click.echo(f"API key, shown only now:  {secret}\n")
+    click.echo(f'Try:  curl -H "Authorization: Bearer {secret}" {base_url}/api/v1/context')
+
+
+key = AppGroup("key", help="Make, list and revoke API keys.")
+
+
+@key.command("create")
+@click.option("--member", "email", metavar="EMAIL", help="Whose key (the first owner's).")
+@click.option("--name", default="command line", show_default=True, help="What the key is for.")
+@click.option("--scope", type=click.Choice(SCOPES), default="write", show_default=True)
+@click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (never).")
+@in_database
+def key_create(email: str | None, name: str, scope: str, days: float | None) -> None:
+    """Make an API key, and print it once."""
+    fields = checked(schemas.KEY, {"name": name})
+    holder = acting(email)
+    expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
+    with write(holder) as change:
+        _, secret = ApiKey.issue(change, holder["id"], scope=scope, expires_at=expires_at, **fields)
+    click.echo(secret)
+
+
+@key.command("list")
+@in_database
+def key_list() -> None:
+    """List all keys; the keys themselves are not stored."""
+    table(
+        "PREFIX MEMBER NAME SCOPE CREATED LAST-USED EXPIRES REVOKED ID",
+        [
+            [k["prefix"], k["member"]["email"], k["name"], k["scope"], k["created_at"]]
+            + [k["last_used_at"], k["expires_at"], k["revoked_at"], k["id"]]
+            for k in ApiKey.everyones()
+        ],
+    )
+
+
+@key.command("revoke")
+@click.argument("id_or_prefix")
+@in_database
+def key_revoke(id_or_prefix: str) -> None:
+    """Revoke the key with this id or prefix, as `key list` shows them."""
+    found = [k for k in ApiKey.everyones() if id_or_prefix in (k["id"], k["prefix"])]
+    if len(found) != 1:
+        raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {id_or_prefix}")
+    with write(acting(None)) as change:
+        ApiKey.revoke(change, found[0]["id"])
+    click.echo(f"Revoked {found[0]['prefix']}… of {found[0]['member']['email']}.")
+
+
+member = AppGroup("member", help="List and invite members.")
+
+
+@member.command("list")
+@in_database
+def member_list() -> None:
+    """List the team, the clients, and who is invited."""
+    table(
+        "NAME EMAIL ROLE STATUS JOINED ID",
+        [
+            [m["full_name"], m["email"], m["role"], m["status"], m["joined_at"], m["id"]]
+            for m in Member.everyone()
+        ],
+    )
+
+
+@member.command("invite")
+@click.argument("address", metavar="EMAIL")
+@click.argument("full_name")
+@click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
+@click.option("--phone", "phone_number", help="Their phone number.")
+@as_option
+@in_database
+def member_invite(
+    address: str, full_name: str, role: str, phone_number: str | None, email: str | None
+) -> None:
+    """Invite someone, and print the link to pass on to them."""
+    fields = {"email": address, "full_name": full_name, "role": role, "phone_number": phone_number}
+    invitation = checked(schemas.INVITE_MEMBER, fields)
+    config = current_app.config
+    settings = config["DELIVERY"]
+    webhooks.configure(
+        config["WEBHOOKS"], budget=settings["request_budget_seconds"], ca_file=settings["ca_file"]
+    )
+    with write(acting(email)) as change:
+        invited, token, expires_at, _ = Invitation.invite(
+            change, config["WORKSPACE"]["invitation_days"], **invitation
+        )
+        webhooks.emit(change, "member.invited", {"member": invited})
+    webhooks.deliver(change)
+    click.echo(f"{config['SERVER']['base_url'].rstrip('/')}/enroll/{token}")
+    click.echo(f"The link works once, until {expires_at}.", err=True)
+
+
+project = AppGroup("project", help="Make and list projects.")
+
+
+@project.command("create")
+@click.argument("name")
+@click.option("--description", help="What it is about.")
+@as_option
+@in_database
+def project_create(name: str, description: str | None, email: str | None) -> None:
+    """Make a project, and print its id."""
+    fields = checked(schemas.CREATE_PROJECT, {"name": name, "description": description})
+    with write(acting(email)) as change:
+        click.echo(Project.add(change, **fields)["id"])
+
+
+@project.command("list")
+@in_database
+def project_list() -> None:
+    """List the projects, and how far they are."""
+    table(
+        "NAME STATUS TASKS DONE OVERDUE OWNER ID",
+        [
+            [p["name"], p["status"], p["stats"]["total"], p["stats"]["done"]]
+            + [p["stats"]["overdue"], p["owner"]["email"], p["id"]]
+            for p in Project.listing()
+        ],
+    )
+
+
+@click.command()
+@click.option("--repair", is_flag=True, help="Count the projects' tasks anew.")
+@in_database
+def doctor(repair: bool) -> None:
+    """Check configuration, database, counters, deliveries and files; exit 1 on a problem."""
+    if repair:
+        with write() as change:
+            ProjectStats.repair(change)
+    problems = health_problems()
+    for path in (Path(db.database), *([Path(db.database + "-wal")])):
+        if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            problems.append(f"{path} can be read by others; chmod 600 it")
+    try:
+        webhooks.read_hooks(current_app.config["WEBHOOKS"])
+    except LookupError as error:
+        problems.append(str(error))
+    if sqlite3.sqlite_version_info < SAFE_SQLITE:
+        wanted = ".".join(map(str, SAFE_SQLITE))
+        click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {wanted} mends a rare fault of WAL")
+    for problem in problems:
+        click.echo(f"problem: {problem}")
+    if problems:
+        raise click.exceptions.Exit(1)
+    click.echo(f"{db.database} and its configuration are in order.")
+
+
+# A demonstration ------------------------------------------------------------------------------
+
+PEOPLE = [
+    ("Amara Okafor", "admin", "active"),
+    ("Jonas Weber", "member", "active"),
+    ("Léa Dubois", "member", "active"),
+    ("Priya Raman", "member", "active"),
+    ("Tomás Herrera", "member", "active"),
+    ("Ingrid Solberg", "client", "active"),
+    ("Kenji Watanabe", "client", "active"),
+    ("Noor Haddad", "member", "invited"),
+]
+PROJECTS = [
+    ("Website relaunch", "New design, new words, and pages that load within a second."),
+    ("Mobile app", "What the website does, in a pocket and without a network."),
+    ("Office move", "From the second floor to the old printing house, by the end of the quarter."),
+    ("Customer interviews", "Twenty conversations, and what we learn from them."),
+    ("Accessibility audit", "Every page by keyboard, screen reader and at 200 %."),
+]
+MILESTONES = ("Discovery", "First version", "Launch")
+VERBS = ("Draft", "Review", "Prepare", "Fix", "Plan", "Measure", "Translate", "Test", "Publish", "Simplify")
+THINGS = (
+    "the landing page",
+    "the sign-up form",
+    "the price list",
+    "the release notes",
+    "the onboarding mail",
+    "the floor plan",
+    "the interview guide",
+    "the search results",
+    "the offline mode",
+    "the colour contrast",
+    "the café menu for the launch",
+    "the moving boxes order",
+)
+REMARKS = (
+    "Looks good to me.",
+    "Could we do this after the launch?",
+    "I have put a first version on the whiteboard.",
+    "Waiting for the client's answer.",
+    "Done, please have a look. 🎉",
+    "Split the rest into its own task.",
+)
+WEIGHTS = (40, 20, 10, 30)  # of the statuses
+DAY = 86_400_000  # milliseconds
+
+
+class Demonstration:
+    """A believable workspace: the same for the same seed on the same day."""
+
+    def __init__(self, change: Change, seed: int, tasks: int):
+        self.random = random.Random(seed)  # noqa: S311 - for variety, not for secrets
+        self.change = change
+        self.tasks = tasks
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        self.today = int(today.timestamp() * 1000)
+
+    def at(self, days: float) -> tuple[str, str]:
+        """An id made so many days from today, and that time."""
+        milliseconds = self.today + int(days * DAY)
+        tick = milliseconds * 4096 + self.random.randrange(4096)
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        return uuid7(tick, self.random.getrandbits(62)), instant(moment)
+
+    def people(self) -> None:
+        for full_name, role, status in PEOPLE:
+            email = f"{full_name.split()[0].lower().replace('é', 'e').replace('á', 'a')}@example.com"
+            phone = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
+            Member.add(
+                self.change, full_name=full_name, email=email, role=role, phone_number=phone, status=status
+            )
+        self.team = [m["id"] for m in Member.team()]
+        self.clients = [m["id"] for m in Member.everyone() if m["kind"] == "client"]
+
+    def projects(self) -> None:
+        self.places = []
+        for name, description in PROJECTS:
+            owner_id = self.random.choice(self.team)
+            made = Project.add(self.change, name=name, description=description, owner_id=owner_id)
+            milestones = []
+            for number, title in enumerate(MILESTONES):
+                id, created_at = self.at(-60 + number)
+                _, due_date = self.at(-20 + 30 * number)
+                times = {"due_date": due_date, "created_at": created_at, "updated_at": created_at}
+                ADD_MILESTONE.run(id=id, project_id=made["id"], title=title, description=None, **times)
+                milestones.append(id)
+            self.places.append((made["id"], milestones))
+        Project.edit(self.change, self.places[3][0], {"status": "archived"})
+
+    def task_rows(self, counts: dict[str, dict[str, int]]) -> Iterator[Row]:
+        """The tasks, oldest first, the last of them made today."""
+        pick = self.random.choice
+        for number in range(self.tasks):
+            id, created_at = self.at(-60 + 60 * (number + 1) / (self.tasks + 1))
+            project_id, milestones = pick(self.places)
+            status = self.random.choices(STATUSES, WEIGHTS)[0]
+            counts[project_id][status] += 1
+            title = f"{pick(VERBS)} {pick(THINGS)}"
+            description = pick((None, f"{title}, as discussed with {pick(PEOPLE)[0]}."))
+            due_date = self.at(self.random.randrange(-10, 30) + 0.7)[1] if pick((True, True, False)) else None
+            completed_at = max(created_at, self.at(-1)[1]) if status == "done" else None
+            self.recent.append((id, title, status, created_at))
+            del self.recent[:-60]
+            yield {
+                "id": id,
+                "project_id": project_id,
+                "milestone_id": pick((None, *milestones)),
+                "title": title,
+                "description": description,
+                "status": status,
+                "priority": self.random.choices(PRIORITIES, (25, 45, 20, 10))[0],
+                "assignee_id": pick((None, *self.team)),
+                "created_by": pick(self.team),
+                "start_date": None,
+                "due_date": due_date,
+                "completed_at": completed_at,
+                "metadata": pick(("{}", '{"estimate":' + str(self.random.randrange(1, 13)) + "}")),
+                "version": 1 if status == "todo" else 2,
+                "created_at": created_at,
+                "updated_at": completed_at or created_at,
+                "search": searchable(title, description),
+            }
+
+    def work(self, progress: Callable[[Iterator[Row]], Any]) -> None:
+        """The tasks with their counters, and what was said and done about the last of them."""
+        self.recent: list[tuple[str, str, str, str]] = []
+        counts = {project_id: dict.fromkeys(STATUSES, 0) for project_id, _ in self.places}
+        ADD_TASK.run_many(progress(self.task_rows(counts)))
+        for project_id, counted in counts.items():
+            ProjectStats.delete_by_id(project_id)
+            ADD_STATS.run(project_id=project_id, **counted)
+        for number, (task_id, title, status, _) in enumerate(self.recent):
+            hours = (number - len(self.recent)) / 24
+            self.remark(task_id, title, hours)
+            if status != "todo":
+                self.note(hours + 0.01, "moved", "task", task_id, title, f'{{"status":["todo","{status}"]}}')
+            if number % 6 == 0:
+                self.attach(task_id, hours)
+
+    def remark(self, task_id: str, title: str, days: float) -> None:
+        for _ in range(self.random.randrange(3)):
+            id, created_at = self.at(days)
+            author_id = self.random.choice(self.team + self.clients)
+            content = self.random.choice(REMARKS)
+            ADD_COMMENT.run(
+                id=id, task_id=task_id, author_id=author_id, content=content, created_at=created_at
+            )
+            self.note(days, "created", "comment", id, title)
+
+    def note(self, days: float, action: str, entity: str, id: str, title: str, changes: str = "{}") -> None:
+        activity_id, created_at = self.at(days)
+        ADD_ACTIVITY.run(
+            id=activity_id,
+            actor_id=self.random.choice(self.team),
+            action=action,
+            entity=entity,
+            entity_id=id,
+            title=title,
+            changes=changes,
+            request_id=self.change.request_id,
+            created_at=created_at,
+        )
+
+    def attach(self, task_id: str, days: float) -> None:
+        id, created_at = self.at(days)
+        data = f"Notes for task {task_id}\n".encode()
+        ADD_ATTACHMENT.run(
+            id=id,
+            task_id=task_id,
+            filename="notes.txt",
+            content_type="text/plain",
+            size=len(data),
+            created_by=self.random.choice(self.team),
+            created_at=created_at,
+        )
+        ADD_ATTACHMENT_CONTENT.run(attachment_id=id, data=data)
+
+    def meetings(self) -> None:
+        for number, days in enumerate((-21, -14, -7, -1, 1, 2, 7, 14)):
+            id, created_at = self.at(-30 + number / 100)
+            project_id, _ = self.random.choice(self.places)
+            organizer_id, *others = self.random.sample(self.team, 3)
+            ADD_MEETING.run(
+                id=id,
+                title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
+                description=None,
+                location=self.random.choice(("Room 2", "Video call", None)),
+                project_id=project_id,
+                starts_at=self.at(days + 0.4)[1],
+                ends_at=self.at(days + 0.44)[1],
+                organizer_id=organizer_id,
+                created_at=created_at,
+                updated_at=created_at,
+            )
+            for member_id in {self.owner, *others, self.random.choice(self.clients)} - {organizer_id}:
+                ADD_PARTICIPANT.run(meeting_id=id, member_id=member_id)
+
+    @property
+    def owner(self) -> str:
+        return self.change.actor["id"]
+
+    def whiteboards(self) -> None:
+        for number in range(12):
+            id, created_at = self.at(-24 + 2 * number)
+            project_id, _ = self.random.choice(self.places)
+            ADD_WHITEBOARD.run(
+                id=id,
+                title=f"{self.random.choice(('Ideas', 'Sketch', 'Map', 'Notes'))} {number + 1}",
+                project_id=self.random.choice((None, project_id)),
+                content='{"shapes":[]}',
+                updated_by=self.random.choice(self.team),
+                created_at=created_at,
+                updated_at=created_at,
+            )
+
+
+@click.command()
+@click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same workspace.")
+@in_database
+def seed(tasks: int, seed: int) -> None:
+    """Fill an empty workspace with a demonstration: people, projects, tasks and all the rest."""
+    if Project.listing():
+        raise click.ClickException("the workspace has projects already; seed an empty one")
+    with write(acting(None)) as change:
+        demo = Demonstration(change, seed, tasks)
+        demo.people()
+        demo.projects()
+        with click.progressbar(length=tasks, label="Tasks") as bar:
+
+            def progress(rows: Iterator[Row]) -> Iterator[Row]:
+                for row in rows:
+                    yield row
+                    bar.update(1)
+
+            demo.work(progress)
+        demo.meetings()
+        demo.whiteboards()
+    db.execute_sql("PRAGMA optimize = 0x10002")
+    click.echo(f"{len(PEOPLE)} people, {len(PROJECTS)} projects, {tasks} tasks; flask --app app project list")

@@ -1,0 +1,59 @@
+"""How gunicorn serves: all that knows it, but for `app.read_body`."""
+
+import contextlib
+import logging
+import os
+import sys
+
+import click
+
+import commands
+import webhooks
+from app import create_app
+from models import db
+
+wsgi_app = "app:create_app()"
+bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
+workers = int(os.environ.get("WEB_CONCURRENCY", "1"))
+worker_class = "gthread"
+threads = 16
+graceful_timeout = 30
+keepalive = 15
+control_socket_disable = True
+# Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
+pin = os.environ.get("PIN_WORKERS", "1") != "0"
+
+
+def on_starting(server):
+    """Check everything before a port is bound; what is wrong is said in one line."""
+    try:
+        app = create_app()
+        made = commands.start(app.config)
+    except click.ClickException as error:
+        sys.exit(f"Error: {error.format_message()}")
+    db.close()  # before the fork: a connection must not be shared
+    if made:
+        server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
+
+
+def post_worker_init(worker):
+    """Pin the worker, and let it know its webhook receivers."""
+    if pin:
+        _pin(worker)
+    logger = logging.getLogger("tasks")
+    logger.handlers = worker.log.error_log.handlers
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    config = worker.wsgi.config
+    delivery = config["DELIVERY"]
+    webhooks.configure(
+        config["WEBHOOKS"], budget=delivery["request_budget_seconds"], ca_file=delivery["ca_file"]
+    )
+
+
+def _pin(worker):
+    # Before the pool starts: affinity belongs to the thread, and is inherited. The master's id
+    # spreads several servers on one machine over its cores.
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[(worker.ppid + worker.age) % len(cores)]})

@@ -1,0 +1,1541 @@
+"""The database: its connection, write lock, tables, queries and invariants. Nothing here knows HTTP.
+
+Rows are stored in the form in which they are sent (ids and instants as text), so that reading is
+copying: a statement's columns become a dict's keys, and a column named `owner.id` becomes
+`{"owner": {"id": …}}`.
+"""
+
+import hashlib
+import os
+import secrets
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from orjson import Fragment, dumps
+from peewee import (
+    JOIN,
+    SQL,
+    AutoField,
+    BlobField,
+    Case,
+    CompositeKey,
+    DatabaseError,
+    Expression,
+    ForeignKeyField,
+    IntegerField,
+    Model,
+    ModelIndex,
+    Query,
+    SqliteDatabase,
+    TextField,
+    fn,
+)
+from playhouse.migrations import Runner
+
+STATUSES = ("todo", "in_progress", "review", "done")
+PRIORITIES = ("low", "medium", "high", "urgent")
+ROLES = ("owner", "admin", "member", "client")
+SCOPES = ("read", "write")
+PROJECT_STATUSES = ("active", "archived")
+
+LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
+COUNT_LIMIT = 10_000  # a list's total is exact up to here
+KEY_PREFIX = "tms_"
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+Row = dict[str, Any]
+
+db = SqliteDatabase(
+    None,
+    pragmas={
+        "journal_mode": "wal",
+        "synchronous": "full",
+        "foreign_keys": 1,
+        "wal_autocheckpoint": 4000,
+        "journal_size_limit": 64 * 1024 * 1024,
+    },
+    lock_type="immediate",
+)
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+class Problem(Exception):
+    """What the domain refuses; `app.FAULTS` gives each subclass its status and code."""
+
+
+class NotFound(Problem):
+    """The object does not exist."""
+
+    def __init__(self, noun: str):
+        super().__init__(f"no such {noun}")
+
+
+class Invalid(Problem):
+    """Fields whose value the stored state does not allow."""
+
+    def __init__(self, *problems: tuple[str, str]):
+        super().__init__("; ".join(f"{field}: {message}" for field, message in problems))
+        self.problems = problems
+
+
+class Forbidden(Problem):
+    """The caller's role or the key's scope does not allow it."""
+
+
+class Conflict(Problem):
+    """The object's state does not allow it."""
+
+
+class Gone(Problem):
+    """An enrollment link that was used or revoked, or has expired."""
+
+
+class PreconditionFailed(Problem):
+    """The object's version is none of those that the caller expects."""
+
+
+class Unavailable(Problem):
+    """The database is locked for too long, full, or read-only."""
+
+
+class BadDatabase(Exception):
+    """The database file cannot be served: damaged, made by a newer version, or not ours."""
+
+
+# Time and identity ----------------------------------------------------------------------------
+
+
+def instant(moment: datetime) -> str:
+    """The moment in wire form: UTC, milliseconds, fixed width, so that text order is time order."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def now(seconds: float = 0) -> str:
+    """The current time, or the time so many seconds from now, in wire form."""
+    return instant(datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+_tick_lock = threading.Lock()
+_last_tick = 0
+
+
+def uuid7(tick: int, random_bits: int) -> str:
+    """A UUIDv7 (RFC 9562, section 6.2, method 3) of a clock that ticks 4096 times a millisecond."""
+    value = tick >> 12 << 80 | 7 << 76 | (tick & 0xFFF) << 64 | 0b10 << 62 | random_bits
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def new_id() -> str:
+    """A UUIDv7 that is greater than all that this process has made, also when the clock steps back.
+
+    A tick is 244 ns, shorter than any commit, so ids taken inside the write lock rise in commit
+    order across processes too.
+    """
+    global _last_tick
+    with _tick_lock:
+        _last_tick = tick = max(_last_tick + 1, time.time_ns() * 4096 // 1_000_000)
+    return uuid7(tick, secrets.randbits(62))
+
+
+def new_request_id() -> str:
+    return "req_" + secrets.token_hex(16)
+
+
+def fold(text: str) -> str:
+    """The text without regard to case or composition, in every script, for searching."""
+    return unicodedata.normalize("NFC", text.casefold())
+
+
+def digest(secret: str) -> str:
+    """SHA-256, enough for what holds 256 random bits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+# Statements -----------------------------------------------------------------------------------
+
+
+def hole(name: str) -> SQL:
+    """The place of a named parameter in a statement."""
+    return SQL(f":{name}")
+
+
+class Statement:
+    """A peewee query that is made into SQL once and then executed with named parameters.
+
+    Building a query costs ten times more than executing it. Columns without a dot come first; each
+    group `name.column` follows as one run that begins with its id, and is null where that is. A
+    column named `name:json` holds JSON text, which is copied into the answer as it is.
+    """
+
+    def __init__(self, query: Query):
+        self.sql, parameters = db.get_sql_context(value_literals=True).sql(query).query()
+        if parameters:
+            raise ValueError(f"every constant must be part of the statement: {self.sql}")
+        self._plan: tuple[list[str], list[str], list[tuple[str, slice, list[str]]]] | None = None
+
+    def _read_plan(self, cursor: sqlite3.Cursor) -> None:
+        columns = [column[0] for column in cursor.description]
+        flat = [name for name in columns if "." not in name]
+        groups = []
+        for key in dict.fromkeys(name.split(".")[0] for name in columns[len(flat) :]):
+            places = [i for i, name in enumerate(columns) if name.startswith(f"{key}.")]
+            names = [columns[i].split(".")[1] for i in places]
+            groups.append((key, slice(places[0], places[-1] + 1), names))
+        documents = [name.removesuffix(":json") for name in flat if name.endswith(":json")]
+        self._plan = ([name.removesuffix(":json") for name in flat], documents, groups)
+
+    def _row(self, values: tuple) -> Row:
+        names, documents, groups = self._plan  # type: ignore[misc]
+        row = dict(zip(names, values, strict=False))
+        for name in documents:
+            row[name] = Fragment(row[name])
+        for key, place, columns in groups:
+            group = values[place]
+            row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
+        return row
+
+    def all(self, **parameters: Any) -> list[Row]:
+        cursor = db.execute_sql(self.sql, parameters)
+        if self._plan is None:
+            self._read_plan(cursor)
+        return [self._row(values) for values in cursor.fetchall()]
+
+    def one(self, **parameters: Any) -> Row | None:
+        rows = self.all(**parameters)
+        return rows[0] if rows else None
+
+    def existing(self, **parameters: Any) -> Row:
+        """The one row that is known to be there."""
+        (row,) = self.all(**parameters)
+        return row
+
+    def value(self, **parameters: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = db.execute_sql(self.sql, parameters).fetchone()
+        return row[0] if row else None
+
+    def run(self, **parameters: Any) -> int:
+        """Execute a change; returns how many rows it touched."""
+        return db.execute_sql(self.sql, parameters).rowcount
+
+
+class Insertion(Statement):
+    """INSERT of a row; the parameters are the columns' names, and those that are not given are null."""
+
+    def __init__(self, model: type[Model]):
+        fields = [field for field in model._meta.sorted_fields if not isinstance(field, AutoField)]
+        super().__init__(model.insert({field: hole(field.column_name) for field in fields}))
+        self.blank: Row = dict.fromkeys(field.column_name for field in fields)
+
+    def run(self, **row: Any) -> int:
+        """Insert the row; returns its number, which only an `AutoField` gives a meaning."""
+        return db.execute_sql(self.sql, self.blank | row).lastrowid
+
+    def run_many(self, rows: Iterable[Row]) -> None:
+        db.connection().executemany(self.sql, (self.blank | row for row in rows))
+
+
+@lru_cache(maxsize=256)
+def update_of(model: "type[Identified]", columns: tuple[str, ...]) -> Statement:
+    """UPDATE of these columns in the row whose id is `:id`."""
+    fields = model._meta.columns
+    assignments = {fields[name]: hole(name) for name in columns}
+    return Statement(model.update(assignments).where(model.id == hole("id")))
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+class FairLock:
+    """A lock that is given to whoever has waited longest, so that no writer starves."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def acquire(self, timeout: float) -> bool:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        if turn.acquire(timeout=timeout):
+            return True
+        with self._mutex:
+            if turn not in self._waiting:  # it was handed over while the time ran out
+                return True
+            self._waiting.remove(turn)
+            return False
+
+    def release(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
+
+_write_turn = FairLock()
+
+
+class Change:
+    """One write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
+
+    def __init__(self, actor: Row, request_id: str):
+        self.at = now()
+        self.actor = actor
+        self.request_id = request_id
+        self.deliveries: list[Any] = []
+
+    @property
+    def profile(self) -> Row:
+        return {name: self.actor[name] for name in ("id", "full_name", "email", "role")}
+
+
+@contextmanager
+def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
+    """The one way to write: a turn, then BEGIN IMMEDIATE … COMMIT around the body.
+
+    Nothing may be sent over a network inside. Raises `Unavailable` when the turn does not come
+    within `LOCK_SECONDS`; SQLite's own errors pass.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    if not _write_turn.acquire(LOCK_SECONDS):
+        raise Unavailable("the database is busy")
+    try:
+        left = max(deadline - time.monotonic(), 0.1)
+        db.execute_sql(f"PRAGMA busy_timeout = {left * 1000:.0f}")
+        with db.atomic("IMMEDIATE"):
+            change = Change(actor or {}, request_id or new_request_id())
+            yield change
+            ApiKey.flush_used()
+    finally:
+        _write_turn.release()
+
+
+# Tables ---------------------------------------------------------------------------------------
+
+
+class JSONText(TextField):
+    """Canonical JSON text, spliced into answers as it is."""
+
+
+class Base(Model):
+    class Meta:
+        database = db
+        legacy_table_names = False
+
+
+class Identified(Base):
+    id = TextField(primary_key=True)
+
+
+def columns(model: Any, *hidden: str) -> list:
+    """The model's columns for a statement, in their order, but for the hidden ones."""
+    fields = [field for field in model._meta.sorted_fields if field.column_name not in hidden]
+    return [f.alias(f"{f.column_name}:json") if isinstance(f, JSONText) else f for f in fields]
+
+
+def group(alias: Any, key: str, *names: str) -> list:
+    """Columns of a joined table that become one object under `key`; the first must be its id."""
+    return [getattr(alias, name).alias(f"{key}.{name}") for name in names]
+
+
+def profile(alias: Any, key: str) -> list:
+    return group(alias, key, "id", "full_name", "email", "role")
+
+
+class Member(Identified):
+    full_name = TextField()
+    email = TextField()
+    role = TextField()
+    phone_number = TextField(null=True)
+    status = TextField()  # active, invited, removed
+    joined_at = TextField(null=True)
+    created_at = TextField()
+
+    ACTIVE = "active"
+
+    @classmethod
+    def everyone(cls) -> list[Row]:
+        """All members by name, invited ones and clients too; removed ones never."""
+        return _by_name(MEMBERS.all(), "full_name")
+
+    @classmethod
+    def team(cls) -> list[Row]:
+        """The active members by name, without clients."""
+        return _by_name(TEAM.all(), "full_name")
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        return MEMBER.one(id=id) or _missing("member")
+
+    @classmethod
+    def by_email(cls, email: str) -> Row | None:
+        return MEMBER_BY_EMAIL.one(email=email)
+
+    @classmethod
+    def first_owner(cls) -> Row | None:
+        return FIRST_OWNER.one()
+
+    @classmethod
+    def add(cls, change: Change, *, full_name, email, role, phone_number=None, status) -> Row:
+        """A new member. Raises `Invalid` when the address is taken."""
+        if cls.by_email(email):
+            raise Invalid(("email", "is already a member's"))
+        id = new_id()
+        ADD_MEMBER.run(
+            id=id,
+            full_name=full_name,
+            email=email,
+            role=role,
+            phone_number=phone_number,
+            status=status,
+            joined_at=change.at if status == cls.ACTIVE else None,
+            created_at=change.at,
+        )
+        return cls.fetch(id)
+
+    @classmethod
+    def bootstrap(cls, change: Change, *, full_name: str, email: str) -> Row:
+        """The workspace's first owner, who is then the change's actor."""
+        owner = cls.add(change, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
+        change.actor = owner
+        Activity.record(change, "created", "member", owner["id"], full_name)
+        return owner
+
+
+# Someone who was removed gives the address free.
+Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), name="member_email")
+
+
+class Invitation(Identified):
+    member = ForeignKeyField(Member)
+    token_hash = TextField(unique=True)
+    created_by = ForeignKeyField(Member, column_name="created_by", index=False)
+    created_at = TextField()
+    expires_at = TextField()
+    used_at = TextField(null=True)
+    revoked_at = TextField(null=True)
+
+    @classmethod
+    def invite(cls, change: Change, days: float, *, email: str, **fields) -> tuple[Row, str, str, bool]:
+        """Invite someone, or invite them anew, whereby the old link dies.
+
+        Returns the member, the link's token, when it expires, and whether the member is new.
+        Raises `Forbidden` when someone else than an owner invites an owner, and `Conflict` when
+        the address is that of an active member.
+        """
+        known = Member.by_email(email)
+        if known and known["status"] == Member.ACTIVE:
+            raise Conflict(f"{email} is already a member")
+        if "owner" in (fields["role"], known and known["role"]) and change.actor["role"] != "owner":
+            raise Forbidden("only an owner may invite an owner")
+        if known:
+            fields = {"phone_number": None, **fields}
+            update_of(Member, tuple(sorted(fields))).run(id=known["id"], **fields)
+            REVOKE_INVITATIONS.run(member_id=known["id"], now=change.at)
+            member = Member.fetch(known["id"])
+        else:
+            member = Member.add(change, email=email, status="invited", **fields)
+        token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
+        ADD_INVITATION.run(
+            id=new_id(),
+            member_id=member["id"],
+            token_hash=digest(token),
+            created_by=change.actor["id"],
+            created_at=change.at,
+            expires_at=expires_at,
+        )
+        Activity.record(
+            change, "updated" if known else "created", "member", member["id"], member["full_name"]
+        )
+        return member, token, expires_at, known is None
+
+    @classmethod
+    def open(cls, token: str) -> Row:
+        """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
+        invitation = INVITATION.one(token_hash=digest(token)) or _missing("invitation")
+        if invitation["used_at"]:
+            raise Gone("this enrollment link has already been used")
+        if invitation["revoked_at"]:
+            raise Gone("this enrollment link has been revoked")
+        if invitation["expires_at"] <= now():
+            raise Gone("this enrollment link has expired")
+        return invitation
+
+    @classmethod
+    def accept(cls, change: Change, token: str) -> tuple[Row, Row, str]:
+        """Use the link: the member becomes active and gets a first key.
+
+        Returns the member, the key's row and the key. Raises as `open` does; of several at once
+        one wins, since they come here one after the other.
+        """
+        invitation = cls.open(token)
+        USE_INVITATION.run(id=invitation["id"], now=change.at)
+        member_id = invitation["member"]["id"]
+        update_of(Member, ("joined_at", "status")).run(
+            id=member_id, joined_at=change.at, status=Member.ACTIVE
+        )
+        change.actor = member = Member.fetch(member_id)
+        Activity.record(
+            change, "updated", "member", member_id, member["full_name"], {"status": ["invited", "active"]}
+        )
+        row, key = ApiKey.issue(change, member_id, name="enrollment")
+        return member, row, key
+
+
+class ApiKey(Identified):
+    member = ForeignKeyField(Member)
+    name = TextField()
+    scope = TextField()
+    prefix = TextField()
+    hash = TextField(unique=True)
+    created_at = TextField()
+    expires_at = TextField(null=True)
+    last_used_at = TextField(null=True)
+    revoked_at = TextField(null=True)
+
+    # Reads never write: uses wait here for the next write, each key at most once a minute.
+    _used: ClassVar[dict[str, str]] = {}
+    _flushed: ClassVar[dict[str, float]] = {}
+
+    @classmethod
+    def issue(
+        cls,
+        change: Change,
+        member_id: str,
+        *,
+        name: str,
+        scope: str = "write",
+        expires_at: str | None = None,
+        key: str | None = None,
+    ) -> tuple[Row, str]:
+        """A new key of the member; returns its row and the key itself, which is not stored."""
+        key = key or KEY_PREFIX + secrets.token_urlsafe(32)
+        id = new_id()
+        ADD_KEY.run(
+            id=id,
+            member_id=member_id,
+            name=name,
+            scope=scope,
+            prefix=key[:12],
+            hash=digest(key),
+            created_at=change.at,
+            expires_at=expires_at,
+        )
+        return cls.fetch(id), key
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        return KEY.one(id=id) or _missing("key")
+
+    @classmethod
+    def everyones(cls) -> list[Row]:
+        return KEYS.all()
+
+    @classmethod
+    def revoke(cls, change: Change, id: str) -> Row:
+        if cls.fetch(id)["revoked_at"] is None:
+            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
+        return cls.fetch(id)
+
+    @classmethod
+    def caller(cls, key: str) -> Row | None:
+        """The member whose key this is, with `key_id` and `scope`; None for one that is not valid."""
+        at = now()
+        caller = CALLER.one(hash=digest(key), now=at)
+        if caller and time.monotonic() - cls._flushed.get(caller["key_id"], float("-inf")) > 60:
+            cls._used[caller["key_id"]] = at
+        return caller
+
+    @classmethod
+    def flush_used(cls) -> None:
+        """Write down when keys were last used; part of every write."""
+        while cls._used:
+            id, at = cls._used.popitem()
+            update_of(cls, ("last_used_at",)).run(id=id, last_used_at=at)
+            cls._flushed[id] = time.monotonic()
+
+
+class Project(Identified):
+    name = TextField()
+    description = TextField(null=True)
+    status = TextField()
+    owner = ForeignKeyField(Member)
+    created_at = TextField()
+    updated_at = TextField()
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        return _with_stats(PROJECT.one(id=id, now=now()) or _missing("project"))
+
+    @classmethod
+    def listing(cls, status: str | None = None) -> list[Row]:
+        """Projects by name, with their statistics."""
+        statement = PROJECTS if status is None else PROJECTS_BY_STATUS
+        rows = statement.all(now=now(), status=status)
+        return [_with_stats(row) for row in _by_name(rows, "name")]
+
+    @classmethod
+    def add(cls, change: Change, *, name: str, description=None, owner_id: str | None = None) -> Row:
+        """A new active project, the caller's unless another owner is named."""
+        owner_id = owner_id or change.actor["id"]
+        _require_member("owner_id", owner_id)
+        id = new_id()
+        ADD_PROJECT.run(
+            id=id,
+            name=name,
+            description=description,
+            status="active",
+            owner_id=owner_id,
+            created_at=change.at,
+            updated_at=change.at,
+        )
+        ADD_STATS.run(project_id=id, todo=0, in_progress=0, review=0, done=0)
+        Activity.record(change, "created", "project", id, name)
+        return cls.fetch(id)
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row) -> Row:
+        stored = PROJECT_ROW.one(id=id) or _missing("project")
+        changes = _changes(stored, fields)
+        if "owner_id" in changes:
+            _require_member("owner_id", fields["owner_id"])
+        if changes:
+            _update(cls, change, id, fields, changes)
+            title: str = (stored | fields)["name"]
+            Activity.record(change, "updated", "project", id, title, changes)
+        return cls.fetch(id)
+
+    @classmethod
+    def remove(cls, change: Change, id: str, *, force: bool = False) -> list[Row]:
+        """Delete the project; returns the tasks that went with it.
+
+        Raises `Conflict` while it has tasks, unless forced.
+        """
+        stored = PROJECT_ROW.one(id=id) or _missing("project")
+        ids = [row["id"] for row in PROJECT_TASK_IDS.all(id=id)]
+        if ids and not force:
+            raise Conflict(
+                f"the project has {len(ids)} task{'s' * (len(ids) != 1)}; "
+                "delete them first, or the project with force=true"
+            )
+        tasks = [Task.remove(change, task_id) for task_id in ids]
+        DELETE_PROJECT.run(id=id)
+        Activity.record(change, "deleted", "project", id, stored["name"])
+        return tasks
+
+
+class ProjectStats(Base):
+    """How many tasks a project has in each status, kept in the transaction of every change."""
+
+    project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")
+    todo = IntegerField()
+    in_progress = IntegerField()
+    review = IntegerField()
+    done = IntegerField()
+
+    @classmethod
+    def shift(cls, project_id: str, *, old: str | None = None, new: str | None = None) -> None:
+        """Count a task out of its old status and into its new one."""
+        SHIFT_STATS.run(project_id=project_id, **{s: (s == new) - (s == old) for s in STATUSES})
+
+    @classmethod
+    def wrong(cls) -> list[Row]:
+        """The projects whose counters differ from a count of their tasks, as they should be."""
+        counted = {row.pop("project_id"): row for row in COUNTED_STATS.all()}
+        kept = {row.pop("project_id"): row for row in KEPT_STATS.all()}
+        return [{"project_id": id, **counted[id]} for id in counted if kept.get(id) != counted[id]]
+
+    @classmethod
+    def repair(cls, change: Change) -> None:
+        """Make every counter what a count of the tasks says."""
+        for row in cls.wrong():
+            cls.delete_by_id(row["project_id"])
+            ADD_STATS.run(**row)
+
+
+class Milestone(Identified):
+    project = ForeignKeyField(Project, on_delete="CASCADE")
+    title = TextField()
+    description = TextField(null=True)
+    due_date = TextField(null=True)
+    created_at = TextField()
+    updated_at = TextField()
+
+
+class Task(Identified):
+    project = ForeignKeyField(Project, index=False)
+    milestone = ForeignKeyField(Milestone, null=True, on_delete="SET NULL", index=False)
+    title = TextField()
+    description = TextField(null=True)
+    status = TextField()
+    priority = TextField()
+    assignee = ForeignKeyField(Member, null=True, index=False)
+    created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
+    start_date = TextField(null=True)
+    due_date = TextField(null=True)
+    completed_at = TextField(null=True)
+    metadata = JSONText()
+    version = IntegerField()
+    created_at = TextField()
+    updated_at = TextField()
+    # Title and description, folded: SQLite itself folds ASCII only. Last, since only a search reads it.
+    search = TextField()
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        """The task with its project, milestone, profiles, attachments and number of comments."""
+        task = TASK_DETAIL.one(id=id) or _missing("task")
+        task["attachments"] = TASK_ATTACHMENTS.all(id=id)
+        return task
+
+    @classmethod
+    def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
+        """One page of the tasks that pass every filter, with its pagination."""
+        names = frozenset(filters)
+        values = {name: FILTERS[name][1](value) for name, value in filters.items()}
+        rows = task_page(names, sort).all(limit=limit + 1, offset=offset, **values)
+        total = task_total(names).value(**values) or 0
+        more = len(rows) > limit
+        return {
+            "tasks": rows[:limit],
+            "pagination": {
+                "total": min(total, COUNT_LIMIT),
+                "total_exact": total <= COUNT_LIMIT,
+                "limit": limit,
+                "offset": offset,
+                "has_more": more,
+                "next_offset": offset + limit if more else None,
+            },
+        }
+
+    @classmethod
+    def add(cls, change: Change, *, project_id: str, title: str, **fields: Any) -> Row:
+        """A new task. Raises `Invalid` for what does not exist or does not belong together."""
+        _check_references(project_id, fields.get("milestone_id"), fields.get("assignee_id"))
+        row = fields | {
+            "id": new_id(),
+            "project_id": project_id,
+            "title": title,
+            "status": "todo",
+            "priority": fields.get("priority") or "medium",
+            "created_by": change.actor["id"],
+            "metadata": fields.get("metadata", "{}"),
+            "version": 1,
+            "created_at": change.at,
+            "updated_at": change.at,
+            "search": searchable(title, fields.get("description")),
+        }
+        ADD_TASK.run(**row)
+        Activity.record(change, "created", "task", row["id"], title)
+        ProjectStats.shift(project_id, new="todo")
+        return TASK.existing(id=row["id"])
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row, versions: frozenset[str] | None) -> tuple[Row, Row]:
+        """Change what was sent and nothing else; returns the task, and `{field: [old, new]}`.
+
+        Values that the task has already are no change. Raises `NotFound`, and
+        `PreconditionFailed` when its version is none of `versions`.
+        """
+        stored = cls._expected(id, versions)
+        changes = _changes(stored, fields)
+        if changes.get("assignee_id", (None, None))[1] is not None:
+            _require_member("assignee_id", fields["assignee_id"])
+        if not changes:
+            return stored, {}
+        more: Row = {"version": stored["version"] + 1}
+        if "title" in changes:
+            more["search"] = searchable(fields["title"], stored["description"])
+        if "status" in changes:
+            more["completed_at"] = change.at if fields["status"] == "done" else None
+            ProjectStats.shift(stored["project_id"], old=stored["status"], new=fields["status"])
+        _update(cls, change, id, fields | more, changes.keys() | more)
+        task = TASK.existing(id=id)
+        action = "moved" if "status" in changes else "updated"
+        Activity.record(change, action, "task", id, task["title"], changes)
+        return task, changes
+
+    @classmethod
+    def remove(cls, change: Change, id: str, versions: frozenset[str] | None = None) -> Row:
+        """Delete the task with its comments and attachments; returns it as it was."""
+        task = cls._expected(id, versions)
+        DELETE_TASK.run(id=task["id"])
+        Activity.record(change, "deleted", "task", id, task["title"])
+        ProjectStats.shift(task["project_id"], old=task["status"])
+        return task
+
+    @classmethod
+    def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
+        task = TASK.one(id=id) or _missing("task")
+        if versions is not None and str(task["version"]) not in versions:
+            raise PreconditionFailed(f"the task's version is {task['version']}")
+        return task
+
+    @classmethod
+    def urgent(cls, at: str, most: int = 10) -> list[Row]:
+        """Open tasks that are overdue, longest first, then urgent ones, those without a date last."""
+        overdue = OVERDUE_TASKS.all(now=at, most=most)
+        # Fewer than `most` are overdue here, so the second statement skips only those.
+        left = most - len(overdue)
+        urgent = URGENT_TASKS.all(now=at, most=left) if left else []
+        return [task | {"overdue": True} for task in overdue] + [task | {"overdue": False} for task in urgent]
+
+
+PRIORITY_RANK = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
+OPEN = Task.status != "done"
+NO_DATE = Task.due_date.is_null()
+OPEN_WITH_DATE = OPEN & Task.due_date.is_null(False)
+
+# Each common filter and order is read from one index that ends in the id: no sorting, no scanning.
+for _name, _columns in {
+    "task_project": (Task.project, Task.id),
+    "task_status": (Task.status, Task.id),
+    "task_assignee": (Task.assignee, Task.id),
+    "task_milestone": (Task.milestone, Task.id),
+    "task_project_status": (Task.project, Task.status, Task.id),
+    "task_assignee_status": (Task.assignee, Task.status, Task.id),
+    "task_priority": (PRIORITY_RANK, Task.id),
+    "task_due_last": (Task.due_date, Task.id),
+    "task_due_first": (NO_DATE, Task.due_date, Task.id),
+    "task_created": (Task.created_at, Task.id),
+    "task_updated": (Task.updated_at, Task.id),
+}.items():
+    Task.add_index(ModelIndex(Task, _columns, name=_name))
+# The context's urgent tasks, and each project's overdue ones, among millions that are done.
+Task.add_index(Task.due_date, Task.id, where=OPEN_WITH_DATE, name="task_overdue")
+Task.add_index(Task.project, Task.due_date, where=OPEN_WITH_DATE, name="task_project_overdue")
+Task.add_index(NO_DATE, Task.due_date, Task.id, where=OPEN & (Task.priority == "urgent"), name="task_urgent")
+
+
+def searchable(title: str, description: str | None) -> str:
+    """What a search looks in; the unit separator keeps a match from spanning both texts."""
+    return fold(title) + "\x1f" + fold(description or "")
+
+
+class Comment(Identified):
+    task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
+    author = ForeignKeyField(Member, index=False)
+    content = TextField()
+    created_at = TextField()
+
+    @classmethod
+    def of(cls, task_id: str) -> list[Row]:
+        """All comments of the task, oldest first."""
+        if TASK.one(id=task_id) is None:
+            raise NotFound("task")
+        return COMMENTS.all(task_id=task_id)
+
+    @classmethod
+    def add(cls, change: Change, task_id: str, *, content: str) -> tuple[Row, Row]:
+        """Comment on a task; returns the comment and the task."""
+        task = TASK.one(id=task_id) or _missing("task")
+        id = new_id()
+        ADD_COMMENT.run(
+            id=id, task_id=task["id"], author_id=change.actor["id"], content=content, created_at=change.at
+        )
+        Activity.record(change, "created", "comment", id, task["title"])
+        return COMMENT.existing(id=id), task
+
+
+Comment.add_index(Comment.task, Comment.id, name="comment_task")
+
+
+class Attachment(Identified):
+    task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
+    filename = TextField()
+    content_type = TextField()
+    size = IntegerField()
+    created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
+    created_at = TextField()
+
+
+Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
+
+
+class AttachmentContent(Base):
+    """The bytes, apart from their description, so that a list never reads them."""
+
+    attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
+    data = BlobField()
+
+
+class Meeting(Identified):
+    title = TextField()
+    description = TextField(null=True)
+    location = TextField(null=True)
+    project = ForeignKeyField(Project, null=True, on_delete="SET NULL")
+    starts_at = TextField()
+    ends_at = TextField(null=True)
+    organizer = ForeignKeyField(Member)
+    created_at = TextField()
+    updated_at = TextField()
+
+    @classmethod
+    def of(cls, member_id: str) -> list[Row]:
+        """The member's meetings: the next upcoming first, then the past ones, newest first."""
+        at = now()
+        meetings = {row["id"]: row for row in MEETINGS.all(member_id=member_id)}
+        for meeting in meetings.values():
+            over = (meeting["ends_at"] or meeting["starts_at"]) <= at
+            meeting |= {"participants": [], "when": "past" if over else "upcoming"}
+        for row in MEETING_PARTICIPANTS.all(member_id=member_id):
+            meetings[row["meeting_id"]]["participants"].append(row["member"])
+        coming = [m for m in meetings.values() if m["when"] == "upcoming"]
+        past = [m for m in meetings.values() if m["when"] == "past"]
+        return coming + past[::-1]
+
+
+class Participant(Base):
+    meeting = ForeignKeyField(Meeting, on_delete="CASCADE", index=False)
+    member = ForeignKeyField(Member)
+
+    class Meta:
+        primary_key = CompositeKey("meeting", "member")
+
+
+class Whiteboard(Identified):
+    title = TextField()
+    project = ForeignKeyField(Project, null=True, on_delete="SET NULL")
+    content = JSONText()
+    updated_by = ForeignKeyField(Member, column_name="updated_by", object_id_name="editor_id", index=False)
+    created_at = TextField()
+    updated_at = TextField()
+
+    @classmethod
+    def latest(cls, most: int = 10) -> list[Row]:
+        """The whiteboards updated last, without their content."""
+        return LATEST_WHITEBOARDS.all(most=most)
+
+
+Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")
+
+
+class Activity(Identified):
+    """What was done: a row per change, written in the change's transaction."""
+
+    actor = ForeignKeyField(Member, index=False)
+    action = TextField()  # created, updated, moved (a task's status), deleted
+    entity = TextField()  # task, project, comment, meeting, whiteboard, member
+    entity_id = TextField()
+    title = TextField()
+    changes = JSONText()
+    request_id = TextField()
+    created_at = TextField()
+
+    @classmethod
+    def record(
+        cls, change: Change, action: str, entity: str, entity_id: str, title: str, changes: Row | None = None
+    ) -> None:
+        ADD_ACTIVITY.run(
+            id=new_id(),
+            actor_id=change.actor["id"],
+            action=action,
+            entity=entity,
+            entity_id=entity_id,
+            title=title,
+            changes=dumps(changes or {}).decode(),
+            request_id=change.request_id,
+            created_at=change.at,
+        )
+
+    @classmethod
+    def recent(cls, most: int = 5) -> list[Row]:
+        return RECENT_ACTIVITY.all(most=most)
+
+
+SHOWN = Activity.action != "deleted"
+Activity.add_index(Activity.id, where=SHOWN, name="activity_shown")
+
+
+class Endpoint(Identified):
+    """A webhook receiver of the configuration, with what is known of its health."""
+
+    name = TextField(unique=True)
+    url = TextField()
+    events = TextField()  # their names, separated by spaces
+    state = TextField()  # active, disabled
+    reason = TextField(null=True)  # why it is disabled
+    failures = IntegerField()  # in a row
+    first_failure_at = TextField(null=True)
+    open_until = TextField(null=True)  # while its circuit is open, nothing is sent
+    created_at = TextField()
+    updated_at = TextField()
+
+    @classmethod
+    def active(cls) -> list[Row]:
+        return ACTIVE_ENDPOINTS.all()
+
+    @classmethod
+    def ids(cls) -> dict[str, str]:
+        """Every endpoint's id by its name."""
+        return {row["name"]: row["id"] for row in ENDPOINTS.all()}
+
+    @classmethod
+    def mirror(cls, change: Change, hooks: list[Row]) -> None:
+        """Make the table say what the configuration does; who left it is disabled."""
+        known = {row["name"]: row for row in ENDPOINTS.all()}
+        for hook in hooks:
+            fields = {"url": hook["url"], "events": " ".join(hook["events"])}
+            row = known.pop(hook["name"], None)
+            if row is None:
+                ADD_ENDPOINT.run(
+                    id=new_id(),
+                    name=hook["name"],
+                    state="active",
+                    reason=None,
+                    failures=0,
+                    first_failure_at=None,
+                    open_until=None,
+                    created_at=change.at,
+                    updated_at=change.at,
+                    **fields,
+                )
+                continue
+            if row["reason"] == cls.LEFT:
+                fields |= {"state": "active", "reason": None}
+            changes = _changes(row, fields)
+            if changes:
+                _update(cls, change, row["id"], fields, changes)
+        for row in known.values():
+            if row["state"] == "active":
+                fields = {"state": "disabled", "reason": cls.LEFT}
+                _update(cls, change, row["id"], fields, fields)
+
+    LEFT = "no longer in the configuration"
+
+
+class Event(Base):
+    """What happened, as the bytes that are signed and sent. `seq` rises in commit order, never reused."""
+
+    seq = AutoField()
+    id = TextField(unique=True)
+    name = TextField()
+    body = TextField()
+    created_at = TextField()
+
+    @classmethod
+    def add(cls, change: Change, id: str, name: str, body: str) -> int:
+        """Store the event; returns its place in the sequence."""
+        return ADD_EVENT.run(id=id, name=name, body=body, created_at=change.at)
+
+
+class Delivery(Identified):
+    """An event on its way to an endpoint: the outbox. A row is leased while someone sends it."""
+
+    event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
+    endpoint = ForeignKeyField(Endpoint, index=False)
+    state = TextField()  # pending, delivered, parked
+    attempts = IntegerField()
+    next_at = TextField()
+    leased_until = TextField(null=True)
+    last_status = IntegerField(null=True)
+    last_error = TextField(null=True)
+    duration_ms = IntegerField(null=True)
+    delivered_at = TextField(null=True)
+    created_at = TextField()
+
+    @classmethod
+    def add(cls, change: Change, event_seq: int, endpoint_id: str, leased_until: str) -> str:
+        """A delivery born leased: claiming it costs no second transaction."""
+        id = new_id()
+        ADD_DELIVERY.run(
+            id=id,
+            event_seq=event_seq,
+            endpoint_id=endpoint_id,
+            state="pending",
+            attempts=1,
+            next_at=change.at,
+            leased_until=leased_until,
+            created_at=change.at,
+        )
+        return id
+
+    @classmethod
+    def pending(cls) -> Row:
+        """How many deliveries wait, and how many endpoints failed last time."""
+        return {"pending": PENDING.value(), "failing_endpoints": FAILING.value()}
+
+    @classmethod
+    def leased(cls, ids: list[str]) -> list[Row]:
+        """These deliveries with the event's id, name and body, in the order of the events."""
+        return [DELIVERY_TO_SEND.existing(id=id) for id in ids]
+
+    @classmethod
+    def settle(
+        cls,
+        change: Change,
+        delivery: Row,
+        *,
+        delivered: bool,
+        status: int | None,
+        error: str | None,
+        seconds: float,
+    ) -> None:
+        """Note the outcome, unless the lease ran out and someone else has tried since."""
+        SETTLE_DELIVERY.run(
+            id=delivery["id"],
+            attempts=delivery["attempts"],
+            state="delivered" if delivered else "pending",
+            last_status=status,
+            last_error=error,
+            duration_ms=round(seconds * 1000),
+            delivered_at=change.at if delivered else None,
+        )
+
+
+# The outbox is read by endpoint in the order of events; what is delivered must not slow it down.
+Delivery.add_index(
+    Delivery.endpoint, Delivery.event, where=(Delivery.state == "pending"), name="delivery_pending"
+)
+
+TABLES = [
+    Member,
+    Invitation,
+    ApiKey,
+    Project,
+    ProjectStats,
+    Milestone,
+    Task,
+    Comment,
+    Attachment,
+    AttachmentContent,
+    Meeting,
+    Participant,
+    Whiteboard,
+    Activity,
+    Endpoint,
+    Event,
+    Delivery,
+]
+
+
+# Statements, each built once ------------------------------------------------------------------
+
+
+def _missing(noun: str) -> Any:
+    raise NotFound(noun)
+
+
+def _by_name(rows: list[Row], name: str) -> list[Row]:
+    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
+
+
+def _changes(stored: Row, fields: Row) -> Row:
+    """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
+    changes: Row = {}
+    for name, new in fields.items():
+        old = stored[name]
+        if isinstance(old, Fragment):
+            if old.contents != new:
+                changes[name] = [old, Fragment(new)]
+        elif old != new:
+            changes[name] = [old, new]
+    return changes
+
+
+def _update(model: type[Identified], change: Change, id: str, values: Row, names: Iterable[str]) -> None:
+    """Write these columns and `updated_at`, and no other."""
+    written = {name: values[name] for name in names} | {"updated_at": change.at}
+    update_of(model, tuple(sorted(written))).run(id=id, **written)
+
+
+def _require_member(field: str, id: str) -> None:
+    if MEMBER.one(id=id) is None:
+        raise Invalid((field, "no such member"))
+
+
+def _check_references(project_id: str, milestone_id: str | None, assignee_id: str | None) -> None:
+    """Raises `Invalid` with everything that is wrong with a new task's references."""
+    problems = []
+    project = PROJECT_ROW.one(id=project_id)
+    if project is None:
+        problems.append(("project_id", "no such project"))
+    elif project["status"] == "archived":
+        problems.append(("project_id", "the project is archived and takes no new tasks"))
+    if milestone_id is not None:
+        owner = MILESTONE_PROJECT.value(id=milestone_id)
+        if owner is None:
+            problems.append(("milestone_id", "no such milestone"))
+        elif owner != project_id:
+            problems.append(("milestone_id", "belongs to another project"))
+    if assignee_id is not None and MEMBER.one(id=assignee_id) is None:
+        problems.append(("assignee_id", "no such member"))
+    if problems:
+        raise Invalid(*problems)
+
+
+def _with_stats(project: Row) -> Row:
+    counts = {status: project.pop(status) for status in STATUSES}
+    total = sum(counts.values())
+    rate = round(counts["done"] / total, 4) if total else 0.0
+    overdue = project.pop("overdue")
+    project["stats"] = {"total": total, **counts, "overdue": overdue, "completion_rate": rate}
+    return project
+
+
+KIND = Case(Member.role, [("client", "client")], "team").alias("kind")
+MEMBER_COLUMNS = [*columns(Member), KIND]
+LISTED = Member.status != "removed"
+MEMBER = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.id == hole("id")))
+MEMBER_BY_EMAIL = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.email == hole("email")))
+MEMBERS = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED))
+TEAM = Statement(
+    Member.select(*MEMBER_COLUMNS).where(Member.status == Member.ACTIVE, Member.role != "client")
+)
+FIRST_OWNER = Statement(
+    Member.select(*MEMBER_COLUMNS)
+    .where(Member.status == Member.ACTIVE, Member.role == "owner")
+    .order_by(Member.id)
+    .limit(1)
+)
+ADD_MEMBER = Insertion(Member)
+
+INVITATION = Statement(
+    Invitation.select(*columns(Invitation, "token_hash", "member_id"), *profile(Member, "member"))
+    .join(Member, on=(Invitation.member == Member.id))
+    .where(Invitation.token_hash == hole("token_hash"))
+)
+ADD_INVITATION = Insertion(Invitation)
+USE_INVITATION = Statement(
+    Invitation.update({Invitation.used_at: hole("now")}).where(Invitation.id == hole("id"))
+)
+REVOKE_INVITATIONS = Statement(
+    Invitation.update({Invitation.revoked_at: hole("now")}).where(
+        Invitation.member == hole("member_id"), Invitation.used_at.is_null(), Invitation.revoked_at.is_null()
+    )
+)
+
+ALL_KEYS = (
+    ApiKey.select(*columns(ApiKey, "hash", "member_id"), *profile(Member, "member"))
+    .join(Member, on=(ApiKey.member == Member.id))
+    .order_by(ApiKey.id)
+)
+KEYS = Statement(ALL_KEYS)
+KEY = Statement(ALL_KEYS.where(ApiKey.id == hole("id")))
+ADD_KEY = Insertion(ApiKey)
+CALLER = Statement(
+    ApiKey.select(
+        Member.id, Member.full_name, Member.email, Member.role, ApiKey.id.alias("key_id"), ApiKey.scope
+    )
+    .join(Member, on=(ApiKey.member == Member.id))
+    .where(
+        ApiKey.hash == hole("hash"),
+        ApiKey.revoked_at.is_null(),
+        ApiKey.expires_at.is_null() | (ApiKey.expires_at > hole("now")),
+        Member.status == Member.ACTIVE,
+    )
+)
+
+OVERDUE = OPEN & (Task.due_date < hole("now"))
+ALL_PROJECTS = (
+    Project.select(
+        *columns(Project, "owner_id"),
+        ProjectStats.todo,
+        ProjectStats.in_progress,
+        ProjectStats.review,
+        ProjectStats.done,
+        Task.select(fn.COUNT(SQL("*"))).where(Task.project == Project.id, OVERDUE).alias("overdue"),
+        *profile(Member, "owner"),
+    )
+    .join(ProjectStats, on=(ProjectStats.project == Project.id))
+    .join(Member, on=(Project.owner == Member.id))
+)
+PROJECT = Statement(ALL_PROJECTS.where(Project.id == hole("id")))
+PROJECTS = Statement(ALL_PROJECTS)
+PROJECTS_BY_STATUS = Statement(ALL_PROJECTS.where(Project.status == hole("status")))
+PROJECT_ROW = Statement(Project.select().where(Project.id == hole("id")))
+PROJECT_TASK_IDS = Statement(Task.select(Task.id).where(Task.project == hole("id")).order_by(Task.id))
+ADD_PROJECT = Insertion(Project)
+DELETE_PROJECT = Statement(Project.delete().where(Project.id == hole("id")))
+
+ADD_STATS = Insertion(ProjectStats)
+SHIFT_STATS = Statement(
+    ProjectStats.update(
+        {field: field + hole(field.name) for field in map(ProjectStats._meta.fields.get, STATUSES)}
+    ).where(ProjectStats.project == hole("project_id"))
+)
+KEPT_STATS = Statement(ProjectStats.select())
+COUNTED_STATS = Statement(
+    Project.select(
+        Project.id.alias("project_id"),
+        *[
+            fn.COALESCE(fn.SUM(Case(None, [(Task.status == status, 1)], 0)), 0).alias(status)
+            for status in STATUSES
+        ],
+    )
+    .join(Task, JOIN.LEFT_OUTER, on=(Task.project == Project.id))
+    .group_by(Project.id)
+)
+
+MILESTONE_PROJECT = Statement(Milestone.select(Milestone.project).where(Milestone.id == hole("id")))
+ADD_MILESTONE = Insertion(Milestone)
+
+Assignee, Creator = Member.alias("assignee"), Member.alias("creator")
+TASK_COLUMNS = columns(Task, "search")
+TASK = Statement(Task.select(*TASK_COLUMNS).where(Task.id == hole("id")))
+TASK_DETAIL = Statement(
+    Task.select(
+        *TASK_COLUMNS,
+        Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == Task.id).alias("comment_count"),
+        *group(Project, "project", "id", "name", "status", "owner_id"),
+        *group(Milestone, "milestone", "id", "title", "due_date"),
+        *profile(Assignee, "assignee"),
+        *profile(Creator, "creator"),
+    )
+    .join(Project, on=(Task.project == Project.id))
+    .join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
+    .join(Assignee, JOIN.LEFT_OUTER, on=(Task.assignee == Assignee.id))
+    .join(Creator, JOIN.LEFT_OUTER, on=(Task.created_by == Creator.id))
+    .where(Task.id == hole("id"))
+)
+TASK_ATTACHMENTS = Statement(
+    Attachment.select(*columns(Attachment)).where(Attachment.task == hole("id")).order_by(Attachment.id)
+)
+ADD_TASK = Insertion(Task)
+ADD_ATTACHMENT = Insertion(Attachment)
+ADD_ATTACHMENT_CONTENT = Insertion(AttachmentContent)
+DELETE_TASK = Statement(Task.delete().where(Task.id == hole("id")))
+
+# What a list of tasks can be filtered by: the condition, and what becomes of the value.
+FILTERS: dict[str, tuple[Expression, Any]] = {
+    "project_id": (Task.project == hole("project_id"), str),
+    "milestone_id": (Task.milestone == hole("milestone_id"), str),
+    "status": (Task.status == hole("status"), str),
+    "assignee_id": (Task.assignee == hole("assignee_id"), str),
+    "priority": (hole("priority") == PRIORITY_RANK, PRIORITIES.index),
+    "due_before": (Task.due_date < hole("due_before"), str),
+    "updated_since": (Task.updated_at >= hole("updated_since"), str),
+    "q": (fn.INSTR(Task.search, hole("q")) > 0, fold),
+}
+
+# The orders of a list of tasks; ties go by id in the same direction, tasks without a date last.
+SORTS: dict[str | None, list] = {
+    None: [Task.id.desc()],
+    "created_at": [Task.created_at, Task.id],
+    "-created_at": [Task.created_at.desc(), Task.id.desc()],
+    "updated_at": [Task.updated_at, Task.id],
+    "-updated_at": [Task.updated_at.desc(), Task.id.desc()],
+    "due_date": [NO_DATE, Task.due_date, Task.id],
+    "-due_date": [Task.due_date.desc(), Task.id.desc()],
+    "priority": [PRIORITY_RANK, Task.id],
+    "-priority": [PRIORITY_RANK.desc(), Task.id.desc()],
+}
+
+
+def task_ids(filters: frozenset[str], sort: str | None) -> Query:
+    """The ids of one page, which an index alone gives for the common filters and every order."""
+    query = Task.select(Task.id).order_by(*SORTS[sort])
+    if filters:
+        query = query.where(*[FILTERS[name][0] for name in sorted(filters)])
+    return query.limit(hole("limit")).offset(hole("offset"))
+
+
+@lru_cache(maxsize=256)
+def task_page(filters: frozenset[str], sort: str | None) -> Statement:
+    """A page's tasks: its ids first, so that rows are read for these alone."""
+    ids = task_ids(filters, sort)
+    return Statement(Task.select(*TASK_COLUMNS).where(Task.id.in_(ids)).order_by(*SORTS[sort]))
+
+
+@lru_cache(maxsize=256)
+def task_total(filters: frozenset[str]) -> Statement:
+    """How many tasks pass: from the counters where these know, else counted no further than needed."""
+    if filters <= {"project_id", "status"}:
+        kept = [(status, getattr(ProjectStats, status)) for status in STATUSES]
+        every = ProjectStats.todo + ProjectStats.in_progress + ProjectStats.review + ProjectStats.done
+        counter = Case(hole("status"), kept) if "status" in filters else every
+        query = ProjectStats.select(fn.SUM(counter))
+        if "project_id" in filters:
+            query = query.where(ProjectStats.project == hole("project_id"))
+        return Statement(query)
+    conditions = [FILTERS[name][0] for name in sorted(filters)]
+    some = Task.select(SQL("1")).where(*conditions).limit(COUNT_LIMIT + 1)
+    return Statement(Task.select(fn.COUNT(SQL("*"))).from_(some))
+
+
+def _urgent_tasks(condition: Expression, *order: Any) -> Statement:
+    ids = Task.select(Task.id).where(condition).order_by(*order).limit(hole("most"))
+    return Statement(
+        Task.select(
+            *TASK_COLUMNS, Project.name.alias("project_name"), Assignee.full_name.alias("assignee_name")
+        )
+        .join(Project, on=(Task.project == Project.id))
+        .join(Assignee, JOIN.LEFT_OUTER, on=(Task.assignee == Assignee.id))
+        .where(Task.id.in_(ids))
+        .order_by(*order)
+    )
+
+
+OVERDUE_TASKS = _urgent_tasks(OVERDUE, Task.due_date, Task.id)
+URGENT_TASKS = _urgent_tasks(
+    OPEN & (Task.priority == "urgent") & (NO_DATE | (Task.due_date >= hole("now"))),
+    NO_DATE,
+    Task.due_date,
+    Task.id,
+)
+
+ALL_COMMENTS = (
+    Comment.select(*columns(Comment), *profile(Member, "author"))
+    .join(Member, on=(Comment.author == Member.id))
+    .order_by(Comment.id)
+)
+COMMENTS = Statement(ALL_COMMENTS.where(Comment.task == hole("task_id")))
+COMMENT = Statement(ALL_COMMENTS.where(Comment.id == hole("id")))
+ADD_COMMENT = Insertion(Comment)
+
+ATTENDED = (Meeting.organizer == hole("member_id")) | Meeting.id.in_(
+    Participant.select(Participant.meeting).where(Participant.member == hole("member_id"))
+)
+MEETINGS = Statement(
+    Meeting.select(*columns(Meeting, "organizer_id"), *profile(Member, "organizer"))
+    .join(Member, on=(Meeting.organizer == Member.id))
+    .where(ATTENDED)
+    .order_by(Meeting.starts_at, Meeting.id)
+)
+MEETING_PARTICIPANTS = Statement(
+    Participant.select(Participant.meeting, *profile(Member, "member"))
+    .join(Member, on=(Participant.member == Member.id))
+    .where(Participant.meeting.in_(Meeting.select(Meeting.id).where(ATTENDED)))
+    .order_by(Participant.meeting, Member.full_name, Member.id)
+)
+
+ADD_MEETING = Insertion(Meeting)
+ADD_PARTICIPANT = Insertion(Participant)
+
+LATEST_WHITEBOARDS = Statement(
+    Whiteboard.select(
+        Whiteboard.id, Whiteboard.title, Whiteboard.project, Whiteboard.updated_at, Whiteboard.updated_by
+    )
+    .order_by(Whiteboard.updated_at.desc(), Whiteboard.id.desc())
+    .limit(hole("most"))
+)
+
+ADD_WHITEBOARD = Insertion(Whiteboard)
+
+RECENT_ACTIVITY = Statement(
+    Activity.select(*columns(Activity, "actor_id", "request_id"), *profile(Member, "actor"))
+    .join(Member, on=(Activity.actor == Member.id))
+    .where(SHOWN)
+    .order_by(Activity.id.desc())
+    .limit(hole("most"))
+)
+ADD_ACTIVITY = Insertion(Activity)
+
+
+ENDPOINTS = Statement(Endpoint.select())
+ACTIVE_ENDPOINTS = Statement(
+    Endpoint.select(Endpoint.id, Endpoint.events).where(Endpoint.state == "active").order_by(Endpoint.id)
+)
+ADD_ENDPOINT = Insertion(Endpoint)
+ADD_EVENT = Insertion(Event)
+ADD_DELIVERY = Insertion(Delivery)
+DELIVERY_TO_SEND = Statement(
+    Delivery.select(
+        Delivery.id, Delivery.endpoint, Delivery.attempts, Event.id.alias("event_id"), Event.name, Event.body
+    )
+    .join(Event, on=(Delivery.event == Event.seq))
+    .where(Delivery.id == hole("id"))
+)
+WAITING = Delivery.state == "pending"
+PENDING = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(WAITING))
+PARKED = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.state == "parked"))
+FAILING = Statement(Endpoint.select(fn.COUNT(SQL("*"))).where(Endpoint.failures > 0))
+SETTLE_DELIVERY = Statement(
+    Delivery.update(
+        {
+            Delivery.state: hole("state"),
+            Delivery.leased_until: None,
+            Delivery.last_status: hole("last_status"),
+            Delivery.last_error: hole("last_error"),
+            Delivery.duration_ms: hole("duration_ms"),
+            Delivery.delivered_at: hole("delivered_at"),
+        }
+    ).where(Delivery.id == hole("id"), Delivery.attempts == hole("attempts"), Delivery.state == "pending")
+)
+
+
+# The file -------------------------------------------------------------------------------------
+
+
+def prepare() -> list[str]:
+    """Make the database file where there is none, check it, and bring it to this version.
+
+    Returns the names of the migrations that were applied; before an older database is touched it
+    is copied. Raises `BadDatabase` with what to do.
+    """
+    path = Path(db.database)
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _create_private(path)
+        db.connect(reuse_if_open=True)
+        health = db.execute_sql("PRAGMA quick_check(1)").fetchone()[0]
+        if health != "ok":
+            raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
+        applied = _migrate(path)
+        db.execute_sql("PRAGMA analysis_limit = 400")
+        db.execute_sql("PRAGMA optimize")
+        return applied
+    except OSError as error:
+        raise BadDatabase(f"{path}: {error.strerror or error}") from error
+    except DatabaseError as error:
+        raise BadDatabase(f"{path} cannot be used: {error}") from error
+
+
+def health_problems() -> list[str]:
+    """What is wrong with the database's pages, references and counters, in words."""
+    integrity = [row[0] for row in db.execute_sql("PRAGMA integrity_check(10)")]
+    problems = [f"the database is damaged: {said}" for said in integrity if said != "ok"]
+    orphans = db.execute_sql("PRAGMA foreign_key_check").fetchall()
+    problems += [f"a row of {table} refers to a {parent} that is gone" for table, _, parent, _ in orphans]
+    problems += [
+        f"the counters of project {row['project_id']} are wrong; --repair mends them"
+        for row in ProjectStats.wrong()
+    ]
+    parked = PARKED.value()
+    return problems + [f"{parked} deliveries are parked"] * bool(parked)
+
+
+def _migrate(path: Path) -> list[str]:
+    runner = Runner(db, str(MIGRATIONS))
+    steps = runner.status()
+    newer = [step.name for step in steps if step.path is None]
+    if newer:
+        raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}")
+    pending = [step.name for step in steps if not step.applied]
+    if len(pending) == len(steps) and db.get_tables():
+        raise BadDatabase(f"{path} is a database of something else")
+    if pending and len(pending) < len(steps):
+        backup(path.with_name(f"{path.name}.before-{pending[0]}"))
+    return runner.up()
+
+
+def _create_private(path: Path) -> None:
+    """An empty file that only its owner can read, as SQLite would not make it."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def backup(target: Path) -> None:
+    """Copy the database while it is in use; the copy holds every write that was done before."""
+    target.unlink(missing_ok=True)
+    _create_private(target)
+    with closing(sqlite3.connect(target)) as copy:
+        db.connection().backup(copy)

@@ -1,0 +1,304 @@
+"""A real gunicorn on a port that the system chose, a client that checks every answer, and a receiver."""
+
+import itertools
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import requests
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+OWNER_KEY = "tms_owner-key-of-the-tests-0123456789abcdefghij"
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+EVERY_EVENT = [
+    "task.updated",
+    "task.completed",
+    "comment.added",
+    "member.joined",
+    "task.created",
+    "task.deleted",
+    "member.invited",
+]
+NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
+
+needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Where everything can be installed, a skipped test is a failure."""
+    report = yield
+    if report.skipped and os.environ.get("SKIPS_FAIL") and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
+    return report
+
+
+class Client:
+    """Calls the API with one key, and checks of every answer what holds for all of them."""
+
+    def __init__(self, base, key):
+        self.base, self.key = base, key
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def request(self, method, path, **options):
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers |= options.pop("headers", {})
+        options.setdefault("timeout", 30)
+        options.setdefault("allow_redirects", False)
+        answer = self.session.request(method, self.base + path, headers=headers, **options)
+        check_answer(answer)
+        return answer
+
+    def get(self, path, **query):
+        return self.request("GET", path, params=query)
+
+    def post(self, path, body=None, **options):
+        return self.request("POST", path, json=body, **options)
+
+    def patch(self, path, body, **options):
+        return self.request("PATCH", path, json=body, **options)
+
+    def delete(self, path, **options):
+        return self.request("DELETE", path, **options)
+
+    def data(self, answer, status=200):
+        """The answer's data; the status must be that of success."""
+        assert answer.status_code == status, answer.text
+        return answer.json()["data"]
+
+    def make_project(self, **fields):
+        return self.data(self.post("/projects", {"name": "A project"} | fields), 201)
+
+    def make_task(self, project, **fields):
+        body = {"project_id": project["id"], "title": "A task"} | fields
+        return self.data(self.post("/tasks", body), 201)
+
+
+def check_answer(answer):
+    """The envelope and the headers of contract section 2."""
+    assert answer.status_code < 500 or answer.status_code == 503, answer.text
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    if answer.request.method == "HEAD":
+        return
+    body = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    meta = body["meta"]
+    assert set(meta) == {"timestamp", "version", "request_id"}
+    assert meta["version"] == "1.1"
+    assert INSTANT.fullmatch(meta["timestamp"])
+    assert re.fullmatch("req_[0-9a-f]{32}", meta["request_id"])
+    assert answer.headers["X-Request-Id"] == meta["request_id"]
+    if answer.status_code < 400:
+        assert set(body) == {"success", "data", "meta"}
+        assert body["success"] is True
+        assert isinstance(body["data"], dict)
+    else:
+        assert set(body) == {"success", "error", "meta"}
+        assert body["success"] is False
+        assert set(body["error"]) <= {"code", "message", "details"}
+        assert len(answer.content) < 20_000
+
+
+def fault(answer, status, code, *named):
+    """Assert that the answer is this error; every name must be among the fields that it names."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    fields = [detail["field"] for detail in error.get("details", [])]
+    assert set(named) <= set(fields), fields
+    return error
+
+
+class Server:
+    """A gunicorn of our own: its database and settings in a folder, its log in a file."""
+
+    def __init__(self, folder, **settings):
+        self.folder, self.log = Path(folder), Path(folder) / "log.txt"
+        self.database = self.folder / "data" / "tasks.db"
+        self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+        self.environment |= {
+            "TASKS_SERVER__DATABASE": str(self.database),
+            "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
+            "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
+        }
+        self.environment |= settings
+        self.process = None
+        self.allow_bugs = False
+
+    def start(self, *arguments):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
+                    cwd=ROOT,
+                    env=self.environment,
+                    pass_fds=[listener.fileno()],
+                    stdout=log,
+                    stderr=log,
+                )
+        return self
+
+    def stop(self, how=signal.SIGTERM):
+        """End it, and return its exit code; bugs in the log fail the test."""
+        if self.process is None:
+            return None
+        self.process.send_signal(how)
+        code = self.process.wait(45)
+        self.process = None
+        text = self.log.read_text()
+        assert self.allow_bugs or ("Traceback" not in text and "a bug" not in text), text
+        return code
+
+    def client(self, key=OWNER_KEY):
+        return Client(f"{self.base}/api/v1", key)
+
+    def flask(self, *arguments, **options):
+        """Run a command of the command line on this server's database."""
+        return subprocess.run(
+            [BIN / "flask", "--app", "app", *arguments],
+            cwd=ROOT,
+            env=self.environment | options,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Start servers with settings of their own, given as environment variables."""
+    servers, numbers = [], itertools.count()
+
+    def start(*arguments, folder=None, **settings):
+        if folder is None:
+            folder = tmp_path / f"server-{next(numbers)}"
+            folder.mkdir()
+        server = Server(folder, **settings)
+        servers.append(server)
+        return server.start(*arguments)
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """One server that most tests share, each with a project of its own."""
+    server = Server(tmp_path_factory.mktemp("server")).start()
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def owner(server):
+    return server.client()
+
+
+@pytest.fixture(scope="session")
+def join(server, owner):
+    """Invite somebody, let them enroll, and return their client."""
+    numbers = itertools.count()
+
+    def invite(role="member", **fields):
+        email = f"{role}-{next(numbers)}@example.com"
+        body = {"email": email, "full_name": f"{role.title()} of the tests", "role": role} | fields
+        link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+        enrolled = server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+        data = owner.data(enrolled, 201)
+        client = server.client(data["api_key"])
+        client.member = data["member"]
+        return client
+
+    return invite
+
+
+@pytest.fixture
+def project(owner):
+    return owner.make_project()
+
+
+@pytest.fixture
+def task(owner, project):
+    return owner.make_task(project)
+
+
+@dataclass
+class Call:
+    """A webhook call as it arrived."""
+
+    path: str
+    headers: dict
+    body: bytes
+
+    @property
+    def event(self):
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """A webhook receiver that keeps what it gets, and answers as told (200 unless told)."""
+
+    url: str = ""
+    answers: list = field(default_factory=list)
+    calls: queue.Queue = field(default_factory=queue.Queue)
+
+    def next(self, seconds=10):
+        return self.calls.get(timeout=seconds)
+
+    def all_here(self):
+        """What has arrived by now, without waiting."""
+        return [self.calls.get_nowait() for _ in range(self.calls.qsize())]
+
+
+@pytest.fixture
+def receiver():
+    """A receiver on a port of its own; `receiver.answers` holds statuses to give first."""
+    kept = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            kept.calls.put(Call(self.path, dict(self.headers), body))
+            status = kept.answers.pop(0) if kept.answers else 200
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Not on the test's own output."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    kept.url = f"http://127.0.0.1:{httpd.server_port}/hook"
+    yield kept
+    httpd.shutdown()
+    httpd.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def hooked(launch, receiver):
+    """A server that sends every event to the receiver, with the secret `a-secret`."""
+    hook = {"url": receiver.url, "secret": "a-secret", "events": EVERY_EVENT, "name": "receiver"}
+    return launch(TASKS_WEBHOOKS=json.dumps([hook]))

@@ -1,0 +1,29 @@
+"""GET /health: what monitoring asks, with and without a key."""
+
+from conftest import fault
+
+
+def test_answers_without_a_key(server):
+    answer = server.client(None).get("/health")
+    assert answer.status_code == 200
+    assert answer.json()["data"] == {"status": "ok"}
+
+
+def test_says_more_to_whoever_has_a_key(owner):
+    data = owner.data(owner.get("/health"))
+    assert data.pop("uptime_seconds") >= 0
+    assert data == {
+        "status": "ok",
+        "version": "1.1",
+        "checks": {"database": "ok", "webhooks": {"pending": 0, "failing_endpoints": 0}},
+    }
+
+
+def test_refuses_a_wrong_key(server):
+    fault(server.client("tms_wrong").get("/health"), 401, "unauthorized")
+
+
+def test_answers_head(owner):
+    answer = owner.request("HEAD", "/health")
+    assert answer.status_code == 200
+    assert answer.content == b""
