@@ -4,6 +4,7 @@ A view declares what it takes and who may call it, and returns a row; `endpoint`
 There is no SQL here, no validation rule, and nothing is sent from here.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -18,10 +19,11 @@ from urllib.parse import quote
 
 import click
 import orjson
-from flask import Blueprint, Flask, Response, current_app, g, request
+from flask import Blueprint, Flask, Response, current_app, request
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
 from werkzeug.exceptions import HTTPException
+from werkzeug.wsgi import get_input_stream
 
 import commands
 import schemas
@@ -59,6 +61,7 @@ API = "/api/v1"
 VERSION = "1.1"
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
 DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer
+EVERY_ANSWER = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
 STARTED = time.monotonic()
 
 log = logging.getLogger("tasks")
@@ -125,10 +128,60 @@ def _merge(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
 # The application ------------------------------------------------------------------------------
 
 
+class Call:
+    """What is known of the request that is being answered."""
+
+    def __init__(self, environ: dict, start_response: Callable):
+        self.environ, self.start_response = environ, start_response
+        self.started = time.perf_counter()
+        self.request_id = new_request_id()
+        self.path: str = environ["PATH_INFO"]
+        self.in_api = self.path.startswith(f"{API}/") or self.path == API
+        self.caller: Any = None  # a member with the key's scope, where a key was needed
+        self.status = 0  # the view's own, where it is not the declared one
+        self.headers: dict[str, str] = {}  # of a success, that the view adds
+        self.unread = (
+            environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
+        )
+
+    def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
+        """Begin the answer, with what every answer carries."""
+        if self.unread:
+            discard_body(self)
+        headers += [("X-Request-Id", self.request_id), *EVERY_ANSWER]
+        self.log(status[:3])
+        return self.start_response(status, headers, *failure)
+
+    def log(self, status: str) -> None:
+        """One line to standard output; an enrollment link's token, a credential, is not in it."""
+        path, link, _ = self.path.partition("/enroll/")
+        path = path + link if link else path
+        milliseconds = (time.perf_counter() - self.started) * 1000
+        who = self.caller["id"] if self.caller else "-"
+        said = f"{self.environ['REQUEST_METHOD']} {quote(path)[:500]} {status} {milliseconds:.1f}ms"
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
+            os.write(1, f"{now()} {said} {self.request_id} {who}\n".encode())
+
+
+def call() -> Call:
+    return request.environ["tasks.call"]
+
+
 class Service(Flask):
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.start_response"] = start_response  # for `_leave_unread`
-        return super().wsgi_app(environ, start_response)
+        environ["tasks.call"] = started = Call(environ, start_response)
+        return super().wsgi_app(environ, started.start)
+
+    def dispatch_request(self) -> Any:
+        """Find out who calls before anything is said about what is called."""
+        this = call()
+        if this.in_api:
+            public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
+            this.caller = authenticate(this.environ.get("HTTP_AUTHORIZATION"), public=public)
+        return super().dispatch_request()
+
+    def ensure_sync(self, func: Callable) -> Callable:
+        return func  # nothing here is a coroutine, and looking each time costs more than a query
 
 
 def create_app(**overrides: Mapping[str, Any]) -> Service:
@@ -144,53 +197,10 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
-    app.before_request(open_request)
-    app.after_request(close_request)
     app.register_error_handler(Exception, refuse)
     app.register_blueprint(api)
     commands.register(app)
     return app
-
-
-def open_request() -> None:
-    g.started = time.perf_counter()
-    g.request_id = new_request_id()
-    g.headers = {}
-    g.status = None
-    g.body_read = False
-    g.caller = None
-    if in_api():
-        view = current_app.view_functions.get(request.endpoint or "")
-        authenticate(public=view is not None and getattr(view, "public", False))
-
-
-def in_api() -> bool:
-    return request.path.startswith(f"{API}/") or request.path == API
-
-
-def close_request(response: Response) -> Response:
-    if not g.body_read and ((request.content_length or 0) > 0 or "Transfer-Encoding" in request.headers):
-        discard_body()
-    headers = response.headers
-    headers["X-Request-Id"] = g.request_id
-    headers["X-Content-Type-Options"] = "nosniff"
-    headers["Cache-Control"] = "no-store"
-    if log.isEnabledFor(logging.INFO):
-        args = request.view_args or {}
-        # An enrollment link's token is a credential.
-        path = request.url_rule.rule if request.url_rule and "token" in args else quote(request.path)
-        milliseconds = (time.perf_counter() - g.started) * 1000
-        member = g.caller["id"] if g.caller else "-"
-        log.info(
-            "%s %s %s %.1fms %s %s",
-            request.method,
-            path,
-            response.status_code,
-            milliseconds,
-            g.request_id,
-            member,
-        )
-    return response
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -247,20 +257,20 @@ def refuse(error: Exception) -> Response:
     elif isinstance(error, Invalid):
         details = list(error.problems)
     elif isinstance(error, DatabaseError) and _is_outage(error):
-        log.error("%s: the database: %s", g.request_id, error)
+        log.error("%s: the database: %s", call().request_id, error)
         status, code = FAULTS[Unavailable]
         message = "the database cannot be written to at the moment"
     elif status == 500:
-        log.error("%s: a bug", g.request_id, exc_info=error)
-        message = f"a bug on our side, in the log under {g.request_id}"
+        log.error("%s: a bug", call().request_id, exc_info=error)
+        message = f"a bug on our side, in the log under {call().request_id}"
     if details:
         message = "; ".join(f"{field}: {said}" for field, said in details)[:1000]
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         headers["Retry-After"] = "5"
-    if not in_api():
-        return Response(f"{message}\n", status, headers, mimetype="text/plain")
+    if not call().in_api:
+        return Response(f"{message}\n", status, headers, content_type="text/plain")
     fault: Row = {"code": code, "message": message}
     if details:
         named = details[: schemas.MAX_DETAILS]
@@ -280,24 +290,24 @@ def _is_outage(error: BaseException | None) -> bool:
 
 
 def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
-    content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": g.request_id}
+    content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": call().request_id}
     return Response(orjson.dumps(content), status, headers, content_type="application/json")
 
 
 # Who calls ------------------------------------------------------------------------------------
 
 
-def authenticate(*, public: bool) -> None:
-    """Find out whose key it is. Raises `Unauthorized`, also for a wrong key where none is needed."""
-    header = request.headers.get("Authorization")
+def authenticate(header: str | None, *, public: bool) -> Row | None:
+    """Whose key it is. Raises `Unauthorized`, also for a wrong key where none is needed."""
     if header is None and public:
-        return
+        return None
     scheme, _, key = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthorized("send the header Authorization: Bearer <API key>")
-    g.caller = ApiKey.caller(key.strip())
-    if g.caller is None:
+    caller = ApiKey.caller(key.strip())
+    if caller is None:
         raise Unauthorized("the API key is unknown, or expired, or was revoked")
+    return caller
 
 
 def authorize(caller: Row, role: str, *, writes: bool) -> None:
@@ -316,72 +326,65 @@ def read_body(limit: int) -> bytes:
     """The request's body, of at most `limit` bytes, which arrives in time.
 
     Raises `TooLarge`, `TooSlow`, and `BadJSON` for one that breaks off. All that knows how gunicorn
-    reads is here and in `_leave_unread`.
+    reads is here and in `discard_body`.
     """
-    declared = request.content_length
+    this, declared = call(), request.content_length
     if declared is not None and declared > limit:
         raise TooLarge(f"the body has {declared} bytes; at most {limit} are accepted")
-    late, cut = _cut_off()
+    late, cut = _cut_off(this)
+    failure = None
     try:
         with deadlines.within(READ_SECONDS, cut):
             body = request.stream.read(limit + 1)
     except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
-        g.body_read = True
-        if late:
-            raise TooSlow(f"the body did not arrive within {READ_SECONDS:.0f} s") from error
-        raise schemas.BadJSON("the body broke off or is badly framed") from error
+        failure = error
+    this.unread = failure is None and not late and len(body) > limit
     if late:
-        g.body_read = True
         raise TooSlow(f"the body did not arrive within {READ_SECONDS:.0f} s")
-    if len(body) > limit:
+    if failure is not None:
+        raise schemas.BadJSON("the body broke off or is badly framed") from failure
+    if this.unread:
         raise TooLarge(f"the body has more than {limit} bytes")
-    g.body_read = True
     if declared is not None and len(body) < declared:
         raise schemas.BadJSON("the body is shorter than its Content-Length")
     return body
 
 
-def _cut_off() -> tuple[list[bool], Callable[[], None]]:
+def _cut_off(this: Call) -> tuple[list[bool], Callable[[], None]]:
     """A list that is filled when the time is up, and what then ends the reading."""
     late: list[bool] = []
-    line: socket.socket | None = request.environ.get("gunicorn.socket")
+    line: socket.socket | None = this.environ.get("gunicorn.socket")
 
     def cut() -> None:
         late.append(True)
         if line is not None:
-            try:
+            with contextlib.suppress(OSError):  # the client has gone
                 line.shutdown(socket.SHUT_RD)
-            except OSError:
-                log.debug("the client has gone")
 
     return late, cut
 
 
-def discard_body() -> None:
-    """Read on a little after a refusal: a client that is still sending misses the answer."""
-    late, cut = _cut_off()
-    left = DRAIN_BYTES
+def discard_body(this: Call) -> None:
+    """Read on a little after a refusal: a client that is still sending would miss the answer."""
+    late, cut = _cut_off(this)
+    stream, left = get_input_stream(this.environ), DRAIN_BYTES
     try:
         with deadlines.within(READ_SECONDS, cut):
-            while left > 0 and (chunk := request.stream.read(min(left, 65536))):
+            while left > 0 and (chunk := stream.read(min(left, 65536))):
                 left -= len(chunk)
     except Exception:
-        log.debug("%s: the refused body broke off", g.request_id)
+        log.debug("%s: the refused body broke off", this.request_id)
         left = 0
     if late or left <= 0:
-        _leave_unread()
-
-
-def _leave_unread() -> None:
-    """Close the connection after this answer; gunicorn ignores an application's header."""
-    response = getattr(request.environ["tasks.start_response"], "__self__", None)
-    if response is not None:
-        response.force_close()
+        # gunicorn ignores an application's `Connection: close`; this is what it obeys.
+        response = getattr(this.start_response, "__self__", None)
+        if response is not None:
+            response.force_close()
 
 
 def read_json() -> Row:
     """The body's JSON object; none at all is an empty one. Raises `Unsupported` and `BadJSON`."""
-    if not request.content_length and "Transfer-Encoding" not in request.headers:
+    if not call().unread:
         return {}
     kind = request.mimetype
     charset = request.mimetype_params.get("charset", "utf-8").lower()
@@ -394,6 +397,8 @@ def read_json() -> Row:
 
 def read_query() -> Row:
     """The query's parameters. Raises `ValidationError` for one that is repeated."""
+    if not request.query_string:
+        return {}
     repeated = {name: ["is repeated"] for name, values in request.args.lists() if len(values) > 1}
     if repeated:
         raise ValidationError(repeated)
@@ -412,31 +417,33 @@ def endpoint(
     """
 
     def decorate(view: Callable) -> Callable:
+        nothing = schema is schemas.NOTHING
+
         @wraps(view)
-        def call(**ids: str) -> Response:
+        def answer(**ids: str) -> Response:
+            this = call()
             reads = request.method in ("GET", "HEAD")
             if role is not None:
-                authorize(g.caller, role, writes=not reads)
+                authorize(this.caller, role, writes=not reads)
             body = {} if reads else read_json()
             query = read_query()
-            if reads or request.method == "DELETE":
-                fields = schema.load(query)
-                schemas.NOTHING.load(body)
-            else:
-                schemas.NOTHING.load(query)
-                fields = schema.load(body)
+            fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
+            if other:
+                schemas.NOTHING.load(other)
+            if fields or not nothing:
+                fields = schema.load(fields)
             if reads:
                 data = view(**ids, **fields)
             else:
-                with write(g.caller, g.request_id) as change:
+                with write(this.caller, this.request_id) as change:
                     data = view(change, **ids, **fields)
                 if change.deliveries:
                     counts = deliver(change)
-                    g.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
-            return envelope({"success": True, "data": data}, g.status or status, g.headers)
+                    this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+            return envelope({"success": True, "data": data}, this.status or status, this.headers)
 
-        call.public = role is None  # type: ignore[attr-defined]
-        return call
+        answer.public = role is None  # type: ignore[attr-defined]
+        return answer
 
     return decorate
 
@@ -460,7 +467,7 @@ def get_context() -> Row:
             "current_time": at,
             "ai_instructions": workspace["ai_instructions"],
             "workspace_name": workspace["name"],
-            "caller": {name: g.caller[name] for name in ("id", "full_name", "email", "role", "scope")},
+            "caller": {name: call().caller[name] for name in ("id", "full_name", "email", "role", "scope")},
         },
     }
 
@@ -470,7 +477,7 @@ def get_context() -> Row:
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     pending = Delivery.pending()
-    if g.caller is None:
+    if call().caller is None:
         return {"status": "ok"}
     return {
         "status": "ok",
@@ -519,7 +526,7 @@ def invite_member(change: Change, **fields: Any) -> Row:
     days = current_app.config["WORKSPACE"]["invitation_days"]
     member, token, expires_at, new = Invitation.invite(change, days, **fields)
     if not new:
-        g.status = 200
+        call().status = 200
     emit(change, "member.invited", {"member": member})
     base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
     return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
@@ -571,13 +578,13 @@ def delete_project(change: Change, id: str, force: str = "false") -> Row:
 
 def located(row: Row) -> Row:
     """The new row, whose address the answer's Location gives."""
-    g.headers["Location"] = f"{request.path.rstrip('/')}/{row['id']}"
+    call().headers["Location"] = f"{request.path.rstrip('/')}/{row['id']}"
     return row
 
 
 def tagged(task: Row) -> Row:
     """The task, whose version the answer's ETag gives."""
-    g.headers["ETag"] = f'"{task["version"]}"'
+    call().headers["ETag"] = f'"{task["version"]}"'
     return task
 
 
@@ -592,7 +599,7 @@ def expected_versions() -> frozenset[str] | None:
 def list_tasks(**filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine."""
     if filters.get("assignee_id") == "me":
-        filters["assignee_id"] = g.caller["id"]
+        filters["assignee_id"] = call().caller["id"]
     return Task.page(**filters)
 
 
@@ -666,4 +673,4 @@ def add_comment(change: Change, id: str, content: str) -> Row:
 @endpoint()
 def list_meetings() -> Row:
     """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
-    return {"meetings": Meeting.of(g.caller["id"])}
+    return {"meetings": Meeting.of(call().caller["id"])}

@@ -15,7 +15,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -123,7 +123,13 @@ def instant(moment: datetime) -> str:
 
 def now(seconds: float = 0) -> str:
     """The current time, or the time so many seconds from now, in wire form."""
-    return instant(datetime.now(UTC) + timedelta(seconds=seconds))
+    whole, milliseconds = divmod(time.time_ns() // 1_000_000 + round(seconds * 1000), 1000)
+    return f"{_second(whole)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat()[:19]
 
 
 _tick_lock = threading.Lock()
@@ -703,7 +709,7 @@ class Task(Identified):
     def fetch(cls, id: str) -> Row:
         """The task with its project, milestone, profiles, attachments and number of comments."""
         task = TASK_DETAIL.one(id=id) or _missing("task")
-        task["attachments"] = TASK_ATTACHMENTS.all(id=id)
+        task["attachments"] = TASK_ATTACHMENTS.all(id=id) if task["attachments"] else []
         return task
 
     @classmethod
@@ -1295,6 +1301,7 @@ TASK_DETAIL = Statement(
     Task.select(
         *TASK_COLUMNS,
         Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == Task.id).alias("comment_count"),
+        fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == Task.id)).alias("attachments"),
         *group(Project, "project", "id", "name", "status", "owner_id"),
         *group(Milestone, "milestone", "id", "title", "due_date"),
         *profile(Assignee, "assignee"),
