@@ -36,6 +36,8 @@ from models import (
     Comment,
     Conflict,
     Delivery,
+    Endpoint,
+    Event,
     Forbidden,
     Gone,
     Invalid,
@@ -53,9 +55,10 @@ from models import (
     db,
     new_request_id,
     now,
+    to_json,
     write,
 )
-from webhooks import deadlines, deliver, emit
+from webhooks import deadlines, deliver, emit, enable, ping, redeliver
 
 API = "/api/v1"
 VERSION = "1.1"
@@ -155,10 +158,10 @@ class Call:
     def log(self, status: str) -> None:
         """One line to standard output; an enrollment link's token, a credential, is not in it."""
         path, link, _ = self.path.partition("/enroll/")
-        path = path + link if link else path
+        shown = quote((path + link).encode("latin-1"))[:500]
         milliseconds = (time.perf_counter() - self.started) * 1000
         who = self.caller["id"] if self.caller else "-"
-        said = f"{self.environ['REQUEST_METHOD']} {quote(path)[:500]} {status} {milliseconds:.1f}ms"
+        said = f"{self.environ['REQUEST_METHOD']} {shown} {status} {milliseconds:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
             os.write(1, f"{now()} {said} {self.request_id} {who}\n".encode())
 
@@ -291,7 +294,7 @@ def _is_outage(error: BaseException | None) -> bool:
 
 def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
     content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": call().request_id}
-    return Response(orjson.dumps(content), status, headers, content_type="application/json")
+    return Response(to_json(content), status, headers, content_type="application/json")
 
 
 # Who calls ------------------------------------------------------------------------------------
@@ -437,9 +440,11 @@ def endpoint(
             else:
                 with write(this.caller, this.request_id) as change:
                     data = view(change, **ids, **fields)
-                if change.deliveries:
+                if change.deliveries or change.queued:
                     counts = deliver(change)
                     this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+            if callable(data):  # what only the deliveries decide
+                data = data()
             return envelope({"success": True, "data": data}, this.status or status, this.headers)
 
         answer.public = role is None  # type: ignore[attr-defined]
@@ -476,7 +481,7 @@ def get_context() -> Row:
 @endpoint(role=None)
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
-    pending = Delivery.pending()
+    pending = Delivery.waiting()
     if call().caller is None:
         return {"status": "ok"}
     return {
@@ -674,3 +679,62 @@ def add_comment(change: Change, id: str, content: str) -> Row:
 def list_meetings() -> Row:
     """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
     return {"meetings": Meeting.of(call().caller["id"])}
+
+
+# Webhooks -------------------------------------------------------------------------------------
+
+
+@api.get("/webhooks")
+@endpoint(role="admin")
+def list_webhooks() -> Row:
+    """List the configured webhooks and how they are; their secrets are shown nowhere."""
+    return {"webhooks": Endpoint.listing()}
+
+
+@api.post("/webhooks/<id>/test")
+@endpoint(role="admin")
+def test_webhook(change: Change, id: str) -> Callable[[], Row]:
+    """Send a ping to a webhook, and show what came of it."""
+    delivery_id = ping(change, id.lower())
+    return lambda: Delivery.fetch(delivery_id)
+
+
+@api.post("/webhooks/<id>/enable")
+@endpoint(role="admin")
+def enable_webhook(change: Change, id: str) -> Row:
+    """Send to a webhook again, beginning with what was parked when it was disabled."""
+    return enable(change, id.lower())
+
+
+@api.get("/deliveries")
+@endpoint(schemas.LIST_DELIVERIES, role="admin")
+def list_deliveries(**filters: Any) -> Row:
+    """List the deliveries, newest first; the filters combine."""
+    return Delivery.page(**filters)
+
+
+@api.get("/deliveries/<id>")
+@endpoint(role="admin")
+def get_delivery(id: str) -> Row:
+    """Show a delivery with the event that it carries."""
+    return Delivery.fetch(id.lower())
+
+
+@api.post("/deliveries/<id>/redeliver")
+@endpoint(role="admin")
+def redeliver_delivery(change: Change, id: str) -> Callable[[], Row]:
+    """Send a delivery again, with the same id and body, and show what came of it."""
+    redeliver(change, id.lower())
+    return lambda: Delivery.fetch(id.lower())
+
+
+@api.get("/events")
+@endpoint(schemas.LIST_EVENTS, role="admin")
+def list_events(limit: int, after: str | None = None) -> Row:
+    """List the events in their order, from the first that is kept or after the one named."""
+    rows, more = Event.after(after, limit)
+    next_after = rows[-1]["id"] if rows else after
+    return {
+        "events": [row["body"] for row in rows],
+        "pagination": {"limit": limit, "has_more": more, "next_after": next_after},
+    }

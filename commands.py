@@ -236,10 +236,7 @@ def member_invite(
     fields = {"email": address, "full_name": full_name, "role": role, "phone_number": phone_number}
     invitation = checked(schemas.INVITE_MEMBER, fields)
     config = current_app.config
-    settings = config["DELIVERY"]
-    webhooks.configure(
-        config["WEBHOOKS"], budget=settings["request_budget_seconds"], ca_file=settings["ca_file"]
-    )
+    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
     with write(acting(email)) as change:
         invited, token, expires_at, _ = Invitation.invite(
             change, config["WORKSPACE"]["invitation_days"], **invitation

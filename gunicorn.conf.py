@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -37,7 +38,7 @@ def on_starting(server):
 
 
 def post_worker_init(worker):
-    """Pin the worker, and let it know its webhook receivers."""
+    """Pin the worker, let it know its webhook receivers, and start its sweeper."""
     if pin:
         _pin(worker)
     logger = logging.getLogger("tasks")
@@ -45,10 +46,16 @@ def post_worker_init(worker):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     config = worker.wsgi.config
-    delivery = config["DELIVERY"]
-    webhooks.configure(
-        config["WEBHOOKS"], budget=delivery["request_budget_seconds"], ca_file=delivery["ca_file"]
-    )
+    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
+    if config["DELIVERY"]["sweeper"]:
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"))
+        worker.sweeper.start()
+
+
+def worker_exit(server, worker):
+    """Let the sweeper finish what it is sending."""
+    if sweeper := getattr(worker, "sweeper", None):
+        sweeper.stop()
 
 
 def _pin(worker):

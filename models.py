@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orjson import Fragment, dumps
+import orjson
 from peewee import (
     JOIN,
     SQL,
@@ -169,6 +169,26 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+# JSON -----------------------------------------------------------------------------------------
+
+
+class JSON(str):
+    """JSON text, which `to_json` copies as it is."""
+
+    __slots__ = ()
+
+
+def to_json(value: Any) -> bytes:
+    """The value as compact JSON, whose strings and numbers are those of `JSON.stringify`."""
+    return orjson.dumps(value, _splice, orjson.OPT_PASSTHROUGH_SUBCLASS)
+
+
+def _splice(text: Any) -> orjson.Fragment:
+    if not isinstance(text, JSON):
+        raise TypeError(f"{type(text)} is not JSON")
+    return orjson.Fragment(text.encode())
+
+
 # Statements -----------------------------------------------------------------------------------
 
 
@@ -206,7 +226,7 @@ class Statement:
         names, documents, groups = self._plan  # type: ignore[misc]
         row = dict(zip(names, values, strict=False))
         for name in documents:
-            row[name] = Fragment(row[name])
+            row[name] = JSON(row[name])
         for key, place, columns in groups:
             group = values[place]
             row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
@@ -306,7 +326,9 @@ class Change:
         self.at = now()
         self.actor = actor
         self.request_id = request_id
-        self.deliveries: list[Any] = []
+        self.deliveries: list[str] = []  # leased, for this request to send
+        self.queued = 0  # deliveries that are left to the sweeper
+        self.endpoints: dict[str, bool] | None = None  # `webhooks` keeps here what it has looked up
 
     @property
     def profile(self) -> Row:
@@ -571,6 +593,13 @@ class ApiKey(Identified):
         return caller
 
     @classmethod
+    def write_used(cls) -> None:
+        """Write down when keys were last used, where no other write comes along."""
+        if cls._used:
+            with write():
+                pass
+
+    @classmethod
     def flush_used(cls) -> None:
         """Write down when keys were last used; part of every write."""
         while cls._used:
@@ -719,18 +748,7 @@ class Task(Identified):
         values = {name: FILTERS[name][1](value) for name, value in filters.items()}
         rows = task_page(names, sort).all(limit=limit + 1, offset=offset, **values)
         total = task_total(names).value(**values) or 0
-        more = len(rows) > limit
-        return {
-            "tasks": rows[:limit],
-            "pagination": {
-                "total": min(total, COUNT_LIMIT),
-                "total_exact": total <= COUNT_LIMIT,
-                "limit": limit,
-                "offset": offset,
-                "has_more": more,
-                "next_offset": offset + limit if more else None,
-            },
-        }
+        return {"tasks": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
 
     @classmethod
     def add(cls, change: Change, *, project_id: str, title: str, **fields: Any) -> Row:
@@ -829,6 +847,19 @@ for _name, _columns in {
 Task.add_index(Task.due_date, Task.id, where=OPEN_WITH_DATE, name="task_overdue")
 Task.add_index(Task.project, Task.due_date, where=OPEN_WITH_DATE, name="task_project_overdue")
 Task.add_index(NO_DATE, Task.due_date, Task.id, where=OPEN & (Task.priority == "urgent"), name="task_urgent")
+
+
+def pagination(total: int, limit: int, offset: int, found: int) -> Row:
+    """What a page says of the whole list, where one row more than the page holds was looked for."""
+    more = found > limit
+    return {
+        "total": min(total, COUNT_LIMIT),
+        "total_exact": total <= COUNT_LIMIT,
+        "limit": limit,
+        "offset": offset,
+        "has_more": more,
+        "next_offset": offset + limit if more else None,
+    }
 
 
 def searchable(title: str, description: str | None) -> str:
@@ -957,7 +988,7 @@ class Activity(Identified):
             entity=entity,
             entity_id=entity_id,
             title=title,
-            changes=dumps(changes or {}).decode(),
+            changes=to_json(changes or {}).decode(),
             request_id=change.request_id,
             created_at=change.at,
         )
@@ -976,56 +1007,98 @@ class Endpoint(Identified):
 
     name = TextField(unique=True)
     url = TextField()
-    events = TextField()  # their names, separated by spaces
+    events = JSONText()
     state = TextField()  # active, disabled
     reason = TextField(null=True)  # why it is disabled
-    failures = IntegerField()  # in a row
-    first_failure_at = TextField(null=True)
+    failures = IntegerField()  # in a row, that say that it cannot be reached
+    first_failure_at = TextField(null=True)  # since when nothing but failures
     open_until = TextField(null=True)  # while its circuit is open, nothing is sent
     created_at = TextField()
     updated_at = TextField()
 
+    LEFT = "no longer in the configuration"
+    WELL: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None}
+
+    @classmethod
+    def listing(cls) -> list[Row]:
+        """Every endpoint by name, with how many deliveries wait for it."""
+        return _by_name(ENDPOINTS.all(), "name")
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        return ENDPOINT.one(id=id) or _missing("webhook")
+
+    @classmethod
+    def condition(cls, id: str) -> Row:
+        """What is known of its health, without counting what waits for it."""
+        return ENDPOINT_CONDITION.existing(id=id)
+
     @classmethod
     def active(cls) -> list[Row]:
+        """The ids of the active endpoints; `healthy` ones can be sent to at once."""
         return ACTIVE_ENDPOINTS.all()
 
     @classmethod
-    def ids(cls) -> dict[str, str]:
-        """Every endpoint's id by its name."""
-        return {row["name"]: row["id"] for row in ENDPOINTS.all()}
+    def due(cls, window: Row) -> list[str]:
+        """The ids of the endpoints that something can be sent to now."""
+        return [row["id"] for row in DUE_ENDPOINTS.all(**window)]
 
     @classmethod
     def mirror(cls, change: Change, hooks: list[Row]) -> None:
         """Make the table say what the configuration does; who left it is disabled."""
-        known = {row["name"]: row for row in ENDPOINTS.all()}
+        known = {row["name"]: row for row in cls.listing()}
         for hook in hooks:
-            fields = {"url": hook["url"], "events": " ".join(hook["events"])}
+            fields = {"url": hook["url"], "events": to_json(hook["events"]).decode()}
             row = known.pop(hook["name"], None)
             if row is None:
+                times = {"created_at": change.at, "updated_at": change.at}
                 ADD_ENDPOINT.run(
-                    id=new_id(),
-                    name=hook["name"],
-                    state="active",
-                    reason=None,
-                    failures=0,
-                    first_failure_at=None,
-                    open_until=None,
-                    created_at=change.at,
-                    updated_at=change.at,
-                    **fields,
+                    id=new_id(), name=hook["name"], state="active", failures=0, **fields, **times
                 )
                 continue
-            if row["reason"] == cls.LEFT:
-                fields |= {"state": "active", "reason": None}
-            changes = _changes(row, fields)
-            if changes:
+            if changes := _changes(row, fields):
                 _update(cls, change, row["id"], fields, changes)
+            if row["reason"] == cls.LEFT:
+                cls.enable(change, row["id"])
         for row in known.values():
             if row["state"] == "active":
-                fields = {"state": "disabled", "reason": cls.LEFT}
-                _update(cls, change, row["id"], fields, fields)
+                cls.disable(change, row["id"], cls.LEFT)
 
-    LEFT = "no longer in the configuration"
+    @classmethod
+    def disable(cls, change: Change, id: str, reason: str) -> None:
+        """Send it nothing more; what waits is parked."""
+        fields = {"state": "disabled", "reason": reason}
+        _update(cls, change, id, fields, fields)
+        PARK_WAITING.run(endpoint_id=id)
+
+    @classmethod
+    def enable(cls, change: Change, id: str) -> Row:
+        """Send to it again, and first what was parked when it was disabled."""
+        cls.fetch(id)
+        fields = {"state": "active", "reason": None} | cls.WELL
+        _update(cls, change, id, fields, fields)
+        RESUME_PARKED.run(endpoint_id=id, now=change.at)
+        return cls.fetch(id)
+
+    @classmethod
+    def answered(cls, change: Change, id: str, *, well: bool) -> None:
+        """Note that it can be reached; whether it accepted tells if it works."""
+        stored = cls.condition(id)
+        since = None if well else stored["first_failure_at"] or change.at
+        fields = cls.WELL | {"first_failure_at": since}
+        if changes := _changes(stored, fields):
+            _update(cls, change, id, fields, changes)
+
+    @classmethod
+    def failed(cls, change: Change, id: str, until: str) -> str:
+        """Open its circuit; returns until when, which may be as somebody else has found before."""
+        stored = cls.condition(id)
+        if stored["open_until"] and change.at < stored["open_until"]:
+            return stored["open_until"]
+        fields = {"failures": stored["failures"] + 1, "open_until": until}
+        fields["first_failure_at"] = stored["first_failure_at"] or change.at
+        _update(cls, change, id, fields, fields)
+        return until
 
 
 class Event(Base):
@@ -1034,7 +1107,7 @@ class Event(Base):
     seq = AutoField()
     id = TextField(unique=True)
     name = TextField()
-    body = TextField()
+    body = JSONText()
     created_at = TextField()
 
     @classmethod
@@ -1042,14 +1115,29 @@ class Event(Base):
         """Store the event; returns its place in the sequence."""
         return ADD_EVENT.run(id=id, name=name, body=body, created_at=change.at)
 
+    @classmethod
+    def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
+        """The events that follow this one (else the first), in order, and whether there are more.
+
+        Raises `Invalid` for an event that does not exist, or not any more.
+        """
+        seq = 0
+        if id is not None:
+            seq = EVENT_SEQ.value(id=id)
+            if seq is None:
+                raise Invalid(("after", "no such event"))
+        rows = EVENTS_AFTER.all(seq=seq, most=most + 1)
+        return rows[:most], len(rows) > most
+
 
 class Delivery(Identified):
     """An event on its way to an endpoint: the outbox. A row is leased while someone sends it."""
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     endpoint = ForeignKeyField(Endpoint, index=False)
-    state = TextField()  # pending, delivered, parked
-    attempts = IntegerField()
+    status = TextField()  # pending, delivered, parked
+    attempts = IntegerField()  # counted when leased, so that it also names the lease
+    queued = IntegerField()  # 1: later events of its endpoint wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
     last_status = IntegerField(null=True)
@@ -1059,58 +1147,95 @@ class Delivery(Identified):
     created_at = TextField()
 
     @classmethod
-    def add(cls, change: Change, event_seq: int, endpoint_id: str, leased_until: str) -> str:
-        """A delivery born leased: claiming it costs no second transaction."""
+    def add(cls, change: Change, event_seq: int, endpoint_id: str, lease: str | None) -> str:
+        """A delivery born leased, which saves a transaction to claim it, or else queued."""
         id = new_id()
         ADD_DELIVERY.run(
             id=id,
             event_seq=event_seq,
             endpoint_id=endpoint_id,
-            state="pending",
-            attempts=1,
+            status="pending",
+            attempts=1 if lease else 0,
+            queued=0 if lease else 1,
             next_at=change.at,
-            leased_until=leased_until,
+            leased_until=lease,
             created_at=change.at,
         )
         return id
 
     @classmethod
-    def pending(cls) -> Row:
-        """How many deliveries wait, and how many endpoints failed last time."""
+    def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
+        """Deliveries that pass every filter, newest first, with their pagination."""
+        rows = delivery_page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
+        total = delivery_total(frozenset(filters)).value(**filters)
+        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        """The delivery with its event's body."""
+        return DELIVERY.one(id=id) or _missing("delivery")
+
+    @classmethod
+    def waiting(cls) -> Row:
+        """How many deliveries are pending, and how many endpoints fail."""
         return {"pending": PENDING.value(), "failing_endpoints": FAILING.value()}
 
     @classmethod
-    def leased(cls, ids: list[str]) -> list[Row]:
-        """These deliveries with the event's id, name and body, in the order of the events."""
+    def to_send(cls, ids: list[str]) -> list[Row]:
         return [DELIVERY_TO_SEND.existing(id=id) for id in ids]
 
     @classmethod
-    def settle(
-        cls,
-        change: Change,
-        delivery: Row,
-        *,
-        delivered: bool,
-        status: int | None,
-        error: str | None,
-        seconds: float,
-    ) -> None:
-        """Note the outcome, unless the lease ran out and someone else has tried since."""
-        SETTLE_DELIVERY.run(
-            id=delivery["id"],
-            attempts=delivery["attempts"],
-            state="delivered" if delivered else "pending",
-            last_status=status,
-            last_error=error,
-            duration_ms=round(seconds * 1000),
-            delivered_at=change.at if delivered else None,
-        )
+    def claim(cls, change: Change, endpoint_id: str, most: int, lease: str, window: Row) -> list[Row]:
+        """Lease the endpoint's due deliveries in the order of their events; returns them."""
+        ids = [row["id"] for row in DUE_DELIVERIES.all(endpoint_id=endpoint_id, most=most, **window)]
+        return [row for row in cls.to_send(ids) if cls.lease(row, lease)]
+
+    @classmethod
+    def lease(cls, row: Row, lease: str) -> bool:
+        """Take the delivery for sending, unless somebody has since it was read."""
+        fields = {"status": "pending", "attempts": row["attempts"] + 1, "leased_until": lease}
+        taken = leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+        row["attempts"] += 1
+        return taken == 1
+
+    @classmethod
+    def release(cls, row: Row) -> None:
+        """Give up a lease without having tried."""
+        fields = {"leased_until": None, "attempts": row["attempts"] - 1, "queued": 1}
+        leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+
+    @classmethod
+    def settle(cls, row: Row, **fields: Any) -> None:
+        """Note what came of it, unless the lease ran out and somebody else has tried since."""
+        fields["leased_until"] = None
+        leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+
+    @classmethod
+    def again(cls, change: Change, id: str, lease: str) -> Row:
+        """Lease a delivery for another attempt, whatever came of it.
+
+        Raises `Conflict` while it is being sent, and where its endpoint is disabled.
+        """
+        row = cls.fetch(id)
+        if Endpoint.fetch(row["webhook_id"])["state"] == "disabled":
+            raise Conflict(f"the webhook {row['webhook']} is disabled; enable it first")
+        if row["leased_until"] and row["leased_until"] > change.at:
+            raise Conflict("the delivery is being sent")
+        REOPEN_DELIVERY.run(id=id)
+        cls.lease(row, lease)
+        return row
+
+    @classmethod
+    def prune(cls, change: Change, before: str, most: int = 500) -> int:
+        """Drop some finished deliveries, and events that none refers to, of before that time."""
+        return PRUNE_DELIVERIES.run(before=before, most=most) + PRUNE_EVENTS.run(before=before, most=most)
 
 
+WAITING = Delivery.status == "pending"
 # The outbox is read by endpoint in the order of events; what is delivered must not slow it down.
-Delivery.add_index(
-    Delivery.endpoint, Delivery.event, where=(Delivery.state == "pending"), name="delivery_pending"
-)
+Delivery.add_index(Delivery.endpoint, Delivery.event, where=WAITING, name="delivery_pending")
+Delivery.add_index(Delivery.created_at, name="delivery_created")
+Event.add_index(Event.created_at, name="event_created")
 
 TABLES = [
     Member,
@@ -1149,11 +1274,8 @@ def _changes(stored: Row, fields: Row) -> Row:
     changes: Row = {}
     for name, new in fields.items():
         old = stored[name]
-        if isinstance(old, Fragment):
-            if old.contents != new:
-                changes[name] = [old, Fragment(new)]
-        elif old != new:
-            changes[name] = [old, new]
+        if old != new:
+            changes[name] = [old, JSON(new) if isinstance(old, JSON) else new]
     return changes
 
 
@@ -1447,36 +1569,162 @@ RECENT_ACTIVITY = Statement(
 ADD_ACTIVITY = Insertion(Activity)
 
 
-ENDPOINTS = Statement(Endpoint.select())
+OF_ENDPOINT = Delivery.endpoint == Endpoint.id
+BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT, Delivery.queued == 1)
+ALL_ENDPOINTS = Endpoint.select(
+    *columns(Endpoint), Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending")
+)
+ENDPOINTS = Statement(ALL_ENDPOINTS)
+ENDPOINT_CONDITION = Statement(Endpoint.select().where(Endpoint.id == hole("id")))
+ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))
 ACTIVE_ENDPOINTS = Statement(
-    Endpoint.select(Endpoint.id, Endpoint.events).where(Endpoint.state == "active").order_by(Endpoint.id)
+    Endpoint.select(Endpoint.id, ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy")).where(
+        Endpoint.state == "active"
+    )
 )
 ADD_ENDPOINT = Insertion(Endpoint)
+FAILING = Statement(
+    Endpoint.select(fn.COUNT(SQL("*"))).where(
+        Endpoint.first_failure_at.is_null(False)
+        | ((Endpoint.state == "disabled") & (Endpoint.reason != Endpoint.LEFT))
+    )
+)
+
 ADD_EVENT = Insertion(Event)
+EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == hole("id")))
+EVENTS_AFTER = Statement(
+    Event.select(Event.id, Event.body.alias("body:json"))
+    .where(Event.seq > hole("seq"), Event.name != "ping")
+    .order_by(Event.seq)
+    .limit(hole("most"))
+)
+
 ADD_DELIVERY = Insertion(Delivery)
+DELIVERY_COLUMNS = [
+    *columns(Delivery, "event_seq", "endpoint_id", "queued"),
+    Delivery.endpoint.alias("webhook_id"),
+    Endpoint.name.alias("webhook"),
+    Event.id.alias("event_id"),
+    Event.name.alias("event"),
+]
+
+
+def _deliveries(*more: Any) -> Query:
+    return (
+        Delivery.select(*DELIVERY_COLUMNS, *more)
+        .join(Event, on=(Delivery.event == Event.seq))
+        .join(Endpoint, on=(Delivery.endpoint == Endpoint.id))
+    )
+
+
+DELIVERY = Statement(_deliveries(Event.body.alias("payload:json")).where(Delivery.id == hole("id")))
+DELIVERY_FILTERS = {
+    "status": Delivery.status == hole("status"),
+    "webhook_id": Delivery.endpoint == hole("webhook_id"),
+    "event": Event.name == hole("event"),
+}
+
+
+def _filtered(query: Query, filters: frozenset[str]) -> Query:
+    conditions = [DELIVERY_FILTERS[name] for name in sorted(filters)]
+    return query.where(*conditions) if conditions else query
+
+
+@lru_cache(maxsize=16)
+def delivery_page(filters: frozenset[str]) -> Statement:
+    page = _filtered(_deliveries(), filters).order_by(Delivery.id.desc())
+    return Statement(page.limit(hole("limit")).offset(hole("offset")))
+
+
+@lru_cache(maxsize=16)
+def delivery_total(filters: frozenset[str]) -> Statement:
+    some = Delivery.select(SQL("1")).join(Event, on=(Delivery.event == Event.seq))
+    return Statement(
+        Delivery.select(fn.COUNT(SQL("*"))).from_(_filtered(some, filters).limit(COUNT_LIMIT + 1))
+    )
+
+
 DELIVERY_TO_SEND = Statement(
     Delivery.select(
-        Delivery.id, Delivery.endpoint, Delivery.attempts, Event.id.alias("event_id"), Event.name, Event.body
+        Delivery.id,
+        Delivery.endpoint,
+        Delivery.attempts,
+        Event.id.alias("event_id"),
+        Event.name.alias("event"),
+        Event.body,
     )
     .join(Event, on=(Delivery.event == Event.seq))
     .where(Delivery.id == hole("id"))
 )
-WAITING = Delivery.state == "pending"
 PENDING = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(WAITING))
-PARKED = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.state == "parked"))
-FAILING = Statement(Endpoint.select(fn.COUNT(SQL("*"))).where(Endpoint.failures > 0))
-SETTLE_DELIVERY = Statement(
-    Delivery.update(
-        {
-            Delivery.state: hole("state"),
-            Delivery.leased_until: None,
-            Delivery.last_status: hole("last_status"),
-            Delivery.last_error: hole("last_error"),
-            Delivery.duration_ms: hole("duration_ms"),
-            Delivery.delivered_at: hole("delivered_at"),
-        }
-    ).where(Delivery.id == hole("id"), Delivery.attempts == hole("attempts"), Delivery.state == "pending")
+PARKED = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.status == "parked"))
+
+
+def _come(field: Any, limit: str) -> Expression:
+    """Whether that time has come, or is so far off that the clock must have been set back since."""
+    return (field <= hole("now")) | (field > hole(limit))
+
+
+CAN_BE_SENT = (
+    WAITING
+    & _come(Delivery.next_at, "far")
+    & (Delivery.leased_until.is_null() | _come(Delivery.leased_until, "lease_far"))
 )
+DUE_ENDPOINTS = Statement(
+    Endpoint.select(Endpoint.id).where(
+        Endpoint.state == "active",
+        Endpoint.open_until.is_null() | _come(Endpoint.open_until, "far"),
+        fn.EXISTS(Delivery.select(SQL("1")).where(OF_ENDPOINT, CAN_BE_SENT)),
+    )
+)
+DUE_DELIVERIES = Statement(
+    Delivery.select(Delivery.id)
+    .where(Delivery.endpoint == hole("endpoint_id"), CAN_BE_SENT)
+    .order_by(Delivery.event)
+    .limit(hole("most"))
+)
+OF_THIS = Delivery.endpoint == hole("endpoint_id")
+# What is parked with its endpoint stays queued, and is resumed with it; what was refused is not.
+PARK_WAITING = Statement(
+    Delivery.update({Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}).where(
+        WAITING, OF_THIS
+    )
+)
+RESUME_PARKED = Statement(
+    Delivery.update({Delivery.status: "pending", Delivery.next_at: hole("now")}).where(
+        Delivery.status == "parked", OF_THIS, Delivery.queued == 1
+    )
+)
+REOPEN_DELIVERY = Statement(
+    Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(
+        Delivery.id == hole("id")
+    )
+)
+FINISHED_BEFORE = (Delivery.created_at < hole("before")) & ~WAITING
+PRUNE_DELIVERIES = Statement(
+    Delivery.delete().where(
+        Delivery.id.in_(Delivery.select(Delivery.id).where(FINISHED_BEFORE).limit(hole("most")))
+    )
+)
+UNREFERRED = ~fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == Event.seq))
+PRUNE_EVENTS = Statement(
+    Event.delete().where(
+        Event.seq.in_(
+            Event.select(Event.seq).where(Event.created_at < hole("before"), UNREFERRED).limit(hole("most"))
+        )
+    )
+)
+
+
+@lru_cache(maxsize=16)
+def leased_update(names: tuple[str, ...]) -> Statement:
+    """UPDATE of these columns of a pending delivery whose lease is still the one held."""
+    fields = Delivery._meta.columns
+    return Statement(
+        Delivery.update({fields[name]: hole(name) for name in names}).where(
+            Delivery.id == hole("id"), Delivery.attempts == hole("held"), WAITING
+        )
+    )
 
 
 # The file -------------------------------------------------------------------------------------
@@ -1498,8 +1746,7 @@ def prepare() -> list[str]:
         if health != "ok":
             raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
         applied = _migrate(path)
-        db.execute_sql("PRAGMA analysis_limit = 400")
-        db.execute_sql("PRAGMA optimize")
+        optimize()
         return applied
     except OSError as error:
         raise BadDatabase(f"{path}: {error.strerror or error}") from error
@@ -1519,6 +1766,13 @@ def health_problems() -> list[str]:
     ]
     parked = PARKED.value()
     return problems + [f"{parked} deliveries are parked"] * bool(parked)
+
+
+def optimize() -> None:
+    """Let SQLite bring the figures up to date from which it chooses its indexes; a write like others."""
+    with write():
+        db.execute_sql("PRAGMA analysis_limit = 400")
+        db.execute_sql("PRAGMA optimize")
 
 
 def _migrate(path: Path) -> list[str]:

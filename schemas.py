@@ -1,5 +1,6 @@
 """What may come in, and what goes out: JSON, bodies, queries and settings. No queries, no Flask."""
 
+import contextlib
 import difflib
 import json
 import math
@@ -307,7 +308,12 @@ class Task(Base):
             raise ValidationError("must not be after due_date", "start_date")
 
 
-class TaskQuery(Base):
+class PageQuery(Base):
+    limit = Whole(1, 100, load_default=20)
+    offset = Whole(0, 2**31 - 1, load_default=0)
+
+
+class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
     status = Choice(STATUSES)
@@ -317,8 +323,6 @@ class TaskQuery(Base):
     updated_since = Instant()
     q = Text(200)
     sort = Choice([sort for sort in SORTS if sort])
-    limit = Whole(1, 100, load_default=20)
-    offset = Whole(0, 2**31 - 1, load_default=0)
 
 
 class Comment(Base):
@@ -347,6 +351,17 @@ class ProjectDeletion(Base):
     force = Choice(("true", "false"))
 
 
+class DeliveryQuery(PageQuery):
+    status = Choice(("pending", "delivered", "parked"))
+    webhook_id = Id()
+    event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
+
+
+class EventQuery(Base):
+    after = Text(64)
+    limit = Whole(1, 100, load_default=20)
+
+
 class Key(Base):
     name = Text(200, required=True)
 
@@ -363,6 +378,8 @@ CREATE_PROJECT = Project(exclude=["status"], when=" on create")
 UPDATE_PROJECT = Project(partial=True)
 LIST_PROJECTS = ProjectQuery()
 DELETE_PROJECT = ProjectDeletion()
+LIST_DELIVERIES = DeliveryQuery()
+LIST_EVENTS = EventQuery()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
@@ -419,6 +436,20 @@ class Number(fields.Float):
         super().__init__(validate=limits, **options)
 
 
+class Schedule(fields.List):
+    """Seconds between attempts; from the environment as a JSON array."""
+
+    def __init__(self, **options: Any):
+        length = validate.Length(1, 100, error="must have from 1 to 100 steps")
+        super().__init__(Number(0.01, 7 * 86400), validate=length, **options)
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> list[Any]:
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        return super()._deserialize(value, attr, data, **options)
+
+
 class Url(Text):
     def __init__(self, **options: Any):
         super().__init__(2000, **options)
@@ -469,9 +500,16 @@ class BootstrapSettings(Base):
     api_key = Secret(load_default=None)
 
 
+RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
 class DeliverySettings(Base):
     request_budget_seconds = Number(0, 60, load_default=5)
+    timeout_seconds = Number(0.05, 300, load_default=15)
+    retry_schedule = Schedule(load_default=RETRY_SCHEDULE)
     ca_file = Text(4000, load_default=None)
+    sweeper = fields.Boolean(load_default=True, error_messages={"invalid": "must be true or false"})
+    keep_days = Number(0.001, 36500, load_default=30)
 
 
 class WebhookSettings(Base):

@@ -5,35 +5,61 @@ is pending in the database until a receiver has accepted it.
 """
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import logging
 import os
+import random
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import certifi
 import requests
-from orjson import dumps
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
+from werkzeug.http import parse_date
 
-from models import Change, Delivery, Endpoint, Event, Row, new_id, now, write
+from models import (
+    ApiKey,
+    Change,
+    Conflict,
+    Delivery,
+    Endpoint,
+    Event,
+    Row,
+    db,
+    new_id,
+    now,
+    optimize,
+    to_json,
+    write,
+)
 
 log = logging.getLogger("tasks.webhooks")
 
 USER_AGENT = "task-service/1.1"
 ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
 LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
+BATCH = 20  # deliveries are claimed at a time
+BATCH_SECONDS = 5.0  # after which a batch is not gone on with, so that no lease is long
+DRAINS = 4  # endpoints are sent to at a time
+MOST_AT_ONCE = 20  # deliveries are sent by the request that left them
+JITTER = 0.2
+REFUSALS = 8  # tries after which an event that its endpoint refuses is parked
+RETRY_AFTER_MOST = 6 * 3600.0
+DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
 
 
 # Deadlines ------------------------------------------------------------------------------------
@@ -220,16 +246,22 @@ class Outcome:
     status: int | None
     error: str | None
     seconds: float
+    retry_after: float | None = None  # seconds that the receiver asks for
 
     @property
     def delivered(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether it says something of the endpoint, rather than of this event."""
+        return self.status is None or self.status == 429 or self.status >= 500
+
 
 def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Outcome:
     """POST the body; connecting, sending and reading end together after so many seconds."""
     started = time.monotonic()
-    status, error = None, None
+    status, error, retry_after = None, None, None
     try:
         with deadlines.within(seconds, exchange.begin(seconds)):
             response = _session().post(
@@ -238,13 +270,23 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Outc
             with response:
                 response.raw.read(ANSWER_BYTES, decode_content=False)
             status = response.status_code
+            retry_after = _retry_after(response.headers.get("Retry-After", ""))
     except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
         error = _in_words(failure)
     if exchange.cut or time.monotonic() - started >= seconds:
         status, error = None, f"timed out after {seconds:.1f} s"
     elif status is not None and not 200 <= status < 300:
         error = f"answered {status}"
-    return Outcome(status, error, time.monotonic() - started)
+    return Outcome(status, error, time.monotonic() - started, retry_after)
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds, of a header that gives them or a date; at most `RETRY_AFTER_MOST`."""
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), RETRY_AFTER_MOST) or None
+    date = parse_date(text)
+    seconds = date.timestamp() - time.time() if date else 0
+    return min(seconds, RETRY_AFTER_MOST) if seconds > 0 else None
 
 
 def _in_words(failure: BaseException) -> str:
@@ -276,14 +318,13 @@ def standard_key(secret: str) -> bytes:
     return secret.encode()
 
 
-# Delivering -----------------------------------------------------------------------------------
+# The configuration ----------------------------------------------------------------------------
 
 
 @dataclass
 class Receiver:
     """An endpoint of the configuration, with its secrets, which are in no table."""
 
-    id: str
     name: str
     url: str
     events: list[str]
@@ -292,14 +333,29 @@ class Receiver:
 
 @dataclass
 class Settings:
-    """What this process knows of the configuration, since `configure`."""
+    """What this process knows of the configuration, since `configure`. Times are in seconds."""
 
-    receivers: dict[str, Receiver]
-    budget: float = 5.0
+    receivers: dict[str, Receiver]  # by the endpoint's id
+    request_budget: float = 5.0
+    timeout: float = 15.0
+    retry_schedule: tuple[float, ...] = (5.0,)
+    keep_days: float = 30.0
     ca_file: str | None = None
+
+    @property
+    def window(self) -> Row:
+        """Now, and the furthest that a delivery can be put off and be leased, for the statements.
+
+        What lies beyond was written before the clock was set back.
+        """
+        furthest = max(*self.retry_schedule, RETRY_AFTER_MOST) * (1 + JITTER)
+        lease = max(self.request_budget, self.timeout + BATCH_SECONDS) + LEASE_GRACE
+        return {"now": now(), "far": now(furthest), "lease_far": now(lease)}
 
 
 settings = Settings({})
+sending_requests = threading.BoundedSemaphore(4)  # of the server's threads may be sending at a time
+left_something = threading.Event()  # wakes the sweeper
 
 
 def resolve_secret(reference: Row | None) -> str | None:
@@ -331,24 +387,30 @@ def read_hooks(hooks: list[Row]) -> list[Row]:
     return resolved
 
 
-def configure(hooks: list[Row], *, budget: float, ca_file: str | None) -> None:
+def configure(hooks: list[Row], delivery: Row) -> None:
     """Make this process know the receivers, whose rows `Endpoint.mirror` has written before."""
-    settings.budget, settings.ca_file = budget, ca_file
-    ids = Endpoint.ids()
+    ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
     settings.receivers = {
-        ids[hook["name"]]: Receiver(
-            ids[hook["name"]], hook["name"], hook["url"], hook["events"], hook["secrets"]
-        )
+        ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["events"], hook["secrets"])
         for hook in read_hooks(hooks)
     }
+    settings.request_budget = delivery["request_budget_seconds"]
+    settings.timeout = delivery["timeout_seconds"]
+    settings.retry_schedule = tuple(delivery["retry_schedule"])
+    settings.keep_days = delivery["keep_days"]
+    settings.ca_file = delivery["ca_file"]
 
 
-def emit(change: Change, name: str, data: Row) -> None:
+# Delivering -----------------------------------------------------------------------------------
+
+
+def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event and a delivery for each endpoint that wants it, as part of the change.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
     Metadata is stored in the canonical form already, and of the rest orjson writes the very bytes
-    that JavaScript's `JSON.stringify` does.
+    that JavaScript's `JSON.stringify` does. With `only`, the event is for that endpoint's id alone.
+    Returns the deliveries' ids.
     """
     id = "evt_" + new_id().replace("-", "")
     event = {
@@ -359,12 +421,56 @@ def emit(change: Change, name: str, data: Row) -> None:
         "actor": change.profile,
         "request_id": change.request_id,
     }
-    seq = Event.add(change, id, name, dumps(event).decode())
-    for endpoint in Endpoint.active():
-        if name in endpoint["events"].split():
-            lease = now(settings.budget + LEASE_GRACE)
-            delivery_id = Delivery.add(change, seq, endpoint["id"], lease)
-            change.deliveries.append(delivery_id)
+    seq = Event.add(change, id, name, to_json(event).decode())
+    ids = []
+    for endpoint_id, receiver in settings.receivers.items():
+        if name not in receiver.events and endpoint_id != only:
+            continue
+        healthy = _healthy(change).get(endpoint_id)
+        if healthy is None:  # disabled
+            continue
+        at_once = (healthy or endpoint_id == only) and settings.request_budget > 0
+        if at_once and len(change.deliveries) < MOST_AT_ONCE:
+            lease = now(settings.request_budget + LEASE_GRACE)
+            ids.append(Delivery.add(change, seq, endpoint_id, lease))
+            change.deliveries.append(ids[-1])
+        else:
+            ids.append(Delivery.add(change, seq, endpoint_id, None))
+            change.queued += 1
+    return ids
+
+
+def ping(change: Change, endpoint_id: str) -> str:
+    """Leave a `ping` for that endpoint alone; returns the delivery's id.
+
+    Raises `NotFound`, and `Conflict` where it is disabled.
+    """
+    endpoint = Endpoint.fetch(endpoint_id)
+    if endpoint["state"] == "disabled" or endpoint_id not in settings.receivers:
+        raise Conflict(f"the webhook {endpoint['name']} is disabled ({endpoint['reason']}); enable it first")
+    named = {"webhook": {"id": endpoint_id, "name": endpoint["name"]}}
+    return emit(change, "ping", named, only=endpoint_id)[0]
+
+
+def enable(change: Change, endpoint_id: str) -> Row:
+    """Send to the endpoint again. Raises `NotFound`, and `Conflict` when it left the configuration."""
+    if Endpoint.fetch(endpoint_id)["reason"] == Endpoint.LEFT:
+        raise Conflict(f"the webhook is {Endpoint.LEFT}")
+    left_something.set()
+    return Endpoint.enable(change, endpoint_id)
+
+
+def redeliver(change: Change, delivery_id: str) -> None:
+    """Leave a delivery to be sent again. Raises as `Delivery.again` does."""
+    lease = now(max(settings.request_budget, settings.timeout) + LEASE_GRACE)
+    change.deliveries.append(Delivery.again(change, delivery_id, lease)["id"])
+
+
+def _healthy(change: Change) -> dict[str, bool]:
+    """The active endpoints, and whether they can be sent to at once; asked once a change."""
+    if change.endpoints is None:
+        change.endpoints = {row["id"]: bool(row["healthy"]) for row in Endpoint.active()}
+    return change.endpoints
 
 
 def deliver(change: Change) -> dict[str, int]:
@@ -372,21 +478,57 @@ def deliver(change: Change) -> dict[str, int]:
 
     Returns how many deliveries were accepted, and how many are left pending.
     """
-    sent: list[tuple[Row, Outcome]] = []
-    ends_at = time.monotonic() + settings.budget
+    count, delivered = len(change.deliveries) + change.queued, 0
     try:
-        for delivery in Delivery.leased(change.deliveries):
-            left = ends_at - time.monotonic()
-            receiver = settings.receivers.get(delivery["endpoint_id"])
-            if receiver and left > 0:
-                sent.append((delivery, send(delivery, receiver, left)))
-        settle(sent)
+        if change.deliveries:
+            delivered = _deliver(Delivery.to_send(change.deliveries))
     except Exception:
         # The change is on disk and its deliveries are pending there: at worst they are sent twice.
         log.exception("request %s: deliveries are left pending", change.request_id)
-        return {"delivered": 0, "pending": len(change.deliveries)}
-    delivered = sum(outcome.delivered for _, outcome in sent)
-    return {"delivered": delivered, "pending": len(change.deliveries) - delivered}
+    if delivered < count:
+        left_something.set()
+    return {"delivered": delivered, "pending": count - delivered}
+
+
+def _deliver(rows: list[Row]) -> int:
+    if not sending_requests.acquire(blocking=False):
+        settle([], rows)
+        return 0
+    try:
+        ends_at = time.monotonic() + settings.request_budget
+        lines: dict[str, list[Row]] = {}
+        for row in rows:
+            lines.setdefault(row["endpoint_id"], []).append(row)
+        # One endpoint that hangs must not make another wait; each gets its events in order.
+        first, *others = [partial(_send_line, line, ends_at) for line in lines.values()]
+        waiting = [_senders.submit(other) for other in others]
+        results = [first(), *(future.result() for future in waiting)]
+    finally:
+        sending_requests.release()
+    sent = [pair for pairs, _ in results for pair in pairs]
+    settle(sent, [row for _, unsent in results for row in unsent])
+    return sum(outcome.delivered for _, outcome in sent)
+
+
+_senders = ThreadPoolExecutor(16, thread_name_prefix="sender")
+Sent = list[tuple[Row, "Outcome"]]
+
+
+def _send_line(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Sent, list[Row]]:
+    """Send one endpoint its deliveries in order; stops when time is up or it cannot be reached.
+
+    Returns what was tried, and what was not. `each` limits a single attempt, else `ends_at` does.
+    """
+    sent: Sent = []
+    for number, row in enumerate(rows):
+        receiver, left = settings.receivers.get(row["endpoint_id"]), ends_at - time.monotonic()
+        if receiver is None or left <= 0 or stopping.is_set():
+            return sent, rows[number:]
+        outcome = send(row, receiver, each or left)
+        sent.append((row, outcome))
+        if outcome.unreachable or outcome.status == 410:
+            return sent, rows[number + 1 :]
+    return sent, []
 
 
 def send(delivery: Row, receiver: Receiver, seconds: float) -> Outcome:
@@ -398,7 +540,7 @@ def send(delivery: Row, receiver: Receiver, seconds: float) -> Outcome:
         "Accept": "*/*",
         "Accept-Encoding": "identity",
         "x-service-signature": sign(body, receiver.secrets[0]),
-        "x-service-event": delivery["name"],
+        "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
         "webhook-id": delivery["event_id"],
         "webhook-timestamp": str(timestamp),
@@ -406,21 +548,159 @@ def send(delivery: Row, receiver: Receiver, seconds: float) -> Outcome:
     }
     outcome = post(receiver.url, body, headers, seconds)
     if not outcome.delivered:
-        log.warning("webhook %s: %s: %s", receiver.name, delivery["id"], outcome.error)
+        log.warning("webhook %s: delivery %s: %s", receiver.name, delivery["id"], outcome.error)
     return outcome
 
 
-def settle(sent: list[tuple[Row, Outcome]]) -> None:
-    """Write down what came of the attempts."""
-    if not sent:
+def settle(sent: Sent, unsent: list[Row]) -> None:
+    """Write down what came of the attempts, and give up the leases of what was not tried."""
+    if not sent and not unsent:
         return
     with write() as change:
-        for delivery, outcome in sent:
-            Delivery.settle(
-                change,
-                delivery,
-                delivered=outcome.delivered,
-                status=outcome.status,
-                error=outcome.error,
-                seconds=outcome.seconds,
-            )
+        for row in unsent:
+            Delivery.release(row)
+        for row, outcome in sent:
+            _settle(change, row, outcome)
+
+
+def _settle(change: Change, row: Row, outcome: Outcome) -> None:
+    endpoint_id = row["endpoint_id"]
+    noted = {
+        "last_status": outcome.status,
+        "last_error": outcome.error,
+        "duration_ms": round(outcome.seconds * 1000),
+    }
+    if outcome.delivered:
+        Delivery.settle(row, status="delivered", delivered_at=change.at, **noted)
+        Endpoint.answered(change, endpoint_id, well=True)
+        return
+    if outcome.unreachable:
+        wait = outcome.retry_after or _step(Endpoint.condition(endpoint_id)["failures"])
+        until = Endpoint.failed(change, endpoint_id, now(wait))
+        Delivery.settle(row, queued=1, next_at=until, **noted)
+    else:
+        parked = row["attempts"] >= REFUSALS
+        wait = outcome.retry_after or _step(row["attempts"] - 1)
+        status = "parked" if parked else "pending"
+        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
+        Endpoint.answered(change, endpoint_id, well=False)
+    failing_since = Endpoint.condition(endpoint_id)["first_failure_at"]
+    if outcome.status == 410:
+        _disable(change, endpoint_id, "it answered 410 Gone")
+    elif failing_since < now(-DISABLE_AFTER):
+        _disable(change, endpoint_id, f"nothing but failures since {failing_since}")
+
+
+def _step(failures: int) -> float:
+    """Seconds until the next attempt, after so many failures before this one."""
+    schedule = settings.retry_schedule
+    return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+
+
+def _disable(change: Change, endpoint_id: str, reason: str) -> None:
+    Endpoint.disable(change, endpoint_id, reason)
+    log.warning("webhook %s is disabled: %s", settings.receivers[endpoint_id].name, reason)
+
+
+# Sweeping -------------------------------------------------------------------------------------
+
+stopping = threading.Event()
+
+
+def drain(endpoint_id: str) -> int:
+    """Send an endpoint what is due, in order, until nothing is left or it fails; returns how much."""
+    count = 0
+    while not stopping.is_set():
+        # After a failure one delivery finds out whether the endpoint is back.
+        most = 1 if Endpoint.condition(endpoint_id)["failures"] else BATCH
+        window = settings.window
+        with write() as change:
+            rows = Delivery.claim(change, endpoint_id, most, window["lease_far"], window)
+        if not rows:
+            break
+        sent, unsent = _send_line(rows, time.monotonic() + BATCH_SECONDS, settings.timeout)
+        settle(sent, unsent)
+        count += sum(outcome.delivered for _, outcome in sent)
+        if not sent or sent[-1][1].unreachable:
+            break
+    return count
+
+
+def sweep() -> int:
+    """One pass over everything that is due, one endpoint after the other; returns how much was sent."""
+    return sum(drain(id) for id in Endpoint.due(settings.window) if id in settings.receivers)
+
+
+class Sweeper:
+    """The thread that sends what requests have left; of several workers, one holds the lock for it."""
+
+    def __init__(self, lock: Path):
+        self._lock, self._leads = lock, False
+        self._draining: dict[str, threading.Thread] = {}
+        self._prune_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End it: what is under way is finished, within so many seconds, or stays pending."""
+        stopping.set()
+        left_something.set()
+        ends_at = time.monotonic() + seconds
+        for thread in (self._thread, *self._draining.values()):
+            thread.join(max(ends_at - time.monotonic(), 0))
+
+    def _run(self) -> None:
+        beat = min(1.0, *settings.retry_schedule, settings.timeout)
+        while not stopping.is_set():
+            try:
+                self._beat()
+            except Exception:
+                log.exception("the sweeper goes on")
+            left_something.wait(beat)
+            left_something.clear()
+
+    def _beat(self) -> None:
+        ApiKey.write_used()
+        if not self._leads:
+            self._leads = self._take_lock()
+        if not self._leads:
+            return
+        self._draining = {id: thread for id, thread in self._draining.items() if thread.is_alive()}
+        for id in Endpoint.due(settings.window):
+            if id in settings.receivers and id not in self._draining and len(self._draining) < DRAINS:
+                thread = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
+                self._draining[id] = thread
+                thread.start()
+        if time.monotonic() >= self._prune_at:
+            self._prune_at = time.monotonic() + 3600
+            prune()
+
+    def _take_lock(self) -> bool:
+        """Take the lock, which the kernel frees when this process ends, however it does."""
+        self._file = self._lock.open("a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            return False
+        return True
+
+    def _drain(self, endpoint_id: str) -> None:
+        try:
+            drain(endpoint_id)
+        except Exception:
+            log.exception("deliveries are left pending")
+        finally:
+            db.close()  # this thread's connection
+
+
+def prune() -> None:
+    """Drop what was finished `keep_days` ago, a little at a time, so that writers get their turns."""
+    before = now(-settings.keep_days * 86400)
+    more = True
+    while more and not stopping.is_set():
+        with write() as change:
+            more = Delivery.prune(change, before) > 0
+    optimize()

@@ -8,10 +8,12 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -142,6 +144,8 @@ class Server:
 
     def start(self, *arguments):
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
@@ -167,6 +171,18 @@ class Server:
 
     def client(self, key=OWNER_KEY):
         return Client(f"{self.base}/api/v1", key)
+
+    def children(self):
+        """The process ids of the workers."""
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(child) for child in listed.split()]
+
+    def rows(self, sql, *parameters):
+        """What a query finds in the database file, as dicts."""
+        with closing(sqlite3.connect(self.database, timeout=10)) as database:
+            database.row_factory = sqlite3.Row
+            with database:
+                return [dict(row) for row in database.execute(sql, parameters)]
 
     def flask(self, *arguments, **options):
         """Run a command of the command line on this server's database."""
@@ -252,13 +268,56 @@ class Call:
         return json.loads(self.body)
 
 
-@dataclass
 class Receiver:
-    """A webhook receiver that keeps what it gets, and answers as told (200 unless told)."""
+    """A webhook receiver that keeps what it gets, and answers as told (200 unless told).
 
-    url: str = ""
-    answers: list = field(default_factory=list)
-    calls: queue.Queue = field(default_factory=queue.Queue)
+    While it is down, connections to its port are refused; `answer` may hold a request up.
+    """
+
+    def __init__(self):
+        self.answers, self.calls = [], queue.Queue()
+        self.answer = lambda call: self.answers.pop(0) if self.answers else 200
+        self.line = socket.socket()
+        self.line.bind(("127.0.0.1", 0))  # the port is ours from now on, listening or not
+        self.url = f"http://127.0.0.1:{self.line.getsockname()[1]}/hook"
+        self.httpd = None
+
+    def up(self):
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                call = Call(self.path, dict(self.headers), body)
+                receiver.calls.put(call)
+                status = receiver.answer(call)
+                headers = {"Content-Length": "0"}
+                if isinstance(status, tuple):
+                    status, headers = status[0], headers | status[1]
+                self.send_response(status)
+                for name, text in headers.items():
+                    self.send_header(name, text)
+                self.end_headers()
+
+            def log_message(self, *_):
+                """Not on the test's own output."""
+
+        self.httpd = ThreadingHTTPServer(self.line.getsockname(), Handler, bind_and_activate=False)
+        self.httpd.socket.close()
+        self.httpd.socket = self.line
+        self.httpd.server_name, self.httpd.server_port = self.line.getsockname()
+        self.httpd.daemon_threads = True
+        self.httpd.block_on_close = False
+        self.httpd.server_activate()
+        threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def close(self):
+        if self.httpd:
+            self.httpd.shutdown()
+        self.line.close()
 
     def next(self, seconds=10):
         return self.calls.get(timeout=seconds)
@@ -269,36 +328,31 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver():
-    """A receiver on a port of its own; `receiver.answers` holds statuses to give first."""
-    kept = Receiver()
+def new_receiver():
+    """Make receivers, which are down until told."""
+    made = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def make():
+        made.append(Receiver())
+        return made[-1]
 
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            kept.calls.put(Call(self.path, dict(self.headers), body))
-            status = kept.answers.pop(0) if kept.answers else 200
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    yield make
+    for receiver in made:
+        receiver.close()
 
-        def log_message(self, *_):
-            """Not on the test's own output."""
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
-    thread.start()
-    kept.url = f"http://127.0.0.1:{httpd.server_port}/hook"
-    yield kept
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+@pytest.fixture
+def receiver(new_receiver):
+    """A receiver that is up."""
+    return new_receiver().up()
+
+
+def hook(receiver, **fields):
+    """A webhook of the configuration that sends this receiver everything."""
+    return {"url": receiver.url, "secret": "a-secret", "events": EVERY_EVENT, "name": "receiver"} | fields
 
 
 @pytest.fixture
 def hooked(launch, receiver):
     """A server that sends every event to the receiver, with the secret `a-secret`."""
-    hook = {"url": receiver.url, "secret": "a-secret", "events": EVERY_EVENT, "name": "receiver"}
-    return launch(TASKS_WEBHOOKS=json.dumps([hook]))
+    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))

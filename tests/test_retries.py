@@ -1,0 +1,299 @@
+"""Deliveries that fail are sent again from the database, by themselves, until they have arrived."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from conftest import Call, fault, hook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2]", "TASKS_DELIVERY__TIMEOUT_SECONDS": "2"}
+
+
+def serve(launch, *hooks, **settings):
+    return launch(TASKS_WEBHOOKS=json.dumps(hooks), **(FAST | settings))
+
+
+def wait_until(found, seconds=20):
+    """Poll a condition that nothing announces."""
+    ends_at = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < ends_at, "it has not come to pass"
+        time.sleep(0.02)
+    return value
+
+
+def deliveries(client, **query):
+    return client.data(client.get("/deliveries", **query))["deliveries"]
+
+
+def all_delivered(server):
+    return not server.rows("SELECT 1 FROM delivery WHERE status != 'delivered'")
+
+
+def test_what_a_receiver_misses_while_it_is_down_arrives_in_order_when_it_is_back(launch, new_receiver):
+    receiver = new_receiver()
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    task = owner.make_task(owner.make_project())
+    for number in range(199):
+        answer = owner.patch(f"/tasks/{task['id']}", {"title": f"Title {number}"})
+        assert answer.status_code == 200
+        assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    stored = server.rows("SELECT e.id, e.body FROM event e ORDER BY seq")
+    assert len(stored) == 200
+    receiver.up()
+    calls = [receiver.next() for _ in stored]
+    assert [call.body.decode() for call in calls] == [row["body"] for row in stored]
+    assert [call.headers["webhook-id"] for call in calls] == [row["id"] for row in stored]
+    for call in calls[::40]:
+        Webhook(b"a-secret").verify(call.body, call.headers)
+    wait_until(lambda: all_delivered(server))
+    answer = owner.patch(f"/tasks/{task['id']}", {"title": "Back to normal"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    assert receiver.next().event["data"]["task"]["title"] == "Back to normal"
+    assert receiver.all_here() == []
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_an_answer_that_blames_the_endpoint_is_retried_with_the_same_id_and_body(launch, receiver, status):
+    server = serve(launch, hook(receiver))
+    receiver.answers = [status, status]
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    first, second, third = (receiver.next() for _ in range(3))
+    assert first.body == second.body == third.body
+    assert first.headers["x-service-delivery"] == third.headers["x-service-delivery"]
+    assert first.headers["x-service-signature"] == third.headers["x-service-signature"]
+    wait_until(lambda: all_delivered(server))
+    (delivery,) = deliveries(owner)
+    assert (delivery["status"], delivery["attempts"], delivery["last_status"]) == ("delivered", 3, 200)
+    assert delivery["last_error"] is None
+
+
+def test_an_event_that_is_refused_does_not_hold_up_others_and_is_parked_in_the_end(launch, receiver):
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    project = owner.make_project()
+    receiver.answer = lambda call: 422 if call.event["data"]["task"]["title"] == "Bad" else 200
+    owner.make_task(project, title="Bad")
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "Good"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    wait_until(lambda: deliveries(owner, status="parked"))
+    (parked,) = deliveries(owner, status="parked")
+    assert (parked["attempts"], parked["last_status"], parked["last_error"]) == (8, 422, "answered 422")
+    assert len([call for call in receiver.all_here() if call.event["data"]["task"]["title"] == "Bad"]) == 8
+
+
+def test_gone_disables_the_endpoint_and_enabling_it_sends_what_was_parked(launch, receiver):
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    project = owner.make_project()
+    receiver.answers = [410]
+    task = owner.make_task(project)
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert (webhook["state"], webhook["reason"]) == ("disabled", "it answered 410 Gone")
+    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"]
+    assert owner.data(owner.get("/health"))["checks"]["webhooks"]["failing_endpoints"] == 1
+    fault(owner.post(f"/webhooks/{webhook['id']}/test"), 409, "conflict")
+    assert "x-webhook-deliveries" not in owner.patch(f"/tasks/{task['id']}", {"title": "Unheard"}).headers
+    receiver.all_here()
+    enabled = owner.data(owner.post(f"/webhooks/{webhook['id']}/enable"))
+    assert (enabled["state"], enabled["reason"]) == ("active", None)
+    assert receiver.next().event["data"]["task"]["id"] == task["id"]
+    wait_until(lambda: all_delivered(server))
+
+
+def test_retry_after_is_waited_for(launch, receiver):
+    server = serve(launch, hook(receiver))
+    receiver.answers = [(503, {"Retry-After": "3600"})]
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    (delivery,) = deliveries(owner)
+    assert delivery["next_at"] > delivery["created_at"][:11]
+    (waited,) = server.rows("SELECT julianday(next_at) - julianday(created_at) AS days FROM delivery")
+    assert 3590 < waited["days"] * 86400 < 3620
+
+
+def test_nothing_but_failures_for_five_days_disables_the_endpoint(launch, new_receiver):
+    server = serve(launch, hook(new_receiver()))
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    server.rows("UPDATE endpoint SET first_failure_at = '2020-01-01T00:00:00.000Z'")
+    (webhook,) = wait_until(
+        lambda: [w for w in owner.data(owner.get("/webhooks"))["webhooks"] if w["state"] == "disabled"]
+    )
+    assert webhook["reason"] == "nothing but failures since 2020-01-01T00:00:00.000Z"
+    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"]
+
+
+def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(launch, receiver):
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    receiver.next()
+    later = "2999-01-01T00:00:00.000Z"
+    server.rows("UPDATE delivery SET status = 'pending', leased_until = ?, next_at = ?", later, later)
+    assert receiver.next().event["event"] == "task.created"
+
+
+def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_back(launch, new_receiver):
+    receiver = new_receiver()
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    server.stop()
+    without = launch(folder=server.folder)
+    (webhook,) = without.client().data(without.client().get("/webhooks"))["webhooks"]
+    assert (webhook["state"], webhook["reason"]) == ("disabled", "no longer in the configuration")
+    fault(without.client().post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
+    without.stop()
+    receiver.up()
+    serve(launch, hook(receiver), folder=server.folder)
+    assert receiver.next().event["event"] == "task.created"
+
+
+def test_a_receiver_that_hangs_costs_one_budget_and_holds_up_nobody_else(launch, new_receiver):
+    hanging, healthy = new_receiver().up(), new_receiver().up()
+    let_go = threading.Event()
+    hanging.answer = lambda call: let_go.wait(30) and 200
+    hooks = [hook(hanging, name="hanging"), hook(healthy, name="healthy")]
+    server = serve(
+        launch, *hooks, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5", TASKS_DELIVERY__RETRY_SCHEDULE="[5]"
+    )
+    owner = server.client()
+    project = owner.make_project()
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "First"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=1"
+    assert healthy.next(2).event["data"]["task"]["title"] == "First"
+    hanging.all_here()
+    for number in range(10):
+        answer = owner.post("/tasks", {"project_id": project["id"], "title": str(number)})
+        assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=1"
+    assert [call.event["data"]["task"]["title"] for call in healthy.all_here()] == list("0123456789")
+    assert hanging.all_here() == []  # its circuit is open
+    (failed,) = server.rows("SELECT last_error FROM delivery WHERE last_error IS NOT NULL")
+    assert failed["last_error"].startswith("timed out after 0.")
+    let_go.set()
+
+
+def test_a_dead_server_loses_no_event_and_invents_none(launch, receiver):
+    """Killed under load, again and again; what was acknowledged has arrived in the end."""
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="1")
+    project = server.client().make_project()
+    acknowledged, lock = set(), threading.Lock()
+    for _ in range(5):
+        enough = threading.Event()
+
+        def work(client, enough=enough):
+            while True:
+                try:
+                    answer = client.post("/tasks", {"project_id": project["id"], "title": "A task"})
+                except OSError:
+                    return
+                with lock:
+                    acknowledged.add(answer.json()["data"]["id"])
+                    if len(acknowledged) % 40 == 0:
+                        enough.set()
+
+        writers = [threading.Thread(target=work, args=(server.client(),)) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        enough.wait(20)
+        children = server.children()
+        server.stop(signal.SIGKILL)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for writer in writers:
+            writer.join()
+        server.start()
+    wait_until(lambda: all_delivered(server))
+    arrived = {}
+    for call in receiver.all_here():
+        arrived.setdefault(call.event["data"]["task"]["id"], set()).add(call.headers["webhook-id"])
+    stored = {row["id"] for row in server.rows("SELECT id FROM task")}
+    assert acknowledged <= set(arrived)
+    assert set(arrived) == stored
+    assert all(len(ids) == 1 for ids in arrived.values())
+
+
+def test_two_workers_send_nothing_twice_and_forget_nothing(launch, new_receiver):
+    receiver = new_receiver()
+    server = serve(launch, hook(receiver), WEB_CONCURRENCY="2")
+    owner = server.client()
+    project = owner.make_project()
+
+    def work(client):
+        for _ in range(20):
+            client.make_task(project)
+
+    writers = [threading.Thread(target=work, args=(server.client(),)) for _ in range(6)]
+    for number, writer in enumerate(writers):
+        writer.start()
+        if number == 3:
+            receiver.up()
+    for writer in writers:
+        writer.join()
+    wait_until(lambda: all_delivered(server))
+    ids = [call.headers["webhook-id"] for call in receiver.all_here()]
+    assert len(ids) == 120
+    assert len(set(ids)) == 120
+
+
+def test_another_worker_sweeps_when_the_one_that_did_is_killed(launch, new_receiver):
+    receiver = new_receiver()
+    server = serve(launch, hook(receiver), WEB_CONCURRENCY="2")
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    for child in server.children():
+        os.kill(child, signal.SIGKILL)
+    receiver.up()
+    assert receiver.next().event["event"] == "task.created"
+    server.allow_bugs = True  # gunicorn notes the kill
+
+
+def test_sigterm_leaves_what_it_cannot_finish_pending(launch, new_receiver):
+    receiver = new_receiver().up()
+    let_go = threading.Event()
+    receiver.answer = lambda call: let_go.wait(30) and 200
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="1")
+    owner = server.client()
+    project = owner.make_project()
+    answers = []
+    body = {"project_id": project["id"], "title": "A task"}
+    writer = threading.Thread(target=lambda: answers.append(owner.post("/tasks", body)))
+    writer.start()
+    receiver.next()
+    assert server.stop() == 0
+    writer.join()
+    let_go.set()
+    assert answers[0].status_code == 201
+    server.start()
+    assert receiver.next().event["data"]["task"]["id"] == answers[0].json()["data"]["id"]
+    wait_until(lambda: all_delivered(server))
+
+
+def test_what_was_delivered_long_ago_is_dropped(launch, receiver):
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    old = "2020-01-01T00:00:00.000Z"
+    server.rows("UPDATE delivery SET created_at = ?", old)
+    server.rows("UPDATE event SET created_at = ?", old)
+    owner.make_task(owner.make_project())
+    server.stop()
+    server.start()
+    wait_until(lambda: server.rows("SELECT COUNT(*) AS n FROM event")[0]["n"] == 1)
+    assert server.rows("SELECT COUNT(*) AS n FROM delivery") == [{"n": 1}]
+
+
+def test_a_stale_signature_is_refused_by_the_verifier(hooked, receiver):
+    owner = hooked.client()
+    owner.make_task(owner.make_project())
+    call: Call = receiver.next()
+    stale = call.headers | {"webhook-timestamp": str(int(time.time()) - 360)}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(b"a-secret").verify(call.body, stale)
