@@ -82,7 +82,7 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     home = Path(__file__).parent
     named = os.environ.get("TASKS_CONFIG")
     path = Path(named or home / "config.toml").absolute()
-    settings: dict[str, Any] = {"server": {"database": str(home / "tasks.db")}}
+    settings: dict[str, Any] = {"server": {"database": str(path.parent / "tasks.db")}}
     if named or path.exists():
         _merge(settings, _with_paths(_read_toml(path), path.parent))
     _merge(settings, _with_paths(_read_environment(), Path.cwd()))

@@ -34,6 +34,7 @@ from models import (
     ApiKey,
     BadDatabase,
     Change,
+    Delivery,
     Endpoint,
     Invitation,
     Member,
@@ -54,7 +55,7 @@ SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL databas
 
 
 def register(app: Flask) -> None:
-    for command in (init, key, member, project, seed, doctor):
+    for command in (init, key, member, project, webhook, deliver, redeliver, seed, doctor):
         app.cli.add_command(command)
 
 
@@ -69,13 +70,18 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     """
     try:
         prepare()
-        hooks = webhooks.read_hooks(config["WEBHOOKS"])
-        with write() as change:
-            Endpoint.mirror(change, hooks)
+        note_webhooks(config)
         given = webhooks.resolve_secret(config["BOOTSTRAP"]["api_key"])
     except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     return bootstrap(config, given) if given else None
+
+
+def note_webhooks(config: dict[str, Any]) -> None:
+    """Make the table of endpoints say what the configuration does. Raises `LookupError`."""
+    hooks = webhooks.read_hooks(config["WEBHOOKS"])
+    with write() as change:
+        Endpoint.mirror(change, hooks)
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
@@ -236,7 +242,7 @@ def member_invite(
     fields = {"email": address, "full_name": full_name, "role": role, "phone_number": phone_number}
     invitation = checked(schemas.INVITE_MEMBER, fields)
     config = current_app.config
-    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
+    configured()
     with write(acting(email)) as change:
         invited, token, expires_at, _ = Invitation.invite(
             change, config["WORKSPACE"]["invitation_days"], **invitation
@@ -276,6 +282,91 @@ def project_list() -> None:
     )
 
 
+webhook = AppGroup("webhook", help="List, test and enable webhooks.")
+
+
+def configured() -> None:
+    """Make the receivers known, with their secrets. Raises `click.ClickException`."""
+    config = current_app.config
+    try:
+        note_webhooks(config)
+        webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
+    except LookupError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def named(name: str) -> str:
+    """The id of the webhook with this name or id."""
+    for known in Endpoint.listing():
+        if name in (known["name"], known["id"]):
+            return known["id"]
+    raise click.ClickException(f"no webhook is called {name}; see: flask --app app webhook list")
+
+
+def report(delivery_id: str) -> None:
+    """Print what came of a delivery; a failure is the command's failure."""
+    sent = Delivery.fetch(delivery_id)
+    if sent["status"] != "delivered":
+        raise click.ClickException(f"{sent['status']}: {sent['last_error'] or 'not sent yet'}")
+    click.echo(f"{sent['webhook']} answered {sent['last_status']} after {sent['duration_ms']} ms.")
+
+
+@webhook.command("list")
+@in_database
+def webhook_list() -> None:
+    """List the configured webhooks, and how they are."""
+    table(
+        "NAME STATE PENDING FAILURES OPEN-UNTIL REASON URL",
+        [
+            [w["name"], w["state"], w["pending"], w["failures"], w["open_until"], w["reason"], w["url"]]
+            for w in Endpoint.listing()
+        ],
+    )
+
+
+@webhook.command("test")
+@click.argument("name")
+@as_option
+@in_database
+def webhook_test(name: str, email: str | None) -> None:
+    """Send a ping to the webhook with this name, and say what it answered."""
+    configured()
+    with write(acting(email)) as change:
+        delivery_id = webhooks.ping(change, named(name))
+    webhooks.deliver(change)
+    report(delivery_id)
+
+
+@webhook.command("enable")
+@click.argument("name")
+@in_database
+def webhook_enable(name: str) -> None:
+    """Send to a disabled webhook again, beginning with what was parked."""
+    with write() as change:
+        webhooks.enable(change, named(name))
+    click.echo(f"{name} is active.")
+
+
+@click.command()
+@in_database
+def deliver() -> None:
+    """Send all deliveries that are due, once; the server does so by itself."""
+    configured()
+    click.echo(f"{webhooks.sweep()} deliveries were accepted, {Delivery.waiting()['pending']} are pending.")
+
+
+@click.command()
+@click.argument("delivery_id")
+@in_database
+def redeliver(delivery_id: str) -> None:
+    """Send a delivery again, with the same id and body."""
+    configured()
+    with write() as change:
+        webhooks.redeliver(change, delivery_id)
+    webhooks.deliver(change)
+    report(delivery_id)
+
+
 @click.command()
 @click.option("--repair", is_flag=True, help="Count the projects' tasks anew.")
 @in_database
@@ -295,6 +386,8 @@ def doctor(repair: bool) -> None:
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         wanted = ".".join(map(str, SAFE_SQLITE))
         click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {wanted} mends a rare fault of WAL")
+    if pending := Delivery.waiting()["pending"]:
+        click.echo(f"note: {pending} deliveries are pending")
     for problem in problems:
         click.echo(f"problem: {problem}")
     if problems:
