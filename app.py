@@ -82,7 +82,8 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     home = Path(__file__).parent
     named = os.environ.get("TASKS_CONFIG")
     path = Path(named or home / "config.toml").absolute()
-    settings: dict[str, Any] = {"server": {"database": str(path.parent / "tasks.db")}}
+    here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
+    settings: dict[str, Any] = {"server": {"base_url": here, "database": str(path.parent / "tasks.db")}}
     if named or path.exists():
         _merge(settings, _with_paths(_read_toml(path), path.parent))
     _merge(settings, _with_paths(_read_environment(), Path.cwd()))
@@ -241,7 +242,9 @@ FAULTS: dict[type[Exception], tuple[int, str]] = {
 }
 HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 # What SQLite says when it is busy, full, read-only or without its disk; anything else is our bug.
-OUTAGES = tuple(f"SQLITE_{what}" for what in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN"))
+OUTAGES = tuple(
+    f"SQLITE_{what}" for what in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT")
+)
 
 
 def refuse(error: Exception) -> Response:

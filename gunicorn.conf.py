@@ -37,6 +37,11 @@ def on_starting(server):
         server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
 
 
+def on_reload(server):
+    """Check again before new workers read the configuration; what is wrong ends the service."""
+    on_starting(server)
+
+
 def post_worker_init(worker):
     """Pin the worker, let it know its webhook receivers, and start its sweeper."""
     if pin:
@@ -46,7 +51,7 @@ def post_worker_init(worker):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     config = worker.wsgi.config
-    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
+    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"], worker.cfg.threads)
     if config["DELIVERY"]["sweeper"]:
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"))
         worker.sweeper.start()

@@ -1125,7 +1125,9 @@ class Event(Base):
         if id is not None:
             seq = EVENT_SEQ.value(id=id)
             if seq is None:
-                raise Invalid(("after", "no such event"))
+                raise Invalid(
+                    ("after", "no such event, or not any more; without it, the first kept is the first")
+                )
         rows = EVENTS_AFTER.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
 

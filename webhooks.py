@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -341,6 +341,7 @@ class Settings:
     retry_schedule: tuple[float, ...] = (5.0,)
     keep_days: float = 30.0
     ca_file: str | None = None
+    senders: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
 
     @property
     def window(self) -> Row:
@@ -354,7 +355,6 @@ class Settings:
 
 
 settings = Settings({})
-sending_requests = threading.BoundedSemaphore(4)  # of the server's threads may be sending at a time
 left_something = threading.Event()  # wakes the sweeper
 
 
@@ -387,13 +387,17 @@ def read_hooks(hooks: list[Row]) -> list[Row]:
     return resolved
 
 
-def configure(hooks: list[Row], delivery: Row) -> None:
-    """Make this process know the receivers, whose rows `Endpoint.mirror` has written before."""
+def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
+    """Make this process know the receivers, whose rows `Endpoint.mirror` has written before.
+
+    Of its threads that answer requests, a quarter may be sending at a time.
+    """
     ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
     settings.receivers = {
         ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["events"], hook["secrets"])
         for hook in read_hooks(hooks)
     }
+    settings.senders = threading.BoundedSemaphore(max(threads // 4, 1))
     settings.request_budget = delivery["request_budget_seconds"]
     settings.timeout = delivery["timeout_seconds"]
     settings.retry_schedule = tuple(delivery["retry_schedule"])
@@ -491,7 +495,7 @@ def deliver(change: Change) -> dict[str, int]:
 
 
 def _deliver(rows: list[Row]) -> int:
-    if not sending_requests.acquire(blocking=False):
+    if not settings.senders.acquire(blocking=False):
         settle([], rows)
         return 0
     try:
@@ -504,7 +508,7 @@ def _deliver(rows: list[Row]) -> int:
         waiting = [_senders.submit(other) for other in others]
         results = [first(), *(future.result() for future in waiting)]
     finally:
-        sending_requests.release()
+        settings.senders.release()
     sent = [pair for pairs, _ in results for pair in pairs]
     settle(sent, [row for _, unsent in results for row in unsent])
     return sum(outcome.delivered for _, outcome in sent)
