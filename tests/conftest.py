@@ -1,5 +1,6 @@
 """A real gunicorn on a port that the system chose, a client that checks every answer, and a receiver."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -140,6 +141,7 @@ class Server:
         }
         self.environment |= settings
         self.process = None
+        self.clients = []
         self.allow_bugs = False
 
     def start(self, *arguments):
@@ -156,12 +158,16 @@ class Server:
                     stdout=log,
                     stderr=log,
                 )
+        with contextlib.suppress(requests.ConnectionError):  # it may be meant to end at once
+            requests.get(f"{self.base}/api/v1/health", timeout=30)
         return self
 
     def stop(self, how=signal.SIGTERM):
         """End it, and return its exit code; bugs in the log fail the test."""
         if self.process is None:
             return None
+        for client in self.clients:  # gunicorn waits a little for connections that are kept alive
+            client.session.close()
         self.process.send_signal(how)
         code = self.process.wait(45)
         self.process = None
@@ -170,7 +176,8 @@ class Server:
         return code
 
     def client(self, key=OWNER_KEY):
-        return Client(f"{self.base}/api/v1", key)
+        self.clients.append(Client(f"{self.base}/api/v1", key))
+        return self.clients[-1]
 
     def children(self):
         """The process ids of the workers."""

@@ -1,0 +1,183 @@
+"""Webhooks, deliveries and events as owners and admins see them, in the API and on the command line."""
+
+import json
+
+import pytest
+from conftest import INSTANT, NOBODY, fault, hook
+from standardwebhooks.webhooks import Webhook
+
+
+@pytest.fixture
+def owner(hooked):
+    return hooked.client()
+
+
+@pytest.fixture
+def webhook(owner):
+    return owner.data(owner.get("/webhooks"))["webhooks"][0]
+
+
+def test_webhooks_are_listed_without_their_secrets(owner, webhook, receiver):
+    assert INSTANT.fullmatch(webhook.pop("created_at"))
+    assert INSTANT.fullmatch(webhook.pop("updated_at"))
+    del webhook["id"]
+    assert webhook.pop("events")[:2] == ["task.updated", "task.completed"]
+    assert webhook == {
+        "name": "receiver",
+        "url": receiver.url,
+        "state": "active",
+        "reason": None,
+        "failures": 0,
+        "first_failure_at": None,
+        "open_until": None,
+        "pending": 0,
+    }
+    assert "a-secret" not in owner.get("/webhooks").text
+
+
+def test_a_ping_is_sent_and_its_outcome_shown(owner, webhook, receiver):
+    data = owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))
+    assert (data["status"], data["event"], data["last_status"]) == ("delivered", "ping", 200)
+    call = receiver.next()
+    assert call.headers["x-service-delivery"] == data["id"]
+    assert call.event == data["payload"]
+    assert call.event["data"] == {"webhook": {"id": webhook["id"], "name": "receiver"}}
+
+
+def test_a_ping_that_fails_says_why(owner, webhook, receiver):
+    receiver.answers = [404]
+    data = owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))
+    assert (data["status"], data["last_status"], data["last_error"]) == ("pending", 404, "answered 404")
+
+
+def test_a_ping_goes_to_the_one_that_is_tested(launch, new_receiver):
+    one, other = new_receiver().up(), new_receiver().up()
+    hooks = [hook(one, name="one"), hook(other, name="other", events=["task.updated"])]
+    owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
+    by_name = {w["name"]: w for w in owner.data(owner.get("/webhooks"))["webhooks"]}
+    owner.data(owner.post(f"/webhooks/{by_name['other']['id']}/test"))
+    assert other.next().event["event"] == "ping"
+    assert one.all_here() == []
+
+
+@pytest.mark.parametrize("path", ["/webhooks/{}/test", "/webhooks/{}/enable", "/deliveries/{}/redeliver"])
+@pytest.mark.parametrize("id", [NOBODY, "not-an-id"])
+def test_what_does_not_exist_is_not_found(owner, path, id):
+    fault(owner.post(path.format(id)), 404, "not_found")
+    fault(owner.get(f"/deliveries/{id}"), 404, "not_found")
+
+
+def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receiver):
+    project = owner.make_project()
+    receiver.answers = [200, 404]
+    good, bad = owner.make_task(project), owner.make_task(project)
+    owner.patch(f"/tasks/{good['id']}", {"title": "Changed"})
+    page = owner.data(owner.get("/deliveries"))
+    assert [d["event"] for d in page["deliveries"]] == ["task.updated", "task.created", "task.created"]
+    assert page["pagination"]["total"] == 3
+    assert set(page["deliveries"][0]) == {
+        *("id", "event_id", "event", "webhook_id", "webhook", "status", "attempts", "next_at"),
+        *("leased_until", "last_status", "last_error", "duration_ms", "delivered_at", "created_at"),
+    }
+
+    def found(**query):
+        return [d["event_id"] for d in owner.data(owner.get("/deliveries", **query))["deliveries"]]
+
+    pending = found(status="pending")
+    assert len(pending) == 1
+    assert owner.data(owner.get("/deliveries", status="pending", event="task.updated"))["deliveries"] == []
+    assert len(found(event="task.created", webhook_id=webhook["id"], status="delivered")) == 1
+    assert found(webhook_id=NOBODY) == []
+    assert found(limit=1, offset=1) == pending
+    (delivery,) = owner.data(owner.get("/deliveries", status="pending"))["deliveries"]
+    shown = owner.data(owner.get(f"/deliveries/{delivery['id']}"))
+    assert shown["payload"]["data"]["task"]["id"] == bad["id"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"status": "lost"}, "status"),
+        ({"event": "task.moved"}, "event"),
+        ({"webhook_id": "x"}, "webhook_id"),
+        ({"limit": 0}, "limit"),
+        ({"endpoint": "x"}, "endpoint"),
+    ],
+)
+def test_refuses_a_filter_of_deliveries_that_it_does_not_know(owner, query, field):
+    fault(owner.get("/deliveries", **query), 422, "validation_error", field)
+
+
+def test_a_delivery_is_sent_again_with_the_same_id_and_body(owner, receiver):
+    owner.make_task(owner.make_project())
+    first = receiver.next()
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    data = owner.data(owner.post(f"/deliveries/{delivery['id']}/redeliver"))
+    assert (data["status"], data["attempts"]) == ("delivered", 2)
+    second = receiver.next()
+    assert second.body == first.body
+    for name in ("x-service-delivery", "webhook-id", "x-service-signature"):
+        assert second.headers[name] == first.headers[name]
+    Webhook(b"a-secret").verify(second.body, second.headers)
+
+
+def test_events_are_read_in_order_from_where_a_client_left_off(owner, receiver):
+    project = owner.make_project()
+    task = owner.make_task(project)
+    for number in range(4):
+        owner.patch(f"/tasks/{task['id']}", {"title": f"Title {number}"})
+    sent = [receiver.next().event for _ in range(5)]
+    first = owner.data(owner.get("/events", limit=2))
+    assert first["events"] == sent[:2]
+    assert first["pagination"] == {"limit": 2, "has_more": True, "next_after": sent[1]["id"]}
+    rest = owner.data(owner.get("/events", after=sent[1]["id"], limit=3))
+    assert rest["events"] == sent[2:]
+    assert rest["pagination"]["has_more"] is False
+    none = owner.data(owner.get("/events", after=sent[4]["id"]))
+    assert none["events"] == []
+    assert none["pagination"]["next_after"] == sent[4]["id"]
+
+
+def test_events_do_not_hold_pings(owner, webhook):
+    owner.post(f"/webhooks/{webhook['id']}/test")
+    assert owner.data(owner.get("/events"))["events"] == []
+
+
+def test_refuses_to_go_on_after_an_event_that_does_not_exist(owner):
+    fault(owner.get("/events", after="evt_0"), 422, "validation_error", "after")
+
+
+def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiver):
+    listed = hooked.flask("webhook", "list").stdout
+    assert "receiver" in listed
+    assert "a-secret" not in listed
+    tested = hooked.flask("webhook", "test", "receiver")
+    assert tested.stdout.startswith("receiver answered 200 after")
+    assert receiver.next().event["actor"]["full_name"] == "Olga Owner"
+    receiver.answers = [410]
+    refused = hooked.flask("webhook", "test", "receiver")
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (1, "Error: parked: answered 410")
+    assert "disabled" in hooked.flask("webhook", "list").stdout
+    assert hooked.flask("webhook", "enable", "receiver").stdout == "receiver is active.\n"
+    unknown = hooked.flask("webhook", "enable", "other")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "no webhook is called other" in unknown.stderr
+
+
+def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiver):
+    receiver = new_receiver()
+    server = launch(
+        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
+        TASKS_DELIVERY__SWEEPER="false",
+        TASKS_DELIVERY__RETRY_SCHEDULE="[0.01]",
+    )
+    owner = server.client()
+    project = owner.make_project()
+    for _ in range(3):
+        owner.make_task(project)
+    receiver.up()
+    assert server.flask("deliver").stdout == "3 deliveries were accepted, 0 are pending.\n"
+    ids = [receiver.next().headers["x-service-delivery"] for _ in range(3)]
+    assert server.flask("redeliver", ids[1]).stdout.startswith("receiver answered 200 after")
+    assert receiver.next().headers["x-service-delivery"] == ids[1]
+    assert server.flask("redeliver", NOBODY).stderr == "Error: no such delivery\n"
