@@ -23,9 +23,11 @@ from flask import Blueprint, Flask, Response, current_app, request
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
 from werkzeug.exceptions import HTTPException
+from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
 import commands
+import gateway
 import schemas
 from models import (
     LOCK_SECONDS,
@@ -132,6 +134,26 @@ def _merge(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
 # The application ------------------------------------------------------------------------------
 
 
+class Late:
+    """Ends the reading from a client when the time is up; `cut` says whether it had to."""
+
+    def __init__(self, line: socket.socket | None, seconds: float):
+        self.line, self.cut = line, False
+        self.guard = deadlines.within(seconds, self._cut)
+
+    def _cut(self) -> None:
+        self.cut = True
+        if self.line is not None:
+            with contextlib.suppress(OSError):  # the client has gone
+                self.line.shutdown(socket.SHUT_RD)
+
+    def __enter__(self) -> None:
+        self.guard.__enter__()
+
+    def __exit__(self, *failure: Any) -> None:
+        self.guard.__exit__(*failure)
+
+
 class Call:
     """What is known of the request that is being answered."""
 
@@ -151,10 +173,59 @@ class Call:
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the answer, with what every answer carries."""
         if self.unread:
-            discard_body(self)
+            self.discard(DRAIN_BYTES)
         headers += [("X-Request-Id", self.request_id), *EVERY_ANSWER]
         self.log(status[:3])
         return self.start_response(status, headers, *failure)
+
+    def read(self, limit: int, seconds: float) -> bytes:
+        """The body, of at most so many bytes, which arrives in time; read once.
+
+        Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
+        All that knows how gunicorn reads is here and in the two methods below.
+        """
+        declared = get_content_length(self.environ.get("CONTENT_LENGTH"))
+        if declared is not None and declared > limit:
+            raise schemas.TooLarge(f"the body has {declared} bytes; at most {limit} are accepted")
+        late, failure, body = self._late_after(seconds), None, b""
+        try:
+            with late:
+                body = get_input_stream(self.environ).read(limit + 1)
+        except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
+            failure = error
+        self.unread = failure is None and not late.cut and len(body) > limit
+        if late.cut:
+            raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
+        if failure is not None:
+            raise schemas.BadJSON("the body broke off or is badly framed") from failure
+        if self.unread:
+            raise schemas.TooLarge(f"the body has more than {limit} bytes")
+        if declared is not None and len(body) < declared:
+            raise schemas.BadJSON("the body is shorter than its Content-Length")
+        return body
+
+    def discard(self, left: int) -> None:
+        """Read on a little after a refusal: a client that is still sending would miss the answer."""
+        self.unread, late = False, self._late_after(READ_SECONDS)
+        stream = get_input_stream(self.environ)
+        try:
+            with late:
+                while left > 0 and (chunk := stream.read(min(left, 65536))):
+                    left -= len(chunk)
+        except Exception:
+            log.debug("%s: the refused body broke off", self.request_id)
+            left = 0
+        if late.cut or left <= 0:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection after this answer; gunicorn ignores a `Connection: close` of ours."""
+        response = getattr(self.start_response, "__self__", None)
+        if response is not None:
+            response.force_close()
+
+    def _late_after(self, seconds: float) -> "Late":
+        return Late(self.environ.get("gunicorn.socket"), seconds)
 
     def log(self, status: str) -> None:
         """One line to standard output; an enrollment link's token, a credential, is not in it."""
@@ -174,6 +245,8 @@ def call() -> Call:
 class Service(Flask):
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.call"] = started = Call(environ, start_response)
+        if route := gateway.find_route(environ):  # Flask must not answer there by itself
+            return gateway.answer(route, started)
         return super().wsgi_app(environ, started.start)
 
     def dispatch_request(self) -> Any:
@@ -218,24 +291,16 @@ class Unsupported(Problem):
     """The body is of a type that is not read here."""
 
 
-class TooLarge(Problem):
-    """The body is over the limit."""
-
-
-class TooSlow(Problem):
-    """The body did not arrive in time."""
-
-
 FAULTS: dict[type[Exception], tuple[int, str]] = {
     schemas.BadJSON: (400, "invalid_json"),
     Unauthorized: (401, "unauthorized"),
     Forbidden: (403, "forbidden"),
     NotFound: (404, "not_found"),
-    TooSlow: (408, "request_timeout"),
+    schemas.TooSlow: (408, "request_timeout"),
     Conflict: (409, "conflict"),
     Gone: (410, "gone"),
     PreconditionFailed: (412, "precondition_failed"),
-    TooLarge: (413, "payload_too_large"),
+    schemas.TooLarge: (413, "payload_too_large"),
     Unsupported: (415, "unsupported_media_type"),
     Invalid: (422, "validation_error"),
     Unavailable: (503, "unavailable"),
@@ -328,66 +393,6 @@ def authorize(caller: Row, role: str, *, writes: bool) -> None:
 # What comes in --------------------------------------------------------------------------------
 
 
-def read_body(limit: int) -> bytes:
-    """The request's body, of at most `limit` bytes, which arrives in time.
-
-    Raises `TooLarge`, `TooSlow`, and `BadJSON` for one that breaks off. All that knows how gunicorn
-    reads is here and in `discard_body`.
-    """
-    this, declared = call(), request.content_length
-    if declared is not None and declared > limit:
-        raise TooLarge(f"the body has {declared} bytes; at most {limit} are accepted")
-    late, cut = _cut_off(this)
-    failure = None
-    try:
-        with deadlines.within(READ_SECONDS, cut):
-            body = request.stream.read(limit + 1)
-    except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
-        failure = error
-    this.unread = failure is None and not late and len(body) > limit
-    if late:
-        raise TooSlow(f"the body did not arrive within {READ_SECONDS:.0f} s")
-    if failure is not None:
-        raise schemas.BadJSON("the body broke off or is badly framed") from failure
-    if this.unread:
-        raise TooLarge(f"the body has more than {limit} bytes")
-    if declared is not None and len(body) < declared:
-        raise schemas.BadJSON("the body is shorter than its Content-Length")
-    return body
-
-
-def _cut_off(this: Call) -> tuple[list[bool], Callable[[], None]]:
-    """A list that is filled when the time is up, and what then ends the reading."""
-    late: list[bool] = []
-    line: socket.socket | None = this.environ.get("gunicorn.socket")
-
-    def cut() -> None:
-        late.append(True)
-        if line is not None:
-            with contextlib.suppress(OSError):  # the client has gone
-                line.shutdown(socket.SHUT_RD)
-
-    return late, cut
-
-
-def discard_body(this: Call) -> None:
-    """Read on a little after a refusal: a client that is still sending would miss the answer."""
-    late, cut = _cut_off(this)
-    stream, left = get_input_stream(this.environ), DRAIN_BYTES
-    try:
-        with deadlines.within(READ_SECONDS, cut):
-            while left > 0 and (chunk := stream.read(min(left, 65536))):
-                left -= len(chunk)
-    except Exception:
-        log.debug("%s: the refused body broke off", this.request_id)
-        left = 0
-    if late or left <= 0:
-        # gunicorn ignores an application's `Connection: close`; this is what it obeys.
-        response = getattr(this.start_response, "__self__", None)
-        if response is not None:
-            response.force_close()
-
-
 def read_json() -> Row:
     """The body's JSON object; none at all is an empty one. Raises `Unsupported` and `BadJSON`."""
     if not call().unread:
@@ -398,7 +403,7 @@ def read_json() -> Row:
         raise Unsupported("send the body as Content-Type: application/json")
     if charset not in ("utf-8", "utf8") or request.headers.get("Content-Encoding", "identity") != "identity":
         raise Unsupported("send the body as plain UTF-8, not compressed")
-    return schemas.load_json(read_body(current_app.config["SERVER"]["max_body_bytes"]))
+    return schemas.load_json(call().read(current_app.config["SERVER"]["max_body_bytes"], READ_SECONDS))
 
 
 def read_query() -> Row:

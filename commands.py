@@ -14,6 +14,7 @@ from flask import Flask, current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
 
+import gateway
 import schemas
 import webhooks
 from models import (
@@ -71,17 +72,22 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     try:
         prepare()
         note_webhooks(config)
-        given = webhooks.resolve_secret(config["BOOTSTRAP"]["api_key"])
+        key = {"bootstrap.api_key": config["BOOTSTRAP"]["api_key"]}
+        given = gateway.resolve_all(key, config)["bootstrap.api_key"]
     except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     return bootstrap(config, given) if given else None
 
 
-def note_webhooks(config: dict[str, Any]) -> None:
-    """Make the table of endpoints say what the configuration does. Raises `LookupError`."""
-    hooks = webhooks.read_hooks(config["WEBHOOKS"])
+def note_webhooks(config: dict[str, Any]) -> list[Row]:
+    """Make the table of endpoints say what the configuration does; returns it with its secrets.
+
+    Raises `LookupError` for a secret that cannot be had.
+    """
+    hooks = gateway.resolve_hooks(config)
     with write() as change:
         Endpoint.mirror(change, hooks)
+    return hooks
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
@@ -289,8 +295,7 @@ def configured() -> None:
     """Make the receivers known, with their secrets. Raises `click.ClickException`."""
     config = current_app.config
     try:
-        note_webhooks(config)
-        webhooks.configure(config["WEBHOOKS"], config["DELIVERY"])
+        webhooks.configure(note_webhooks(config), config["DELIVERY"])
     except LookupError as error:
         raise click.ClickException(str(error)) from error
 
@@ -367,6 +372,22 @@ def redeliver(delivery_id: str) -> None:
     report(delivery_id)
 
 
+def gateway_problems(config: dict[str, Any]) -> list[str]:
+    """Print how each route of the gateway is; returns what keeps routes from being served."""
+    routes = gateway.configured_routes(config)
+    references = [route["secret"] for route in routes.values()]
+    problems = []
+    secrets = gateway.resolve(references, config["SECRETS"]["providers"])
+    for (id, route), secret in zip(routes.items(), secrets, strict=True):
+        served = not isinstance(secret, gateway.Unresolved)
+        click.echo(
+            f"route {id}: {route['path']} for {route['session_key']}: {'served' if served else 'skipped'}"
+        )
+        if not served:
+            problems.append(f"route {id} is skipped: its secret: {secret}")
+    return problems
+
+
 @click.command()
 @click.option("--repair", is_flag=True, help="Count the projects' tasks anew.")
 @in_database
@@ -379,8 +400,9 @@ def doctor(repair: bool) -> None:
     for path in (Path(db.database), *([Path(db.database + "-wal")])):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
+    problems += gateway_problems(current_app.config)
     try:
-        webhooks.read_hooks(current_app.config["WEBHOOKS"])
+        gateway.resolve_hooks(current_app.config)
     except LookupError as error:
         problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:

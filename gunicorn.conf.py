@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 import commands
+import gateway
 import webhooks
 from app import create_app
 from models import db
@@ -51,9 +52,10 @@ def post_worker_init(worker):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     config = worker.wsgi.config
-    webhooks.configure(config["WEBHOOKS"], config["DELIVERY"], worker.cfg.threads)
+    gateway.open_routes(config)
+    webhooks.configure(gateway.resolve_hooks(config), config["DELIVERY"], worker.cfg.threads)
     if config["DELIVERY"]["sweeper"]:
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"))
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), (webhooks.prune, gateway.prune))
         worker.sweeper.start()
 
 

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 import unicodedata
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -132,6 +133,11 @@ def _second(timestamp: int) -> str:
     return datetime.fromtimestamp(timestamp, UTC).isoformat()[:19]
 
 
+def epoch_ms() -> int:
+    """The current time in the gateway's wire form."""
+    return time.time_ns() // 1_000_000
+
+
 _tick_lock = threading.Lock()
 _last_tick = 0
 
@@ -226,7 +232,8 @@ class Statement:
         names, documents, groups = self._plan  # type: ignore[misc]
         row = dict(zip(names, values, strict=False))
         for name in documents:
-            row[name] = JSON(row[name])
+            if row[name] is not None:
+                row[name] = JSON(row[name])
         for key, place, columns in groups:
             group = values[place]
             row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
@@ -1239,6 +1246,118 @@ Delivery.add_index(Delivery.endpoint, Delivery.event, where=WAITING, name="deliv
 Delivery.add_index(Delivery.created_at, name="delivery_created")
 Event.add_index(Event.created_at, name="event_created")
 
+
+class Flow(Base):
+    """A managed flow of the agent gateway; its times are epoch milliseconds, as they are sent."""
+
+    seq = AutoField()
+    id = TextField(unique=True)
+    owner = TextField()  # the session key of the routes that may see it
+    sync_mode = TextField()
+    controller_id = TextField()
+    goal = TextField()
+    status = TextField()
+    notify_policy = TextField()
+    revision = IntegerField()
+    current_step = TextField(null=True)
+    state_json = JSONText(null=True)  # null was never set; JSON's null is the text "null"
+    wait_json = JSONText(null=True)
+    blocked_task_id = TextField(null=True)
+    blocked_summary = TextField(null=True)
+    cancel_requested_at = IntegerField(null=True)
+    ended_at = IntegerField(null=True)
+    created_at = IntegerField()
+    updated_at = IntegerField()
+
+    TERMINAL = ("succeeded", "failed", "cancelled", "lost")
+
+    @classmethod
+    def find(cls, owner: str, id: str) -> Row | None:
+        """The owner's flow; another's is as one that does not exist."""
+        return FLOW.one(owner=owner, id=id)
+
+    @classmethod
+    def of(cls, owner: str) -> list[Row]:
+        """The owner's flows, newest first, of one moment in the order in which they were made."""
+        return FLOWS.all(owner=owner)
+
+    @classmethod
+    def add(cls, owner: str, **fields: Any) -> Row:
+        id = str(uuid.uuid4())
+        at = epoch_ms()
+        row = {"status": "queued", "notify_policy": "done_only", **fields}
+        ADD_FLOW.run(id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row)
+        return FLOW.existing(owner=owner, id=id)
+
+    @classmethod
+    def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
+        """Write these columns as the flow's next revision: compare-and-swap in one statement."""
+        fields |= {"revision": flow["revision"] + 1, "updated_at": at}
+        held = {"id": flow["id"], "held_owner": flow["owner"], "held_revision": flow["revision"]}
+        if flow_update(tuple(sorted(fields))).run(**fields, **held) != 1:
+            raise Conflict("the flow has changed since it was read")
+        return FLOW.existing(owner=flow["owner"], id=flow["id"])
+
+    @classmethod
+    def prune(cls, days: float) -> None:
+        """Drop the flows, with their tasks, that ended so many days ago."""
+        PRUNE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000))
+
+
+Flow.add_index(Flow.owner, Flow.created_at, name="flow_owner")
+Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
+
+
+class FlowTask(Base):
+    """A child task of a managed flow, as its caller reports it; nothing here runs it."""
+
+    seq = AutoField()
+    id = TextField(unique=True)
+    flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
+    runtime = TextField()
+    source_id = TextField(null=True)
+    child_session_key = TextField(null=True)
+    parent_task_id = TextField(null=True)
+    agent_id = TextField(null=True)
+    run_id = TextField(null=True)
+    label = TextField(null=True)
+    task = TextField()
+    status = TextField()
+    notify_policy = TextField()
+    progress_summary = TextField(null=True)
+    error = TextField(null=True)
+    terminal_summary = TextField(null=True)
+    terminal_outcome = TextField(null=True)
+    created_at = IntegerField()
+    started_at = IntegerField(null=True)
+    last_event_at = IntegerField()
+    ended_at = IntegerField(null=True)
+    cleanup_after = IntegerField(null=True)
+
+    @classmethod
+    def of(cls, flow: Row) -> list[Row]:
+        """The flow's tasks in the order in which they were made."""
+        return FLOW_TASKS.all(flow_seq=flow["seq"])
+
+    @classmethod
+    def add(cls, flow: Row, **fields: Any) -> Row:
+        id = str(uuid.uuid4())
+        ADD_FLOW_TASK.run(id=id, flow_seq=flow["seq"], **fields)
+        return FLOW_TASK.existing(id=id)
+
+    @classmethod
+    def fill(cls, row: Row, **fields: Any) -> Row:
+        """Write these columns of the task."""
+        if fields:
+            task_update(tuple(sorted(fields))).run(id=row["id"], **fields)
+        return FLOW_TASK.existing(id=row["id"])
+
+    @classmethod
+    def cancel_open(cls, flow: Row, at: int, keep_until: int) -> None:
+        """Cancel what is queued or running of the flow's tasks."""
+        CANCEL_FLOW_TASKS.run(flow_seq=flow["seq"], at=at, keep_until=keep_until)
+
+
 TABLES = [
     Member,
     Invitation,
@@ -1257,6 +1376,8 @@ TABLES = [
     Endpoint,
     Event,
     Delivery,
+    Flow,
+    FlowTask,
 ]
 
 
@@ -1726,6 +1847,48 @@ def leased_update(names: tuple[str, ...]) -> Statement:
         Delivery.update({fields[name]: hole(name) for name in names}).where(
             Delivery.id == hole("id"), Delivery.attempts == hole("held"), WAITING
         )
+    )
+
+
+OWNED = Flow.owner == hole("owner")
+FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == hole("id")))
+FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created_at.desc(), Flow.seq))
+ADD_FLOW = Insertion(Flow)
+PRUNE_FLOWS = Statement(
+    Flow.delete().where(Flow.ended_at < hole("before"), Flow.status.in_(list(Flow.TERMINAL)))
+)
+FLOW_TASK = Statement(FlowTask.select().where(FlowTask.id == hole("id")))
+FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
+ADD_FLOW_TASK = Insertion(FlowTask)
+CANCEL_FLOW_TASKS = Statement(
+    FlowTask.update(
+        {
+            FlowTask.status: "cancelled",
+            FlowTask.error: "Cancelled by operator.",
+            FlowTask.ended_at: hole("at"),
+            FlowTask.last_event_at: hole("at"),
+            FlowTask.cleanup_after: hole("keep_until"),
+        }
+    ).where(FlowTask.flow == hole("flow_seq"), FlowTask.status.in_(["queued", "running"]))
+)
+
+
+@lru_cache(maxsize=64)
+def flow_update(names: tuple[str, ...]) -> Statement:
+    """UPDATE of these columns of a flow whose owner and revision are still those held."""
+    fields = Flow._meta.columns
+    return Statement(
+        Flow.update({fields[name]: hole(name) for name in names}).where(
+            Flow.id == hole("id"), Flow.owner == hole("held_owner"), Flow.revision == hole("held_revision")
+        )
+    )
+
+
+@lru_cache(maxsize=64)
+def task_update(names: tuple[str, ...]) -> Statement:
+    fields = FlowTask._meta.columns
+    return Statement(
+        FlowTask.update({fields[name]: hole(name) for name in names}).where(FlowTask.id == hole("id"))
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import email_validator
 import rfc8785
-from marshmallow import RAISE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 
 from models import PRIORITIES, PROJECT_STATUSES, ROLES, SORTS, STATUSES, instant
 
@@ -29,6 +29,14 @@ EVENTS_BY_NAME = ("task.created", "task.deleted", "member.invited")  # only for 
 
 class BadJSON(Exception):
     """The body is not a JSON object."""
+
+
+class TooLarge(Exception):
+    """The body is over the limit."""
+
+
+class TooSlow(Exception):
+    """The body did not arrive in time."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -272,7 +280,8 @@ class Base(Schema):
 
     def __init__(self, *, when: str = "", **options: Any):
         super().__init__(**options)
-        accepted = ", ".join(self.load_fields) or "nothing"
+        names = [field.data_key or name for name, field in self.load_fields.items()]
+        accepted = ", ".join(names) or "nothing"
         self.error_messages["unknown"] = f"is not accepted{when or self.when}; accepted: {accepted}"
         self.error_messages["type"] = "must be an object"
 
@@ -398,6 +407,203 @@ def _flatten(messages: Any, path: str) -> Any:
         yield from ((path or "body", message) for message in messages)
 
 
+# The gateway's actions ------------------------------------------------------------------------
+
+FLOW_STATUSES = ("queued", "running", "waiting", "blocked")
+NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
+RUNTIMES = ("subagent", "acp")
+
+
+def load_lenient_json(raw: bytes) -> Any:
+    """Any JSON value, as the gateway reads it: a repeated key's last value counts, and text that is
+    not UTF-8 is replaced. Raises `BadJSON`; what cannot be stored is for the action's schema."""
+    try:
+        text = raw.decode("utf-8-sig", "replace")
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise BadJSON("the body is nested too deeply") from error
+    except ValueError as error:
+        raise BadJSON(f"the body is not JSON: {error}") from error
+
+
+class Filled(fields.String):
+    """A string, trimmed, that is not empty."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be a string"}
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
+        text = (super()._deserialize(value, *arguments, **options) or "").strip()
+        if not text:
+            raise ValidationError("must not be empty")
+        if problem := _text_problem(text):
+            raise ValidationError(problem)
+        return text
+
+
+class AnyJSON(fields.Raw):
+    """Any JSON value, null too; from here on its canonical text, numbers as JavaScript holds them."""
+
+    def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        if value is missing:
+            return missing
+        if problem := _value_problem(value, MAX_DEPTH):
+            raise ValidationError(problem)
+        return canonical(_as_doubles(value))
+
+
+def _as_doubles(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_doubles(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_doubles(inner) for inner in value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > EXACT:
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            raise ValidationError("must not hold a number that is out of range")
+    return value
+
+
+class Counted(fields.Field):
+    """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
+
+    default_error_messages = MESSAGES
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+        if type(value) in (int, float) and 0 <= value <= EXACT and value == int(value):
+            return int(value)
+        raise ValidationError("must be a whole number from 0 to 2^53-1")
+
+
+class YesNo(fields.Field):
+    default_error_messages = MESSAGES
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if value is not True and value is not False:
+            raise ValidationError("must be true or false")
+        return value
+
+
+class Action(Schema):
+    """An action's fields: camelCase outside, snake_case inside; what is not declared is refused."""
+
+    class Meta:
+        unknown = RAISE
+
+    error_messages = {"unknown": "Unrecognized key"}
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        first, *rest = field_name.split("_")
+        field_obj.data_key = first + "".join(word.title() for word in rest)
+
+
+class RunTask(Action):
+    flow_id = Filled(required=True)
+    runtime = Choice(RUNTIMES, required=True)
+    task = Filled(required=True)
+    source_id = Filled()
+    child_session_key = Filled()
+    parent_task_id = Filled()
+    agent_id = Filled()
+    run_id = Filled()
+    label = Filled()
+    prefer_metadata = YesNo()
+    notify_policy = Choice(NOTIFY_POLICIES)
+    status = Choice(("queued", "running"))
+    started_at = Counted()
+    last_event_at = Counted()
+    progress_summary = Filled(allow_none=True)
+
+    @validates_schema
+    def _progress_means_running(self, data: dict, **_: Any) -> None:
+        reported = {"started_at", "last_event_at", "progress_summary"} & data.keys()
+        if reported and data.get("status") != "running":
+            raise ValidationError(
+                "status must be running when startedAt, lastEventAt, or progressSummary is provided", "status"
+            )
+
+
+def _action(**declared: Any) -> Action:
+    return Action.from_dict(declared)()  # type: ignore[return-value]
+
+
+def _flow_id() -> Filled:
+    return Filled(required=True)
+
+
+def _revision() -> Counted:
+    return Counted(required=True)
+
+
+def _or_null() -> Filled:
+    return Filled(allow_none=True)
+
+
+ACTIONS: dict[str, Action] = {
+    "create_flow": _action(
+        goal=Filled(required=True),
+        controller_id=Filled(),
+        status=Choice(FLOW_STATUSES),
+        notify_policy=Choice(NOTIFY_POLICIES),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+    ),
+    "get_flow": _action(flow_id=_flow_id()),
+    "list_flows": _action(),
+    "find_latest_flow": _action(),
+    "resolve_flow": _action(token=Filled(required=True)),
+    "get_task_summary": _action(flow_id=_flow_id()),
+    "set_waiting": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+        blocked_task_id=_or_null(),
+        blocked_summary=_or_null(),
+    ),
+    "resume_flow": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        status=Choice(("queued", "running")),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+    ),
+    "finish_flow": _action(flow_id=_flow_id(), expected_revision=_revision(), state_json=AnyJSON()),
+    "fail_flow": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        state_json=AnyJSON(),
+        blocked_task_id=_or_null(),
+        blocked_summary=_or_null(),
+    ),
+    "request_cancel": _action(flow_id=_flow_id(), expected_revision=_revision()),
+    "cancel_flow": _action(flow_id=_flow_id()),
+    "run_task": RunTask(),
+}
+
+
+def load_action(body: Any) -> tuple[str, dict[str, Any]]:
+    """The action's name and fields. Raises `ValidationError` whose first message is the one to show."""
+    if not isinstance(body, dict):
+        raise ValidationError({"body": ["must be an object"]})
+    name = body.get("action")
+    if not isinstance(name, str) or name not in ACTIONS:
+        raise ValidationError({"action": [f"must be one of {', '.join(ACTIONS)}"]})
+    return name, ACTIONS[name].load({key: value for key, value in body.items() if key != "action"})
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of an action, as `<field>: <message>`, or the key that is not known."""
+    field, message = problems_of(error)[0]
+    if message == Action.error_messages["unknown"]:
+        return f'{message}: "{field}"'
+    return f"{field}: {message}"
+
+
 # Settings -------------------------------------------------------------------------------------
 
 
@@ -461,11 +667,15 @@ class Url(Text):
 
 
 class Secret(fields.Field):
-    """A string, `$NAME` or `${NAME}`, or a SecretRef of the environment; always a SecretRef from here on."""
+    """A string, `$NAME` or `${NAME}`, or a SecretRef; from here on a SecretRef or `{"value": …}`."""
 
     default_error_messages = MESSAGES
-    FORM = 'must be a string or { source = "env", provider = "default", id = "NAME" }'
     VARIABLE = re.compile(r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z][A-Z0-9_]{0,127})\})")
+    IDS = {
+        "env": re.compile(r"[A-Z][A-Z0-9_]{0,127}"),
+        "file": re.compile(r"value|(?:/(?:[^/~\0]|~[01])*)+"),
+        "exec": re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9][A-Za-z0-9._:/#-]{0,255}"),
+    }
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
         if isinstance(value, str) and value.strip() and "\0" not in value:
@@ -474,12 +684,108 @@ class Secret(fields.Field):
                 return {"value": value}
             value = {"source": "env", "provider": "default", "id": match[1] or match[2]}
         if not isinstance(value, dict) or set(value) != {"source", "provider", "id"}:
-            raise ValidationError(self.FORM)
-        if value["source"] != "env" or value["provider"] != "default":
-            raise ValidationError(self.FORM)
-        if not isinstance(value["id"], str) or not self.VARIABLE.fullmatch("$" + value["id"]):
-            raise ValidationError("id must be the name of an environment variable, in capitals")
+            raise ValidationError("must be a string that is not blank, or { source, provider, id }")
+        if not all(isinstance(part, str) for part in value.values()) or value["source"] not in self.IDS:
+            raise ValidationError("source must be one of env, file, exec")
+        if not PROVIDER.fullmatch(value["provider"]):
+            raise ValidationError("provider must be a name in lower case")
+        if not self.IDS[value["source"]].fullmatch(value["id"]):
+            raise ValidationError(f"id is not one of source {value['source']}")
         return value
+
+
+PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+class ProviderSettings(Base):
+    """A provider of secrets; which keys it takes depends on its source."""
+
+    source = Choice(("env", "file", "exec"), required=True)
+    allowlist = fields.List(Text(128))
+    path = Text(4000)
+    mode = Choice(("json", "singleValue"))
+    command = Text(4000)
+    args = fields.List(fields.String())
+    pass_env = fields.List(Text(128), data_key="passEnv")
+    env = fields.Dict(keys=fields.String(), values=fields.String())
+    json_only = fields.Boolean(data_key="jsonOnly")
+
+    TAKEN = {
+        "env": {"allowlist"},
+        "file": {"path", "mode"},
+        "exec": {"command", "args", "pass_env", "env", "json_only"},
+    }
+
+    @validates_schema
+    def _source_takes(self, data: dict, **_: Any) -> None:
+        source = data["source"]
+        for name in data.keys() - self.TAKEN[source] - {"source"}:
+            raise ValidationError(f"is not accepted for source {source}", self.fields[name].data_key or name)
+        needed = {"file": "path", "exec": "command"}.get(source)
+        if needed and needed not in data:
+            raise ValidationError("is required", needed)
+
+
+class SecretsSettings(Base):
+    providers = fields.Dict(
+        keys=fields.String(
+            validate=validate.Regexp(PROVIDER.pattern + r"\Z", error="must be a name in lower case")
+        ),
+        values=fields.Nested(ProviderSettings),
+        load_default=dict,
+    )
+
+
+class RouteSettings(Base):
+    """A route of the agent gateway's webhook intake, as in the service specification."""
+
+    enabled = fields.Boolean(load_default=True)
+    path = Text(1000)
+    session_key = Filled(required=True, data_key="sessionKey")
+    secret = Secret(required=True)
+    controller_id = Filled(data_key="controllerId")
+    description = Text(1000, lines=True, blank=True)
+
+
+class GatewayLimits(Base):
+    requests = Whole(1, 1_000_000, load_default=120)
+    window_seconds = Number(0.1, 86400, load_default=60, data_key="windowSeconds")
+    in_flight = Whole(1, 1000, load_default=8, data_key="inFlight")
+    body_bytes = Whole(1, 100 * 1024 * 1024, load_default=262_144, data_key="bodyBytes")
+    body_seconds = Number(0.1, 300, load_default=15, data_key="bodySeconds")
+    retention_days = Number(0, 36500, load_default=7, data_key="retentionDays")
+
+
+class GatewayConfig(Base):
+    routes = fields.Dict(keys=fields.String(), values=fields.Nested(RouteSettings), load_default=dict)
+    limits = fields.Nested(GatewayLimits, load_default=lambda: GatewayLimits().load({}))
+
+    @validates_schema
+    def _paths_differ(self, data: dict, **_: Any) -> None:
+        taken: dict[str, str] = {}
+        for name, route in data["routes"].items():
+            path = "/" + route.get("path", f"/plugins/webhooks/{name}").strip("/")
+            route["path"] = path
+            problem = None
+            if path == "/" or (path + "/").startswith(("/api/", "/enroll/")):
+                problem = "must not be /, nor under /api/ or /enroll/"
+            elif route["enabled"] and taken.setdefault(path, name) != name:
+                problem = f"is the path of route {taken[path]} already"
+            if problem:
+                raise ValidationError({"routes": {name: {"value": {"path": [problem]}}}})
+
+
+class GatewayPlugin(Base):
+    enabled = fields.Boolean(load_default=True)
+    config = fields.Nested(GatewayConfig, load_default=lambda: GatewayConfig().load({}))
+
+
+class PluginEntries(Base):
+    webhooks = fields.Nested(GatewayPlugin, load_default=lambda: GatewayPlugin().load({}))
+
+
+class PluginSettings(Base):
+    entries = fields.Nested(PluginEntries, load_default=lambda: PluginEntries().load({}))
 
 
 class ServerSettings(Base):
@@ -536,6 +842,8 @@ class Settings(Base):
     bootstrap = _section(BootstrapSettings)
     delivery = _section(DeliverySettings)
     webhooks = fields.List(fields.Nested(WebhookSettings, error_messages=MESSAGES), load_default=list)
+    plugins = _section(PluginSettings)
+    secrets = _section(SecretsSettings)
 
     @validates_schema
     def _webhooks_differ(self, data: dict, **_: Any) -> None:
@@ -551,6 +859,7 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
         return Settings().load(raw)
     except ValidationError as error:
         field, message = problems_of(error)[0]
+    field = re.sub(r"\.(key|value)(?=\.|$)", "", field)  # marshmallow's own steps into a table
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""

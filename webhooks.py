@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import hmac
 import logging
-import os
 import random
 import socket
 import ssl
@@ -358,44 +357,24 @@ settings = Settings({})
 left_something = threading.Event()  # wakes the sweeper
 
 
-def resolve_secret(reference: Row | None) -> str | None:
-    """The secret itself. Raises `LookupError` with what is missing, never with a value."""
-    if reference is None:
-        return None
-    if "value" in reference:
-        return reference["value"]
-    secret = os.environ.get(reference["id"], "")
-    if not secret:
-        raise LookupError(f"the environment variable {reference['id']} is not set")
-    return secret
-
-
-def read_hooks(hooks: list[Row]) -> list[Row]:
-    """The configured webhooks with their secrets resolved. Raises `LookupError`, naming the entry."""
-    resolved = []
-    for hook in hooks:
-        try:
-            current, previous = map(resolve_secret, (hook["secret"], hook["previous_secret"]))
-            secrets = [secret for secret in (current, previous) if secret]
-            for secret in secrets:
-                standard_key(secret)
-        except LookupError as error:
-            raise LookupError(f"webhooks: {hook['name']}: secret: {error}") from error
-        except ValueError as error:
-            raise LookupError(f"webhooks: {hook['name']}: secret: whsec_ must precede base64") from error
-        resolved.append({**hook, "secrets": secrets})
-    return resolved
+def check_secrets(name: str, secrets: list[str]) -> None:
+    """Raises `LookupError` for a `whsec_…` secret that is not base64, naming the webhook alone."""
+    try:
+        for secret in secrets:
+            standard_key(secret)
+    except ValueError as error:
+        raise LookupError(f"webhooks: {name}: secret: base64 must follow whsec_") from error
 
 
 def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Make this process know the receivers, whose rows `Endpoint.mirror` has written before.
+    """Make this process know the receivers, whose secrets are resolved and rows are written.
 
     Of its threads that answer requests, a quarter may be sending at a time.
     """
     ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
     settings.receivers = {
         ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["events"], hook["secrets"])
-        for hook in read_hooks(hooks)
+        for hook in hooks
     }
     settings.senders = threading.BoundedSemaphore(max(threads // 4, 1))
     settings.request_budget = delivery["request_budget_seconds"]
@@ -638,10 +617,11 @@ def sweep() -> int:
 class Sweeper:
     """The thread that sends what requests have left; of several workers, one holds the lock for it."""
 
-    def __init__(self, lock: Path):
+    def __init__(self, lock: Path, chores: tuple[Callable[[], None], ...] = ()):
         self._lock, self._leads = lock, False
+        self._chores = chores  # done once an hour
         self._draining: dict[str, threading.Thread] = {}
-        self._prune_at = 0.0
+        self._chores_at = 0.0
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
@@ -677,9 +657,10 @@ class Sweeper:
                 thread = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
                 self._draining[id] = thread
                 thread.start()
-        if time.monotonic() >= self._prune_at:
-            self._prune_at = time.monotonic() + 3600
-            prune()
+        if time.monotonic() >= self._chores_at:
+            self._chores_at = time.monotonic() + 3600
+            for chore in self._chores:
+                chore()
 
     def _take_lock(self) -> bool:
         """Take the lock, which the kernel frees when this process ends, however it does."""

@@ -1,0 +1,294 @@
+"""The gateway's request ladder: each refusal in its order, and the edges of the limits."""
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+
+import pytest
+import requests
+from conftest import Server
+
+from gateway import FixedWindow, Slots
+
+ROUTES = """
+[plugins.entries.webhooks.config.routes.zapier]
+sessionKey = "agent:main"
+secret = "heslo-č"
+
+[plugins.entries.webhooks.config.routes.off]
+enabled = false
+sessionKey = "agent:main"
+secret = "s3cret"
+
+[plugins.entries.webhooks.config.routes.odd]
+path = "hooks/Ödd/"
+sessionKey = "agent:main"
+secret = "s3cret"
+"""
+LIMITS = """
+[plugins.entries.webhooks.config.limits]
+requests = 100000
+bodySeconds = 0.5
+"""
+PATH = "/plugins/webhooks/zapier"
+SECRET = "heslo-č".encode()
+LIST = b'{"action":"list_flows"}'
+
+
+def start(folder, config):
+    (folder / "config.toml").write_text(config)
+    return Server(folder, TASKS_CONFIG=str(folder / "config.toml")).start()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = start(tmp_path_factory.mktemp("gateway"), ROUTES + LIMITS)
+    yield server
+    assert server.stop() == 0
+
+
+def send(server, method="POST", path=PATH, body=LIST, secret=SECRET, **headers):
+    sent = {"Content-Type": "application/json"} | headers
+    if secret is not None:
+        sent.setdefault("Authorization", b"Bearer " + secret)
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.request(
+            method, server.base + path, data=body, headers=sent, allow_redirects=False, timeout=30
+        )
+
+
+def refused(answer, status, code, error):
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    if answer.request.method != "HEAD":
+        fault = {"ok": False, "routeId": "zapier", "code": code, "error": error, "result": {}}
+        assert answer.json() == fault
+
+
+def test_a_call_in_order_is_answered(server):
+    answer = send(server)
+    assert answer.status_code == 200
+    assert answer.json() == {"ok": True, "routeId": "zapier", "result": {"flows": []}}
+    assert answer.headers["X-Request-Id"].startswith("req_")
+
+
+@pytest.mark.parametrize("path", [PATH + "/", PATH + "?a=1", "/hooks/%C3%96dd", "/hooks/%C3%96dd/"])
+def test_a_path_may_have_a_slash_at_its_end_and_a_query(server, path):
+    secret = SECRET if path.startswith(PATH) else b"s3cret"
+    assert send(server, path=path, secret=secret).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [PATH + "//", PATH + "/x", "/plugins/webhooks", "/plugins/webhooks/Zapier", "//plugins/webhooks/zapier"]
+    + ["/plugins/webhooks/off", "/hooks/%C3%B6dd", "/"],
+)
+def test_any_other_path_is_the_applications_plain_404(server, path):
+    answer = send(server, path=path)
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"])
+def test_only_post_is_allowed(server, method):
+    answer = send(server, method)
+    refused(answer, 405, "method_not_allowed", "Method Not Allowed")
+    assert answer.headers["Allow"] == "POST"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "application/jsonx"])
+def test_another_content_type_is_refused(server, kind):
+    answer = send(server, **{"Content-Type": kind})
+    refused(answer, 415, "unsupported_media_type", "Unsupported Media Type")
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-16", "APPLICATION/JSON", "application/x+json"]
+)
+def test_json_by_any_name_is_accepted(server, kind):
+    assert send(server, **{"Content-Type": kind}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": b"Basic heslo-\xc4\x8d"},
+        {"Authorization": "Bearer wrong", "x-agent-webhook-secret": SECRET},
+        {"x-agent-webhook-secret": ""},
+        {"x-agent-webhook-secret": "heslo-"},
+        {"x-agent-webhook-secret": b"\xff\xfe"},
+    ],
+)
+def test_a_wrong_or_missing_secret_is_refused(server, headers):
+    refused(send(server, secret=None, **headers), 401, "unauthorized", "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": b"bearer   heslo-\xc4\x8d "},
+        {"x-agent-webhook-secret": b"heslo-\xc4\x8d "},
+        {"Authorization": "Basic x", "x-agent-webhook-secret": SECRET},
+    ],
+)
+def test_the_secret_may_come_in_either_header(server, headers):
+    assert send(server, secret=None, **headers).status_code == 200
+
+
+def test_the_secret_counts_in_no_query_and_no_body(server):
+    body = json.dumps({"action": "list_flows", "secret": "heslo-č"})
+    refused(send(server, path=PATH + "?secret=heslo-č", body=body, secret=None), 401, *["unauthorized"] * 2)
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"x" * 300_000])
+def test_a_wrong_secret_is_said_before_anything_of_the_body(server, body):
+    refused(send(server, body=body, secret=b"wrong"), 401, "unauthorized", "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b" ", b"{", b"{} {}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b"[" * 100_000, b"//\n{}"]
+)
+def test_what_is_not_json_is_refused(server, body):
+    refused(send(server, body=body), 400, "invalid_json", "invalid request body")
+
+
+def test_json_is_read_leniently_where_that_does_no_harm(server):
+    assert send(server, body=b"\xef\xbb\xbf \n" + LIST + b"\n").status_code == 200
+    repeated = b'{"action":"x","action":"create_flow","goal":"\xff"}'
+    assert send(server, body=repeated).json()["result"]["flow"]["goal"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def padded(size):
+    start, end = b'{"action":"create_flow","goal":"', b'"}'
+    return start + b"g" * (size - len(start) - len(end)) + end
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_256_kib_is_accepted_and_one_byte_more_is_not(server, chunked):
+    whole, more = padded(262_144), padded(262_145)
+    assert send(server, body=iter([whole]) if chunked else whole).status_code == 200
+    answer = send(server, body=iter([more]) if chunked else more)
+    refused(answer, 413, "payload_too_large", "Payload too large")
+    assert answer.headers["Connection"] == "close"
+
+
+def raw(server, declared, body):
+    """Send a head that declares a length, and this much of a body."""
+    port = int(server.base.rpartition(":")[2])
+    line = socket.create_connection(("127.0.0.1", port), 30)
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {declared}\r\n"
+    )
+    line.sendall(head.encode() + b"Authorization: Bearer " + SECRET + b"\r\n\r\n" + body)
+    return line
+
+
+def test_a_declared_length_is_refused_before_the_body_comes(server):
+    with raw(server, 10**9, b"") as line:
+        line.shutdown(socket.SHUT_WR)
+        assert line.recv(65536).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_stalls_is_timed_out(server):
+    with raw(server, 100, b'{"action"') as line:
+        answer = line.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert b'"code":"request_timeout","error":"Request body timeout"' in answer
+        assert b"Connection: close" in answer
+
+
+def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(tmp_path):
+    server = start(tmp_path, ROUTES + LIMITS.replace("0.5", "20"))
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(raw(server, len(LIST), b"")) for _ in range(8)]
+        answers: queue.Queue = queue.Queue()
+        while (answer := send(server)).status_code == 200:
+            answers.put(answer)  # the eight may still be on their way
+        refused(answer, 429, "too_many_in_flight", "Too Many Requests")
+        assert answer.headers["Retry-After"] == "1"
+        lines[0].close()  # one goes away, one is answered
+        lines[1].sendall(LIST)
+        assert lines[1].recv(65536).startswith(b"HTTP/1.1 200 ")
+        while send(server).status_code != 200:
+            pass
+        for line in lines[2:]:
+            line.sendall(LIST)
+            assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert send(server).status_code == 200
+    server.stop()
+
+
+def test_the_121st_request_of_a_window_is_refused(tmp_path):
+    server = start(tmp_path, ROUTES)
+    for _ in range(3):
+        send(server, "GET")  # is not counted
+    with requests.Session() as session:
+        session.trust_env = False
+        for number in range(120):
+            headers = {"Content-Type": "application/json", "Authorization": "Bearer wrong"}
+            kind = {"Content-Type": "text/plain"} if number % 2 else {}
+            answer = session.post(server.base + PATH, LIST, headers=headers | kind, timeout=30)
+            assert answer.status_code == (415 if number % 2 else 401)
+    answer = send(server)
+    refused(answer, 429, "rate_limited", "Too Many Requests")
+    assert 0 < int(answer.headers["Retry-After"]) <= 61
+    odd = send(server, path="/hooks/%C3%96dd", secret=b"s3cret")
+    assert odd.status_code == 200  # each path has a window of its own
+    server.stop()
+
+
+def test_a_window_ends(tmp_path):
+    limits = "[plugins.entries.webhooks.config.limits]\nrequests = 2\nwindowSeconds = 0.3\n"
+    server = start(tmp_path, ROUTES + limits)
+    statuses = [send(server).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    while send(server).status_code == 429:
+        pass  # what is over the limit does not extend it
+    server.stop()
+
+
+def test_a_refused_request_touches_no_database(server):
+    server.rows("ALTER TABLE flow RENAME TO hidden")
+    try:
+        refused(send(server, secret=b"wrong"), 401, "unauthorized", "unauthorized")
+        refused(send(server, body=b"{"), 400, "invalid_json", "invalid request body")
+        assert send(server, body=b'{"action":"x"}').json()["code"] == "invalid_request"
+    finally:
+        server.rows("ALTER TABLE hidden RENAME TO flow")
+
+
+def test_a_bug_is_an_internal_error(tmp_path):
+    server = start(tmp_path, ROUTES)
+    server.rows("ALTER TABLE flow RENAME TO hidden")
+    refused(send(server), 500, "internal_error", "Internal Server Error")
+    server.allow_bugs = True
+    server.stop()
+
+
+def test_the_windows_of_strangers_are_forgotten():
+    window = FixedWindow(1, 60, keys=3)
+    assert [window.wait(key) for key in "abc"] == [0, 0, 0]
+    assert window.wait("a") > 0
+    assert window.wait("d") == 0  # in the place of the oldest, a
+    assert window.wait("a") == 0
+    assert len(window._windows) == 3
+
+
+def test_slots_are_counted_exactly():
+    slots = Slots(50)
+    taken = []
+    threads = [threading.Thread(target=lambda: taken.append(slots.take("a"))) for _ in range(80)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(taken) == 50
+    for _ in range(50):
+        slots.free("a")
+    assert slots.take("a")

@@ -1,0 +1,267 @@
+"""Secrets from the environment, files and programs; a route whose secret cannot be had is skipped."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+import requests
+from conftest import Server
+
+from gateway import Unresolved, resolve
+
+HANG = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write a program that only we can change, and return its path."""
+
+    def write(body, mode=0o700):
+        path = tmp_path / f"program-{len(list(tmp_path.iterdir()))}"
+        path.write_text(f"#!{sys.executable}\nimport json, os, sys\n{body}\n")
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, mode=0o600):
+        path = tmp_path / f"file-{len(list(tmp_path.iterdir()))}"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.chmod(mode)
+        return path
+
+    return write
+
+
+def ask(source, id, provider=None, alias="vault"):
+    reference = {"source": source, "provider": alias, "id": id}
+    (secret,) = resolve([reference], {alias: {"source": source, **provider}} if provider is not None else {})
+    return secret
+
+
+def fails(secret, *words):
+    assert isinstance(secret, Unresolved)
+    assert all(word in str(secret) for word in words), str(secret)
+
+
+def test_a_string_is_itself():
+    assert resolve([{"value": "s3cret"}], {}) == ["s3cret"]
+
+
+def test_the_environment_needs_no_provider(monkeypatch):
+    monkeypatch.setenv("A_SECRET", "s3cret")
+    assert ask("env", "A_SECRET", alias="default") == "s3cret"
+    fails(ask("env", "NOT_SET", alias="default"), "env:default:NOT_SET", "not set")
+    monkeypatch.setenv("EMPTY", "")
+    fails(ask("env", "EMPTY", alias="default"), "not set")
+
+
+def test_an_allowlist_allows_what_it_lists(monkeypatch):
+    monkeypatch.setenv("A_SECRET", "s3cret")
+    assert ask("env", "A_SECRET", {"allowlist": ["A_SECRET"]}) == "s3cret"
+    fails(ask("env", "A_SECRET", {"allowlist": []}), "allowlist")
+
+
+def test_a_provider_must_exist_and_be_of_the_source():
+    fails(ask("file", "value"), "no provider vault of source file")
+    (secret,) = resolve(
+        [{"source": "file", "provider": "vault", "id": "value"}], {"vault": {"source": "env"}}
+    )
+    fails(secret, "no provider vault of source file")
+
+
+def test_a_file_holds_one_secret_or_a_json_document_of_them(file):
+    single = {"path": str(file("s3cret\n\n")), "mode": "singleValue"}
+    assert ask("file", "value", single) == "s3cret\n"
+    document = {"path": str(file(json.dumps({"a/b": {"~c": ["x", "s3cret"]}})))}
+    assert ask("file", "/a~1b/~0c/1", document) == "s3cret"
+    fails(ask("file", "/a~1b/~0c/2", document), "nothing at this place")
+    fails(ask("file", "/a~1b", document), "not a text")
+    assert ask("file", "value", {"path": str(file(b'\xef\xbb\xbf"s3cret"'))}) == "s3cret"
+    fails(ask("file", "/a", {"path": str(file("not json"))}), "is not JSON")
+
+
+def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
+    def of(path):
+        return ask("file", "value", {"path": str(path), "mode": "singleValue"})
+
+    good = file("s3cret")
+    link = tmp_path / "link"
+    link.symlink_to(good)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    fails(of(file("s3cret", 0o640)), "chmod 600")
+    fails(of(file("s3cret", 0o604)), "chmod 600")
+    fails(of(link), "symbolic links")
+    fails(of(pipe), "not a regular file")
+    fails(of(tmp_path), "Is a directory")
+    fails(of(tmp_path / "missing"), "No such file")
+    fails(of("relative"), "not an absolute path")
+    fails(of(file("x" * (1024 * 1024 + 1))), "larger than 1 MiB")
+    fails(of(file("  \n")), "blank")
+    fails(of(file(b"\xff")), "not UTF-8")
+
+
+def test_a_program_is_asked_in_the_protocol(program):
+    answers = (
+        "q = json.load(sys.stdin); assert q['protocolVersion'] == 1 and q['provider'] == 'vault'\n"
+        "said = '+'.join(sys.argv[1:]) + ':' + ','.join(sorted(os.environ))\n"
+        "values = {id: id + ':' + said for id in q['ids']}\n"
+        "print(json.dumps({'protocolVersion': 1, 'values': values}))"
+    )
+    provider = {"command": program(answers), "args": ["$HOME; x"], "env": {"A": "1"}}
+    ids = ["one", "two/three"]
+    references = [{"source": "exec", "provider": "vault", "id": id} for id in ids]
+    secrets = resolve(references, {"vault": {"source": "exec", **provider}})
+    assert [secret.split(":")[:2] for secret in secrets] == [[id, "$HOME; x"] for id in ids]
+    names = set(secrets[0].split(":")[2].split(","))
+    assert names - {"LC_CTYPE"} == {"A"}  # Python itself may set the other
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("sys.exit(3)", "code 3"),
+        ('print(\'{"protocolVersion": 2, "values": {}}\')', "another version"),
+        ("print('plain')", "protocol"),
+        ("pass", "protocol"),
+        ('print(\'{"protocolVersion": 1, "values": {}}\')', "no such secret"),
+        ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not a text"),
+        ("sys.stdout.write('x' * 2_000_000)", "more than 1 MiB"),
+    ],
+)
+def test_a_program_that_misbehaves_gives_no_secret(program, body, words):
+    provider = {"command": program(body)}
+    fails(ask("exec", "id", provider), "exec:vault:id", words)
+
+
+def test_a_program_may_print_plain_text_where_that_is_allowed(program):
+    provider = {
+        "command": program("print('s3cret')"),
+        "env": {"PATH": os.environ["PATH"]},
+        "json_only": False,
+    }
+    assert ask("exec", "id", provider) == "s3cret"
+
+
+def test_a_program_must_be_one_that_nobody_else_can_change(program, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(program("pass"))
+    fails(ask("exec", "id", {"command": program("pass", 0o722)}), "writable by nobody else")
+    fails(ask("exec", "id", {"command": str(link)}), "not a regular file")
+    fails(ask("exec", "id", {"command": "env"}), "not an absolute path")
+    fails(ask("exec", "id", {"command": "/nowhere"}), "No such file")
+
+
+# On a server
+
+ROUTE = """
+[plugins.entries.webhooks.config.routes.{name}]
+sessionKey = "agent:main"
+secret = {secret}
+"""
+PROVIDER = '[secrets.providers.{alias}]\nsource = "{source}"\n{rest}\n'
+
+
+def configured(folder, text, **settings):
+    (folder / "config.toml").write_text(text)
+    return Server(folder, TASKS_CONFIG=str(folder / "config.toml"), **settings)
+
+
+def status(server, name, secret):
+    headers = {"Authorization": f"Bearer {secret}"}
+    url = f"{server.base}/plugins/webhooks/{name}"
+    return requests.post(url, json={"action": "list_flows"}, headers=headers, timeout=30).status_code
+
+
+def reference(source, provider, id):
+    return f'{{ source = "{source}", provider = "{provider}", id = "{id}" }}'
+
+
+def test_a_route_without_its_secret_is_skipped_and_the_rest_served(tmp_path, program):
+    hangs = program(HANG)
+    text = (
+        ROUTE.format(name="good", secret='"s3cret"')
+        + ROUTE.format(name="unset", secret='"$NOT_SET"')
+        + ROUTE.format(name="hangs", secret=reference("exec", "slow", "one"))
+        + ROUTE.format(name="hangs2", secret=reference("exec", "slower", "two"))
+        + PROVIDER.format(alias="slow", source="exec", rest=f'command = "{hangs}"')
+        + PROVIDER.format(alias="slower", source="exec", rest=f'command = "{hangs}"')
+    )
+    server = configured(tmp_path, text).start()
+    assert status(server, "good", "s3cret") == 200
+    for name in ("unset", "hangs", "hangs2"):
+        assert status(server, name, "s3cret") == 404
+    log = server.log.read_text()
+    assert "gateway route unset is not served: its secret: env:default:NOT_SET: " in log
+    assert "gateway route hangs is not served: its secret: exec:slow:one: the program took longer" in log
+    told = server.flask("doctor")
+    assert told.returncode == 1
+    assert "route good: /plugins/webhooks/good for agent:main: served" in told.stdout
+    assert "problem: route unset is skipped" in told.stdout
+    assert "s3cret" not in log + told.stdout + told.stderr
+    server.stop()
+
+
+def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
+    path = file("old-secret")
+    rest = f'path = "{path}"\nmode = "singleValue"'
+    text = ROUTE.format(name="good", secret=reference("file", "vault", "value"))
+    server = configured(tmp_path, text + PROVIDER.format(alias="vault", source="file", rest=rest)).start()
+    assert status(server, "good", "old-secret") == 200
+    before = server.children()
+    path.write_text("new-secret")
+    server.process.send_signal(signal.SIGHUP)
+    ends_at = time.monotonic() + 20
+    while set(before) & set(server.children()):
+        assert time.monotonic() < ends_at
+    assert status(server, "good", "new-secret") == 200
+    assert status(server, "good", "old-secret") == 401
+    assert "new-secret" not in server.log.read_text()
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ROUTE.format(name="x", secret='""'), "routes.x.secret must be a string that is not blank"),
+        (ROUTE.format(name="x", secret='"s"') + 'extra = "1"', "routes.x.extra = '1' is not accepted"),
+        (ROUTE.format(name="x", secret='"s"') + 'path = "/api/v1/x"', "routes.x.path = '/api/v1/x' must not"),
+        (ROUTE.format(name="x", secret='"s"') + 'path = "/enroll"', "routes.x.path = '/enroll' must not"),
+        (
+            ROUTE.format(name="x", secret='"s"')
+            + 'path = "/a/"'
+            + ROUTE.format(name="y", secret='"s"')
+            + 'path = "a"',
+            "routes.y.path = 'a' is the path of route x already",
+        ),
+        ('[plugins.entries.webhooks.config.routes.x]\nsecret = "s3cret"', "routes.x.sessionKey is required"),
+        ('[plugins.entries.webhooks.config.routes.x]\nsessionKey = "a"', "routes.x.secret is required"),
+        (
+            ROUTE.format(name="x", secret=reference("vault", "a", "b")),
+            "source must be one of env, file, exec",
+        ),
+        (ROUTE.format(name="x", secret=reference("file", "a", "b")), "id is not one of source file"),
+        (ROUTE.format(name="x", secret=reference("exec", "a", "../b")), "id is not one of source exec"),
+        (PROVIDER.format(alias="x", source="file", rest=""), "secrets.providers.x.path is required"),
+        (PROVIDER.format(alias="x", source="env", rest='path = "/x"'), "is not accepted for source env"),
+        ('[bootstrap]\napi_key = "$NOT_SET"', "bootstrap.api_key: env:default:NOT_SET: "),
+    ],
+)
+def test_a_mistake_ends_the_start_with_one_line_that_names_it(tmp_path, text, words):
+    server = configured(tmp_path, text)
+    if "api_key" in text:
+        del server.environment["TASKS_BOOTSTRAP__API_KEY"]
+    server.start()
+    assert server.process.wait(20) == 1
+    last = server.log.read_text().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert words in last
+    assert "s3cret" not in last
+    server.process = None
