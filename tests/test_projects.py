@@ -1,0 +1,111 @@
+"""Projects with their statistics."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from conftest import INSTANT, NOBODY, UUID, fault
+
+EMPTY = {"total": 0, "todo": 0, "in_progress": 0, "review": 0, "done": 0, "overdue": 0, "completion_rate": 0}
+
+
+def test_a_new_project_is_the_callers_and_active(owner):
+    answer = owner.post("/projects", {"name": " Website ", "description": "All of it"})
+    project = owner.data(answer, 201)
+    assert answer.headers["Location"] == f"/api/v1/projects/{project['id']}"
+    assert UUID.fullmatch(project["id"])
+    assert INSTANT.fullmatch(project["created_at"])
+    assert project.pop("updated_at") == project.pop("created_at")
+    assert project.pop("owner")["full_name"] == "Olga Owner"
+    id = project.pop("id")
+    assert project == {"name": "Website", "description": "All of it", "status": "active", "stats": EMPTY}
+    assert owner.data(owner.get(f"/projects/{id}"))["name"] == "Website"
+
+
+def test_a_project_may_be_somebody_elses(owner, join):
+    member = join().member
+    project = owner.make_project(owner_id=member["id"])
+    assert project["owner"] == {name: member[name] for name in ("id", "full_name", "email", "role")}
+    fault(owner.post("/projects", {"name": "x", "owner_id": NOBODY}), 422, "validation_error", "owner_id")
+
+
+def test_statistics_follow_every_change(owner, project):
+    now = datetime.now(UTC)
+    past, soon = (now - timedelta(hours=1)).isoformat(), (now + timedelta(hours=1)).isoformat()
+    tasks = [owner.make_task(project, due_date=date) for date in (past, past, soon, None)]
+
+    def stats():
+        return owner.data(owner.get(f"/projects/{project['id']}"))["stats"]
+
+    assert stats() == {**EMPTY, "total": 4, "todo": 4, "overdue": 2}
+    owner.patch(f"/tasks/{tasks[0]['id']}", {"status": "in_progress"})
+    owner.post(f"/tasks/{tasks[1]['id']}/complete")
+    owner.patch(f"/tasks/{tasks[2]['id']}", {"status": "review"})
+    expected = {"total": 4, "todo": 1, "in_progress": 1, "review": 1, "done": 1, "overdue": 1}
+    assert stats() == {**expected, "completion_rate": 0.25}
+    owner.delete(f"/tasks/{tasks[3]['id']}")
+    assert stats() == {**expected, "total": 3, "todo": 0, "completion_rate": 0.3333}
+
+
+def test_projects_are_listed_by_name_and_by_status(owner):
+    names = ["zebra 9", "Écho 9", "alpha 9", "Beta 9"]
+    made = {name: owner.make_project(name=name) for name in names}
+    owner.patch(f"/projects/{made['Beta 9']['id']}", {"status": "archived"})
+
+    def listed(**query):
+        projects = owner.data(owner.get("/projects", **query))["projects"]
+        return [project["name"] for project in projects if project["name"].endswith(" 9")]
+
+    assert listed() == ["alpha 9", "Beta 9", "zebra 9", "Écho 9"]
+    assert listed(status="active") == ["alpha 9", "zebra 9", "Écho 9"]
+    assert listed(status="archived") == ["Beta 9"]
+    fault(owner.get("/projects", status="done"), 422, "validation_error", "status")
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+def test_an_update_changes_what_was_sent(owner, project, join, method):
+    member = join().member
+    body = {"name": "New", "description": "Words", "status": "archived", "owner_id": member["id"]}
+    after = owner.data(owner.request(method, f"/projects/{project['id']}", json=body))
+    assert (after["name"], after["description"], after["status"]) == ("New", "Words", "archived")
+    assert after["owner"]["id"] == member["id"]
+    assert owner.data(owner.patch(f"/projects/{project['id']}", {})) == after
+    cleared = owner.data(owner.patch(f"/projects/{project['id']}", {"description": None}))
+    assert cleared["description"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": None}, "name"),
+        ({"name": " "}, "name"),
+        ({"status": "done"}, "status"),
+        ({"owner_id": NOBODY}, "owner_id"),
+        ({"owner_id": None}, "owner_id"),
+        ({"stats": {}}, "stats"),
+    ],
+)
+def test_a_wrong_update_is_refused_whole(owner, project, body, field):
+    fault(owner.patch(f"/projects/{project['id']}", {"name": "New"} | body), 422, "validation_error", field)
+    assert owner.data(owner.get(f"/projects/{project['id']}")) == project
+
+
+def test_status_is_not_accepted_on_create(owner):
+    fault(owner.post("/projects", {"name": "x", "status": "active"}), 422, "validation_error", "status")
+
+
+def test_a_project_with_tasks_is_deleted_by_force_alone(owner, project):
+    tasks = [owner.make_task(project) for _ in range(3)]
+    error = fault(owner.delete(f"/projects/{project['id']}"), 409, "conflict")
+    assert error["message"].startswith("the project has 3 tasks")
+    fault(owner.delete(f"/projects/{project['id']}?force=yes"), 422, "validation_error", "force")
+    answer = owner.delete(f"/projects/{project['id']}?force=true")
+    assert owner.data(answer) == {"id": project["id"], "deleted": True}
+    fault(owner.get(f"/tasks/{tasks[0]['id']}"), 404, "not_found")
+    fault(owner.delete(f"/projects/{project['id']}"), 404, "not_found")
+
+
+@pytest.mark.parametrize("id", [NOBODY, "x"])
+def test_a_project_that_does_not_exist_is_not_found(owner, id):
+    fault(owner.get(f"/projects/{id}"), 404, "not_found")
+    fault(owner.patch(f"/projects/{id}", {"name": "x"}), 404, "not_found")
+    fault(owner.delete(f"/projects/{id}"), 404, "not_found")
