@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -203,22 +204,33 @@ class Server:
         )
 
 
-@pytest.fixture
-def launch(tmp_path):
-    """Start servers with settings of their own, given as environment variables."""
-    servers, numbers = [], itertools.count()
+def launcher(folder):
+    """Start servers with settings of their own, given as environment variables; end them at last."""
+    servers = []
 
-    def start(*arguments, folder=None, **settings):
-        if folder is None:
-            folder = tmp_path / f"server-{next(numbers)}"
-            folder.mkdir()
-        server = Server(folder, **settings)
+    def start(*arguments, folder=folder, **settings):
+        home = folder / f"server-{len(servers)}" if folder is root else folder
+        home.mkdir(exist_ok=True)
+        server = Server(home, **settings)
         servers.append(server)
         return server.start(*arguments)
 
+    root = folder
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Start servers of this test's own."""
+    yield from launcher(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def launch_module(tmp_path_factory):
+    """Start servers that a file's tests share."""
+    yield from launcher(tmp_path_factory.mktemp("servers"))
 
 
 @pytest.fixture(scope="session")
@@ -260,6 +272,18 @@ def project(owner):
 @pytest.fixture
 def task(owner, project):
     return owner.make_task(project)
+
+
+def at_once(*calls):
+    """Make these calls from threads that start together; returns their results in order."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Creating, reading, updating, completing and deleting one task."""
 
-import threading
+from functools import partial
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, fault
+from conftest import INSTANT, NOBODY, UUID, at_once, fault
 
 FIELDS = {
     *("id", "project_id", "milestone_id", "title", "description", "status", "priority", "assignee_id"),
@@ -255,13 +255,8 @@ def test_any_status_may_follow_any_and_completion_is_noted(owner, task):
 
 def test_two_updates_of_different_fields_both_survive(server, task):
     bodies = [{"title": "New"}, {"status": "review"}, {"metadata": {"a": 1}}]
-    threads = [
-        threading.Thread(target=server.client().patch, args=(f"/tasks/{task['id']}", body)) for body in bodies
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    path = f"/tasks/{task['id']}"
+    at_once(*[partial(server.client().patch, path, body) for body in bodies])
     after = server.client().get(f"/tasks/{task['id']}").json()["data"]
     assert (after["title"], after["status"], after["metadata"]) == ("New", "review", {"a": 1})
     assert after["version"] == 4
@@ -286,17 +281,11 @@ def test_another_version_is_refused(owner, task, tag, method, path):
 
 
 def test_of_simultaneous_conditional_updates_one_is_applied(server, task):
-    statuses = []
-
-    def work(client, number):
-        answer = client.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}, headers={"If-Match": '"1"'})
-        statuses.append(answer.status_code)
-
-    threads = [threading.Thread(target=work, args=(server.client(), n)) for n in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    path, expected = f"/tasks/{task['id']}", {"If-Match": '"1"'}
+    answers = at_once(
+        *[partial(server.client().patch, path, {"title": f"T{n}"}, headers=expected) for n in range(12)]
+    )
+    statuses = [answer.status_code for answer in answers]
     assert sorted(statuses) == [200] + [412] * 11
 
 
