@@ -1,0 +1,129 @@
+"""Each error of the contract, the order in which a request is refused, and what is outside the API."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+import requests
+from conftest import NOBODY, OWNER_KEY, fault
+
+from app import FAULTS, HTTP_CODES
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def reader(server):
+    return server.client(server.flask("key", "create", "--scope", "read").stdout.strip())
+
+
+def test_a_request_is_refused_for_its_first_fault(server, owner, task, reader):
+    stranger, path = server.client(None), f"/tasks/{task['id']}"
+    large, text, broken = b" " * (1024 * 1024 + 1), {"Content-Type": "text/plain"}, b"{"
+    wrong = b'{"colour": 1}'
+    nothing = f"/tasks/{NOBODY}"
+    stale = {"If-Match": '"9"'}
+    steps = [
+        (stranger, "PATCH", "/nowhere", large, text, 401, "unauthorized"),
+        (reader, "PATCH", "/nowhere", large, text, 404, "not_found"),
+        (reader, "POST", path, large, text, 405, "method_not_allowed"),
+        (reader, "PATCH", path, large, text, 403, "forbidden"),
+        (owner, "PATCH", path, large, text, 415, "unsupported_media_type"),
+        (owner, "PATCH", path, large, JSON, 413, "payload_too_large"),
+        (owner, "PATCH", nothing, broken, JSON | stale, 400, "invalid_json"),
+        (owner, "PATCH", nothing, wrong, JSON | stale, 422, "validation_error"),
+        (owner, "PATCH", nothing, b"{}", JSON | stale, 404, "not_found"),
+        (owner, "PATCH", path, b'{"title": "x"}', JSON | stale, 412, "precondition_failed"),
+    ]
+    for client, method, address, body, headers, status, code in steps:
+        fault(client.request(method, address, data=body, headers=headers), status, code)
+
+
+def test_forbidden_says_which_role_would_do(join):
+    error = fault(join("client").post("/projects", {"name": "x"}), 403, "forbidden")
+    assert error["message"] == "your role is client; this takes owner or admin or member"
+
+
+def test_every_code_is_one_of_the_documented(server):
+    documented = {
+        *("invalid_json", "unauthorized", "forbidden", "not_found", "method_not_allowed", "conflict", "gone"),
+        *("precondition_failed", "payload_too_large", "unsupported_media_type", "validation_error"),
+        *("request_timeout", "unavailable", "rate_limited", "idempotency_key_reused", "internal_error"),
+    }
+    assert {code for _, code in FAULTS.values()} | set(HTTP_CODES.values()) <= documented
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x"]
+)
+def test_outside_the_api_is_a_plain_404(server, path):
+    answer = requests.get(server.base + path, timeout=10)
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "<" not in answer.text
+
+
+def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_reads(launch):
+    server = launch()
+    owner = server.client()
+    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answer = owner.post("/projects", {"name": "x"})
+        fault(answer, 503, "unavailable")
+        assert answer.headers["Retry-After"] == "5"
+        assert owner.get("/context").status_code == 200
+        other.execute("ROLLBACK")
+    owner.make_project()
+
+
+def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(launch):
+    """The limit on pages stands in for a disk, at each point at which a change may need another page."""
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    accepted = [owner.make_task(project, metadata={"a": "x" * 60_000})]
+    server.stop()
+    pages = server.rows("PRAGMA page_count")[0]["page_count"]
+    server.environment["PYTHONPATH"] = str(server.folder)
+    # Each connection of the server is limited as it is opened.
+    (server.folder / "sitecustomize.py").write_text(
+        "import sqlite3\nreal = sqlite3.connect\n"
+        "def connect(*arguments, **options):\n"
+        "    connection = real(*arguments, **options)\n"
+        f"    connection.execute('PRAGMA max_page_count = {pages + 40}')\n"
+        "    return connection\n"
+        "sqlite3.connect = connect\n"
+    )
+    server.start()
+    owner = server.client()
+    body = {"project_id": project["id"], "title": "x", "metadata": {"a": "x" * 30_000}}
+    answers = [owner.post("/tasks", body) for _ in range(20)]
+    accepted += [answer.json()["data"] for answer in answers if answer.status_code == 201]
+    refused = [answer for answer in answers if answer.status_code != 201]
+    assert len(accepted) > 1
+    assert refused
+    for answer in refused:
+        fault(answer, 503, "unavailable")
+    listed = owner.data(owner.get("/tasks", limit=100))
+    assert {task["id"] for task in listed["tasks"]} == {task["id"] for task in accepted}
+    assert listed["pagination"]["total"] == len(accepted)
+    server.stop()
+    (server.folder / "sitecustomize.py").unlink()
+    server.start()
+    server.client().make_task(project)
+
+
+def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch):
+    server = launch()
+    server.allow_bugs = True
+    server.rows("ALTER TABLE whiteboard RENAME TO elsewhere")
+    answer = requests.get(
+        f"{server.base}/api/v1/context", headers={"Authorization": f"Bearer {OWNER_KEY}"}, timeout=10
+    )
+    error = fault(answer, 500, "internal_error")
+    assert "whiteboard" not in answer.text
+    assert answer.json()["meta"]["request_id"] in error["message"]
+    log = server.log.read_text()
+    assert "no such table: whiteboard" in log
+    assert answer.json()["meta"]["request_id"] in log

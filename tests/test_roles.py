@@ -1,0 +1,95 @@
+"""Who may do what: every operation of the API against each role, and against keys that only read."""
+
+import re
+
+import pytest
+from conftest import NOBODY, fault
+
+from app import create_app
+
+API = "/api/v1"
+TEAM, ADMINS, ALL = ("owner", "admin", "member"), ("owner", "admin"), ("owner", "admin", "member", "client")
+# Whoever has the link, or nobody in particular.
+PUBLIC = {"GET /health", "GET /enroll/<token>", "POST /enroll/<token>"}
+MAY = {
+    **dict.fromkeys(
+        ["GET /context", "GET /tasks", "GET /tasks/<id>", "GET /tasks/<id>/comments", "GET /meetings"], ALL
+    ),
+    **dict.fromkeys(
+        ["GET /members", "GET /projects", "GET /projects/<id>", "POST /tasks/<id>/comments"], ALL
+    ),
+    **dict.fromkeys(
+        ["POST /tasks", "PATCH /tasks/<id>", "PUT /tasks/<id>", "DELETE /tasks/<id>", "POST /projects"], TEAM
+    ),
+    **dict.fromkeys([f"{method} /tasks/<id>/complete" for method in ("POST", "PATCH", "PUT")], TEAM),
+    **dict.fromkeys(["PATCH /projects/<id>", "PUT /projects/<id>", "DELETE /projects/<id>"], TEAM),
+    **dict.fromkeys(["POST /members/invite", "GET /webhooks", "POST /webhooks/<id>/test"], ADMINS),
+    **dict.fromkeys(["POST /webhooks/<id>/enable", "GET /deliveries", "GET /deliveries/<id>"], ADMINS),
+    **dict.fromkeys(["POST /deliveries/<id>/redeliver", "GET /events"], ADMINS),
+}
+
+
+def operations():
+    """Every operation that is routed, as `METHOD /path`."""
+    for rule in create_app().url_map.iter_rules():
+        if rule.rule.startswith(API):
+            for method in rule.methods - {"HEAD"}:
+                yield f"{method} {rule.rule.removeprefix(API)}"
+
+
+def ask(client, operation):
+    """Call an operation for something that does not exist, and with a body that is always wrong."""
+    method, path = operation.split()
+    path = re.sub("<[^>]*>", NOBODY, path)
+    body = None if method in ("GET", "DELETE") else {"surely not a field": 1}
+    return client.request(method, path, json=body)
+
+
+def test_the_table_has_every_operation():
+    assert set(operations()) == set(MAY) | PUBLIC
+
+
+@pytest.fixture(scope="module")
+def people(owner, join):
+    return {"owner": owner, **{role: join(role) for role in ("admin", "member", "client")}}
+
+
+@pytest.mark.parametrize("operation", sorted(MAY))
+def test_an_operation_is_for_these_roles(people, server, operation):
+    for role, client in people.items():
+        answer = ask(client, operation)
+        if role in MAY[operation]:
+            assert answer.status_code in (200, 404, 422), (role, answer.text)
+        else:
+            error = fault(answer, 403, "forbidden")
+            assert f"your role is {role}" in error["message"]
+    fault(ask(server.client(None), operation), 401, "unauthorized")
+
+
+@pytest.fixture(scope="module")
+def reader(server):
+    return server.client(server.flask("key", "create", "--scope", "read").stdout.strip())
+
+
+@pytest.mark.parametrize("operation", sorted(MAY))
+def test_a_key_that_reads_only_gets(reader, operation):
+    answer = ask(reader, operation)
+    if operation.startswith("GET "):
+        assert answer.status_code in (200, 404)
+    else:
+        assert "scope is read" in fault(answer, 403, "forbidden")["message"]
+
+
+@pytest.mark.parametrize("operation", sorted(PUBLIC))
+def test_what_is_public_needs_no_key(server, operation):
+    assert ask(server.client(None), operation).status_code in (200, 404, 422)
+
+
+def test_what_was_refused_was_not_done(people, owner, task):
+    client = people["client"]
+    fault(client.delete(f"/tasks/{task['id']}"), 403, "forbidden")
+    fault(client.patch(f"/tasks/{task['id']}", {"title": "x"}), 403, "forbidden")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == task["title"]
+    body = {"email": "forbidden@example.com", "full_name": "X", "role": "client"}
+    fault(people["member"].post("/members/invite", body), 403, "forbidden")
+    assert "forbidden@example.com" not in owner.get("/members").text

@@ -1,0 +1,183 @@
+"""HTTP below what a client library lets through: lengths, chunks, stalls, and refusals before the body."""
+
+import json
+import re
+import socket
+import time
+
+import pytest
+from conftest import OWNER_KEY, fault
+
+MIB = 1024 * 1024
+
+
+class Line:
+    """A connection to the server, on which any bytes can be sent."""
+
+    def __init__(self, server):
+        host, port = server.base.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), 30)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, method, path, headers, body=b"", key=OWNER_KEY):
+        lines = [f"{method} /api/v1{path} HTTP/1.1", "Host: test", *headers]
+        if key:
+            lines.append(f"Authorization: Bearer {key}")
+        self.socket.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+
+    def answer(self):
+        """The status and the body of the next answer."""
+        status = int(self.file.readline().split()[1])
+        headers = {}
+        while line := self.file.readline().strip():
+            name, _, text = line.decode("latin-1").partition(":")
+            headers[name.lower()] = text.strip()
+        return status, self.file.read(int(headers.get("content-length", 0)))
+
+    def code(self):
+        status, body = self.answer()
+        return status, json.loads(body)["error"]["code"]
+
+    def ended(self):
+        return self.file.read(1) == b""
+
+
+@pytest.fixture
+def line(server):
+    made = Line(server)
+    yield made
+    made.socket.close()
+
+
+def chunked(*parts):
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (*parts, b""))
+
+
+JSON = "Content-Type: application/json"
+CHUNKED = [JSON, "Transfer-Encoding: chunked"]
+
+
+@pytest.mark.parametrize("length", [MIB, MIB + 1])
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_body_of_1_mib_is_read_and_one_byte_more_is_not(owner, task, length, in_chunks):
+    body = json.dumps({"title": "x"}).encode()
+    body += b" " * (length - len(body))
+    parts = iter([body[: length // 2], body[length // 2 :]]) if in_chunks else body
+    answer = owner.request(
+        "PATCH", f"/tasks/{task['id']}", data=parts, headers={"Content-Type": "application/json"}
+    )
+    if length == MIB:
+        assert answer.status_code == 200
+    else:
+        fault(answer, 413, "payload_too_large")
+        assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == task["title"]
+
+
+def test_a_declared_length_is_refused_before_the_body_comes(line):
+    line.send("POST", "/tasks", [JSON, f"Content-Length: {10**12}"])
+    line.socket.shutdown(socket.SHUT_WR)
+    assert line.code() == (413, "payload_too_large")
+
+
+@pytest.mark.parametrize("size", [100_000, 3 * MIB])
+@pytest.mark.parametrize(
+    ("path", "headers", "key", "status"),
+    [
+        ("/tasks", [JSON], None, 401),
+        ("/tasks", ["Content-Type: text/plain"], OWNER_KEY, 415),
+        ("/tasks", [JSON], OWNER_KEY, 413),
+        ("/nowhere", [JSON], OWNER_KEY, 404),
+        ("/context", [JSON], OWNER_KEY, 405),
+    ],
+)
+def test_a_client_that_is_refused_early_gets_the_answer_and_can_go_on(line, path, headers, key, status, size):
+    if status == 413:
+        size = max(size, MIB + 1)
+    line.send("POST", path, [*headers, f"Content-Length: {size}"], b"x" * size, key)
+    assert line.answer()[0] == status
+    line.send("GET", "/health", [], key=None)
+    assert line.answer()[0] == 200
+
+
+def test_a_huge_body_that_is_refused_ends_the_connection(line):
+    line.send("POST", "/tasks", [JSON, f"Content-Length: {64 * MIB}"])
+    part = b"x" * 65536
+    try:
+        for _ in range(64 * MIB // len(part)):
+            line.socket.sendall(part)
+    except OSError:
+        return  # closed while it was being sent, which is as good
+    assert line.answer()[0] == 413
+
+
+def test_chunks_arrive_as_one_body(line, task):
+    line.send("PATCH", f"/tasks/{task['id']}", CHUNKED, chunked(b'{"title": ', b'"In chunks"', b"}"))
+    status, body = line.answer()
+    assert (status, json.loads(body)["data"]["title"]) == (200, "In chunks")
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n", b"5\r\n{}"])
+def test_a_bad_chunk_is_a_bad_request(line, body):
+    line.send("POST", "/tasks", CHUNKED, body)
+    line.socket.shutdown(socket.SHUT_WR)
+    assert line.code() == (400, "invalid_json")
+    assert line.ended()
+
+
+def test_a_body_that_is_shorter_than_it_said_is_a_bad_request(line, server, project):
+    count = "SELECT count(*) AS n FROM task"
+    before = server.rows(count)
+    body = json.dumps({"project_id": project["id"], "title": "x"}).encode()
+    line.send("POST", "/tasks", [JSON, f"Content-Length: {len(body) + 10}"], body)
+    line.socket.shutdown(socket.SHUT_WR)
+    assert line.code() == (400, "invalid_json")
+    assert server.rows(count) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Content-Length: 2", "Transfer-Encoding: chunked"],
+        ["Content-Length: 2", "Content-Length: 3"],
+        *(["Content-Length: " + length] for length in ("-5", "+2", "five", "2, 3")),
+        ["Transfer-Encoding: nonsense"],
+        ["Bad Header: x"],
+        ["X: a\x00b"],
+    ],
+)
+def test_a_head_that_is_not_http_is_refused_and_nothing_done(line, server, task, headers):
+    line.send("DELETE", f"/tasks/{task['id']}", [JSON, *headers], b"{}")
+    status, _ = line.answer()
+    assert 400 <= status < 500 or status == 501
+    assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"])
+
+
+def test_a_request_line_that_is_too_long_is_refused(line):
+    line.send("GET", "/tasks?q=" + "x" * 5000, [])
+    assert 400 <= line.answer()[0] < 500
+
+
+def test_a_body_that_stops_coming_is_timed_out_while_others_are_served(launch):
+    # 15 seconds are the service's own limit; a second server shows them without holding up the rest.
+    server = launch()
+    stalled = [Line(server) for _ in range(10)]
+    started = time.monotonic()
+    for line in stalled:
+        line.send("POST", "/tasks", [JSON, "Content-Length: 100"], b'{"title": ')
+    client = server.client()
+    while time.monotonic() < started + 2:
+        assert client.get("/context").status_code == 200
+    for line in stalled:
+        line.socket.sendall(b" ")  # a byte now and then does not win time
+        assert line.code() == (408, "request_timeout")
+        assert line.ended()
+        line.socket.close()
+    assert 14 < time.monotonic() - started < 25
+
+
+def test_control_characters_of_a_path_cannot_forge_a_line_of_the_log(server, line):
+    line.send("GET", "/x%0a2026-01-01%20forged%1b[31m", [])
+    assert line.code() == (404, "not_found")
+    said = server.log.read_text()
+    assert "%0A2026-01-01%20forged%1B" in said
+    assert not re.search("^2026-01-01 forged", said, re.M)
