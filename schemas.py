@@ -108,7 +108,7 @@ def canonical(value: Any) -> str:
 
     Numbers and strings are those of ECMAScript (`rfc8785`); the order of keys is an object's own:
     array indices first, ascending, then the others as they came. Raises `ValidationError` for an
-    integer that a double cannot hold.
+    integer that a double cannot hold, unless JavaScript itself writes a double so.
     """
     if isinstance(value, dict):
         keys = sorted(value, key=_array_index)
@@ -116,13 +116,12 @@ def canonical(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(canonical, value)) + "]"
     if type(value) is int and abs(value) > EXACT:
-        try:
-            exact = float(value)
-        except OverflowError:
-            exact = math.inf
-        if exact != value:
-            raise ValidationError("holds an integer that a double cannot hold exactly; send a string")
-        value = exact
+        with contextlib.suppress(OverflowError):
+            double = float(value)
+            # What was read here may be sent back: 42032169374222670 stands for a double nearby.
+            if double == value or rfc8785.dumps(double).decode() == str(value):
+                return canonical(double)
+        raise ValidationError("holds an integer that a double cannot hold exactly; send a string")
     return rfc8785.dumps(value).decode()
 
 

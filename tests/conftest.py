@@ -358,9 +358,7 @@ class Receiver:
         return [self.calls.get_nowait() for _ in range(self.calls.qsize())]
 
 
-@pytest.fixture
-def new_receiver():
-    """Make receivers, which are down until told."""
+def receivers():
     made = []
 
     def make():
@@ -370,6 +368,18 @@ def new_receiver():
     yield make
     for receiver in made:
         receiver.close()
+
+
+@pytest.fixture
+def new_receiver():
+    """Make receivers, which are down until told."""
+    yield from receivers()
+
+
+@pytest.fixture(scope="module")
+def make_receiver():
+    """Make receivers that a file's tests share."""
+    yield from receivers()
 
 
 @pytest.fixture

@@ -154,7 +154,9 @@ def test_an_integer_that_javascript_could_not_hold_is_refused(owner, project, un
     assert "double" in error["message"]
 
 
-@pytest.mark.parametrize("number", ["9007199254740991", "-9007199254740992", "9007199254740994"])
+@pytest.mark.parametrize(
+    "number", ["9007199254740991", "-9007199254740992", "9007199254740994", "42032169374222670"]
+)
 def test_an_integer_that_a_double_holds_is_kept(owner, project, number):
     body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": {number}}}}}'
     task = owner.data(raw(owner, "/tasks", body.encode()), 201)

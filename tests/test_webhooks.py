@@ -1,0 +1,371 @@
+"""What is sent to a webhook's receiver for which change, how it is signed, and what receivers may do."""
+
+import hashlib
+import hmac
+import json
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from conftest import INSTANT, OWNER_KEY, hook
+from standardwebhooks.webhooks import Webhook
+
+PROFILE = {"id", "full_name", "email", "role"}
+
+
+def serve(launch, *hooks, **settings):
+    return launch(TASKS_WEBHOOKS=json.dumps(hooks), **settings)
+
+
+@pytest.fixture(scope="module")
+def hooked(launch_module, module_receiver):
+    return serve(launch_module, hook(module_receiver))
+
+
+@pytest.fixture(scope="module")
+def module_receiver(make_receiver):
+    return make_receiver().up()
+
+
+@pytest.fixture
+def receiver(module_receiver):
+    module_receiver.all_here()
+    return module_receiver
+
+
+@pytest.fixture(scope="module")
+def owner(hooked):
+    return hooked.client()
+
+
+def events(receiver):
+    """What has arrived, which is all of it once the client has its answer."""
+    return [call.event for call in receiver.all_here()]
+
+
+def names(receiver):
+    return [event["event"] for event in events(receiver)]
+
+
+# Which change emits which events
+
+
+def test_an_event_arrives_before_the_client_has_its_answer(owner, receiver, task):
+    receiver.all_here()
+    for number in range(20):
+        answer = owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"})
+        assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+        (event,) = events(receiver)
+        assert event["data"]["task"] == answer.json()["data"]
+
+
+def test_an_update_tells_the_task_its_changes_and_who_made_them(owner, receiver, task):
+    receiver.all_here()
+    answer = owner.patch(f"/tasks/{task['id']}", {"status": "review", "metadata": {"é": [1.0, "🎉"]}})
+    (event,) = events(receiver)
+    assert set(event) == {"id", "event", "timestamp", "data", "actor", "request_id"}
+    assert re.fullmatch("evt_[0-9a-f]{32}", event["id"])
+    assert event["event"] == "task.updated"
+    assert INSTANT.fullmatch(event["timestamp"])
+    assert event["timestamp"] == answer.json()["data"]["updated_at"]
+    assert event["request_id"] == answer.json()["meta"]["request_id"]
+    assert set(event["actor"]) == PROFILE
+    assert event["data"] == {
+        "task": answer.json()["data"],
+        "changes": {"status": ["todo", "review"], "metadata": [{}, {"é": [1, "🎉"]}]},
+    }
+
+
+def test_each_change_emits_its_events_once(owner, receiver, project):
+    receiver.all_here()
+    task = owner.make_task(project)
+    path = f"/tasks/{task['id']}"
+    assert names(receiver) == ["task.created"]
+    steps = [
+        (lambda: owner.patch(path, {"title": "B"}), ["task.updated"]),
+        (lambda: owner.patch(path, {"title": "B"}), []),
+        (lambda: owner.patch(path, {}), []),
+        (lambda: owner.patch(path, {"status": "done"}), ["task.updated", "task.completed"]),
+        (lambda: owner.patch(path, {"status": "done"}), []),
+        (lambda: owner.post(f"{path}/complete"), []),
+        (lambda: owner.patch(path, {"status": "todo"}), ["task.updated"]),
+        (lambda: owner.post(f"{path}/complete"), ["task.completed"]),
+        (lambda: owner.post(f"{path}/complete"), []),
+        (lambda: owner.post(f"{path}/comments", {"content": "c"}), ["comment.added"]),
+        (lambda: owner.patch(path, {"title": ""}), []),
+        (lambda: owner.patch(path, {"title": "C"}, headers={"If-Match": '"1"'}), []),
+        (lambda: owner.delete(path), ["task.deleted"]),
+        (lambda: owner.delete(path), []),
+    ]
+    for change, expected in steps:
+        change()
+        assert names(receiver) == expected
+
+
+def test_a_comment_tells_itself_and_its_task(owner, receiver, task):
+    receiver.all_here()
+    comment = owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"}), 201)
+    (event,) = events(receiver)
+    assert event["data"] == {"comment": comment, "task": task}
+
+
+def test_a_project_that_is_deleted_tells_of_each_task(owner, receiver):
+    project = owner.make_project()
+    tasks = [owner.make_task(project) for _ in range(3)]
+    receiver.all_here()
+    owner.delete(f"/projects/{project['id']}?force=true")
+    assert [(e["event"], e["data"]["task"]) for e in events(receiver)] == [
+        ("task.deleted", task) for task in tasks
+    ]
+
+
+def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
+    body = {"email": "joins@example.com", "full_name": "J", "role": "client"}
+    invitation = owner.data(owner.post("/members/invite", body), 201)
+    (event,) = events(receiver)
+    assert (event["event"], event["data"]) == ("member.invited", {"member": invitation["member"]})
+    assert event["actor"]["role"] == "owner"
+    token = invitation["enrollment_link"].rpartition("/")[2]
+    joined = owner.data(hooked.client(None).post(f"/enroll/{token}"), 201)
+    (call,) = receiver.all_here()
+    assert (call.event["event"], call.event["data"]) == ("member.joined", {"member": joined["member"]})
+    assert call.event["actor"] == {name: joined["member"][name] for name in PROFILE}
+    for secret in (token, joined["api_key"]):
+        assert secret.encode() not in call.body
+
+
+def test_without_a_choice_an_endpoint_gets_the_four_events(launch, new_receiver):
+    few, one = new_receiver().up(), new_receiver().up()
+    unchosen = hook(few)
+    del unchosen["events"], unchosen["name"]
+    server = serve(launch, unchosen, hook(one, events=["task.deleted"], name="one"))
+    owner = server.client()
+    task = owner.make_task(owner.make_project())
+    owner.patch(f"/tasks/{task['id']}", {"status": "done"})
+    owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
+    owner.delete(f"/tasks/{task['id']}")
+    assert names(few) == ["task.updated", "task.completed", "comment.added"]
+    assert names(one) == ["task.deleted"]
+
+
+def test_without_webhooks_nothing_is_said_of_deliveries(server):
+    assert "x-webhook-deliveries" not in server.client().post("/projects", {"name": "x"}).headers
+
+
+# How a call is signed
+
+
+def test_a_call_has_these_headers_and_signatures(owner, receiver, task):
+    receiver.all_here()
+    owner.patch(f"/tasks/{task['id']}", {"title": "Ünï 🎉"})
+    call = receiver.next()
+    headers = {name.lower(): text for name, text in call.headers.items()}
+    expected = hmac.new(b"a-secret", call.body, hashlib.sha256).hexdigest()
+    assert headers["x-service-signature"] == expected
+    assert headers["x-service-event"] == "task.updated"
+    assert headers["content-type"] == "application/json"
+    assert headers["user-agent"].startswith("task-service/")
+    assert headers["webhook-id"] == call.event["id"]
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 30
+    assert re.fullmatch("[0-9a-f-]{36}", headers["x-service-delivery"])
+    assert OWNER_KEY not in str(headers)
+    Webhook(b"a-secret").verify(call.body, call.headers)
+    assert "é".encode() not in call.body
+    assert "Ünï 🎉".encode() in call.body  # no escapes that a re-serialisation would lose
+
+
+def test_during_a_rotation_both_secrets_verify(launch, new_receiver):
+    receiver = new_receiver().up()
+    old, new = "whsec_b2xkIG9sZCBvbGQgb2xkIG9sZA==", "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldw=="
+    server = serve(launch, hook(receiver, secret=new, previous_secret=old))
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    call = receiver.next()
+    for secret in (old, new):
+        Webhook(secret).verify(call.body, call.headers)
+    expected = hmac.new(new.encode(), call.body, hashlib.sha256).hexdigest()
+    assert call.headers["x-service-signature"] == expected
+    assert old not in server.log.read_text()
+
+
+# Receivers that are not well
+
+
+class Hostile:
+    """A receiver that does as it pleases with each connection that it gets."""
+
+    def __init__(self, behave, context=None):
+        self.line = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.line.getsockname()[1]}/hook"
+        self.heads = []
+        self.stopped = threading.Event()
+        threading.Thread(target=self._serve, args=(behave, context), daemon=True).start()
+
+    def _serve(self, behave, context):
+        with suppress(OSError):
+            while True:
+                line, _ = self.line.accept()
+                threading.Thread(target=self._answer, args=(line, behave, context), daemon=True).start()
+
+    def _answer(self, line, behave, context):
+        with suppress(OSError), line:
+            spoken = context.wrap_socket(line, server_side=True) if context else line
+            with spoken:
+                if behave is not silent:
+                    self.heads.append(spoken.recv(65536))
+                behave(spoken, self.stopped)
+                with suppress(OSError):
+                    spoken.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.stopped.set()
+        self.line.close()
+
+
+def silent(line, stopped):
+    stopped.wait(60)
+
+
+def dribble(first, part):
+    def behave(line, stopped):
+        line.sendall(first)
+        while not stopped.wait(0.05):
+            line.sendall(part)
+
+    return behave
+
+
+def send(content):
+    return lambda line, stopped: line.sendall(content)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture
+def hostile():
+    made = []
+
+    def make(behave, context=None):
+        made.append(Hostile(behave, context))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("behave", "error"),
+    [
+        (silent, "timed out after"),
+        (dribble(OK, b"X: y\r\n"), "timed out after"),
+        (dribble(b"HTTP/1.1 ", b"2"), "timed out after"),
+        (dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), "timed out after"),
+        (dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "timed out after"),
+        (send(b""), "Remote end closed connection"),
+        (send(b"garbage\r\n\r\n"), "garbage"),
+        (send(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"), "302"),
+    ],
+    ids=[
+        "never",
+        "head dribbles",
+        "status dribbles",
+        "body dribbles",
+        "continues",
+        "closes",
+        "garbage",
+        "redirects",
+    ],
+)
+def test_a_hostile_receiver_costs_one_budget_and_is_noted(launch, hostile, behave, error):
+    target = hostile(behave)
+    server = serve(
+        launch,
+        {"url": target.url, "secret": "s", "events": ["task.created"]},
+        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5",
+        TASKS_DELIVERY__SWEEPER="false",
+    )
+    owner = server.client()
+    project = owner.make_project()
+    started = time.monotonic()
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "x"})
+    assert time.monotonic() - started < 3
+    assert answer.status_code == 201
+    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert error in delivery["last_error"]
+    assert delivery["attempts"] == 1
+    assert b"POST /hook HTTP/1.1" in b"".join(target.heads) or behave is silent
+    if error != "302":  # a redirect concerns that event alone
+        started = time.monotonic()
+        owner.post("/tasks", {"project_id": project["id"], "title": "x"})
+        assert time.monotonic() - started < 0.4
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        OK + b"Content-Length: 4000000000\r\n\r\n" + b"x" * 100_000,
+        OK + b"Content-Encoding: gzip\r\nContent-Length: 100000\r\n\r\n" + b"\x1f\x8b" + b"\0" * 99_998,
+        b"HTTP/1.0 200 OK\r\n\r\nbye",
+    ],
+    ids=["201", "202 chunked", "204", "4 GB", "gzip", "HTTP/1.0"],
+)
+def test_any_2xx_is_success_whatever_follows_it(launch, hostile, answer):
+    target = hostile(send(answer))
+    server = serve(launch, {"url": target.url, "secret": "s", "events": ["task.created"]})
+    owner = server.client()
+    body = {"project_id": owner.make_project()["id"], "title": "x"}
+    assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that no authority knows."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context
+
+
+def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile, certificate):
+    cert, context = certificate
+    target = hostile(send(OK + b"Content-Length: 0\r\n\r\n"), context)
+    entry = {"url": target.url, "secret": "s", "events": ["task.created"]}
+    strict = serve(launch, entry).client()
+    body = {"project_id": strict.make_project()["id"], "title": "x"}
+    assert strict.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    (delivery,) = strict.data(strict.get("/deliveries"))["deliveries"]
+    assert "certificate verify failed" in delivery["last_error"]
+    assert target.heads == []
+    trusting = serve(launch, entry, TASKS_DELIVERY__CA_FILE=str(cert)).client()
+    body = {"project_id": trusting.make_project()["id"], "title": "x"}
+    assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+
+
+def test_proxies_and_passwords_of_the_environment_are_ignored(launch, new_receiver):
+    receiver = new_receiver().up()
+    proxy = "http://127.0.0.1:1"
+    folder_home = {"HTTP_PROXY": proxy, "http_proxy": proxy, "ALL_PROXY": proxy, "NETRC": "/nowhere"}
+    server = serve(launch, hook(receiver), **folder_home)
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    assert "Authorization" not in receiver.next().headers
