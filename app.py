@@ -23,6 +23,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
 from werkzeug.exceptions import HTTPException
+from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
@@ -277,6 +278,8 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
     app.register_error_handler(Exception, refuse)
     app.register_blueprint(api)
     commands.register(app)
+    if proxies := settings["server"]["trusted_proxies"]:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
     return app
 
 

@@ -82,9 +82,10 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
 def note_webhooks(config: dict[str, Any]) -> list[Row]:
     """Make the table of endpoints say what the configuration does; returns it with its secrets.
 
-    Raises `LookupError` for a secret that cannot be had.
+    Raises `LookupError` for a secret, or a file of certificates, that cannot be had.
     """
     hooks = gateway.resolve_hooks(config)
+    webhooks.tls_context(config["DELIVERY"]["ca_file"])
     with write() as change:
         Endpoint.mirror(change, hooks)
     return hooks

@@ -791,6 +791,7 @@ class ServerSettings(Base):
     base_url = Url(load_default="http://127.0.0.1:8000")
     database = Text(4000, load_default="tasks.db")
     max_body_bytes = Whole(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
+    trusted_proxies = Whole(0, 10, load_default=0)
 
 
 class WorkspaceSettings(Base):

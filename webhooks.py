@@ -215,12 +215,20 @@ class _HTTPSPool(HTTPSConnectionPool):
     ConnectionCls = _HTTPSConnection
 
 
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Whom receivers' certificates may come from. Raises `LookupError` for a file that holds none."""
+    context = ssl.create_default_context(cafile=certifi.where())
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:  # which `ssl.SSLError` is too
+            raise LookupError(f"delivery.ca_file = {ca_file!r}: {error.strerror or error}") from error
+    return context
+
+
 class _Adapter(HTTPAdapter):
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        context = ssl.create_default_context(cafile=certifi.where())
-        if settings.ca_file:
-            context.load_verify_locations(settings.ca_file)
-        super().init_poolmanager(*arguments, ssl_context=context, **options)
+        super().init_poolmanager(*arguments, ssl_context=tls_context(settings.ca_file), **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
 
 

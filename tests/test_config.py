@@ -1,0 +1,211 @@
+"""The configuration: its example, where it is read from, and that a mistake ends the start with one line."""
+
+import json
+import re
+import tomllib
+
+import click
+import pytest
+from conftest import ROOT, Server
+from marshmallow import fields
+
+from app import create_app
+from schemas import Settings, load_settings
+
+HOOK = "[[webhooks]]\nurl = 'http://a/'\nsecret = '{secret}'"
+EXAMPLE = (ROOT / "config.example.toml").read_text()
+
+
+def declared(schema, path=""):
+    """Every setting of the schema; a table's own names are stars."""
+    for name, field in schema.fields.items():
+        inner, at = field, f"{path}.{field.data_key or name}".strip(".")
+        if isinstance(field, fields.Dict) and isinstance(field.value_field, fields.Nested):
+            inner, at = field.value_field, f"{at}.*"
+        elif isinstance(field, fields.List) and isinstance(field.inner, fields.Nested):
+            inner = field.inner
+        if isinstance(inner, fields.Nested):
+            yield from declared(inner.schema, at)
+        else:
+            yield at
+
+
+def written(value, path=""):
+    """Every setting of a document, in the same form."""
+    for name, inner in value.items():
+        at = f"{path}.{name}".strip(".")
+        if at in ("plugins.entries.webhooks.config.routes", "secrets.providers"):
+            for table in inner.values():
+                yield from written(table, f"{at}.*")
+        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            yield from written(inner[0], at)
+        elif isinstance(inner, dict) and name not in ("secret", "env"):
+            yield from written(inner, at)
+        else:
+            yield at
+
+
+def uncommented():
+    return tomllib.loads(re.sub(r"^# (\[|\w+ = )", r"\1", EXAMPLE, flags=re.M))
+
+
+def test_the_example_names_every_setting_and_no_other():
+    assert set(written(uncommented())) == set(declared(Settings()))
+
+
+def test_the_example_shows_the_defaults():
+    given, defaults = tomllib.loads(EXAMPLE), load_settings({})
+    assert load_settings(given) == defaults
+    shown = {path for path in written(given) if not path.startswith("webhooks")}
+    without_default = {"bootstrap.api_key", "delivery.ca_file"}
+    assert shown == {p for p in declared(Settings()) if "*" not in p and not p.startswith("webhooks.")} - (
+        without_default
+    )
+
+
+def test_the_example_works_with_its_comments_taken_away():
+    settings = load_settings(uncommented())
+    assert (
+        settings["plugins"]["entries"]["webhooks"]["config"]["routes"]["zapier"]["session_key"]
+        == "agent:main"
+    )
+    assert settings["webhooks"][0]["events"] == [
+        "task.updated",
+        "task.completed",
+        "comment.added",
+        "member.joined",
+    ]
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Make a server that reads this configuration, with no settings in its environment."""
+
+    def make(text, **environment):
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        server = Server(tmp_path, TASKS_CONFIG=str(path))
+        del server.environment["TASKS_SERVER__DATABASE"], server.environment["TASKS_BOOTSTRAP__API_KEY"]
+        server.environment |= environment
+        server.database = tmp_path / "tasks.db"
+        servers.append(server)
+        return server
+
+    servers = []
+    yield make
+    for server in servers:
+        server.stop()
+
+
+def refuses(server, *words):
+    """The server does not start, and says so in one line, as every command does."""
+    server.start()
+    assert server.process.wait(20) == 1
+    server.process = None
+    greeting, line = server.log.read_text().splitlines()
+    assert "Starting gunicorn" in greeting
+    command = server.flask("init")
+    assert command.returncode == 1
+    assert command.stderr == line + "\n"
+    assert line.startswith("Error: ")
+    assert all(word in line for word in words), line
+
+
+def test_the_example_can_be_copied_as_it_is(place):
+    server = place(EXAMPLE)
+    assert "tasks.db is ready" in server.flask("init").stdout
+    server.start()
+    assert server.database.exists()
+    assert server.stop() == 0
+
+
+def test_paths_are_relative_to_the_file_and_the_environment_goes_over_it(place, tmp_path):
+    server = place(
+        '[server]\ndatabase = "deep/er/my.db"\nbase_url = "https://a.example"\n[workspace]\nname = "A"'
+    )
+    server.environment |= {"TASKS_BOOTSTRAP__API_KEY": "tms_" + "k" * 43, "TASKS_WORKSPACE__NAME": "B"}
+    client = server.start().client("tms_" + "k" * 43)
+    assert (tmp_path / "deep" / "er" / "my.db").exists()
+    assert client.data(client.get("/context"))["system"]["workspace_name"] == "B"
+    body = {"email": "a@example.com", "full_name": "A", "role": "member"}
+    link = client.data(client.post("/members/invite", body), 201)["enrollment_link"]
+    assert link.startswith("https://a.example/enroll/")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server", ["config.toml", "Expected ']'"]),
+        ("nonsense = 1", ["nonsense", "is not accepted", "server"]),
+        ("[server]\nbase_ulr = 'x'", ["server.base_ulr", "did you mean base_url?"]),
+        ("[server]\nbase_url = 'tasks.example'", ["server.base_url", "http or https"]),
+        ("[server]\nbase_url = 'http://u:p@x/'", ["server.base_url", "without user name"]),
+        ("[server]\nmax_body_bytes = 5", ["server.max_body_bytes = 5", "1024"]),
+        ("[server]\ntrusted_proxies = -1", ["server.trusted_proxies = -1", "from 0 to 10"]),
+        ("[delivery]\nretry_schedule = []", ["delivery.retry_schedule", "from 1 to 100"]),
+        ("[delivery]\nretry_schedule = [0]", ["delivery.retry_schedule.0 = 0"]),
+        ("[delivery]\nsweeper = 'perhaps'", ["delivery.sweeper = 'perhaps'", "true or false"]),
+        ("[workspace]\ninvitation_days = 0", ["workspace.invitation_days = 0", "0.001"]),
+        ("[bootstrap]\nowner_email = 'nobody'", ["bootstrap.owner_email = 'nobody'", "e-mail"]),
+        ("[[webhooks]]\nurl = 'http://a/'", ["webhooks.0.secret", "is required"]),
+        ("[[webhooks]]\nsecret = 'S3CRET'", ["webhooks.0.url", "is required"]),
+        *(
+            (f"[[webhooks]]\nurl = '{url}'\nsecret = 'S3CRET'", ["webhooks.0.url"])
+            for url in ("file:///etc/passwd", "gopher://a/", "http://u:p@a/", "http:///x", "http://a b/", "x")
+        ),
+        ('[[webhooks]]\nurl = "http://a/\\r\\nX: y"\nsecret = "S3CRET"', ["webhooks.0.url"]),
+        (
+            "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\nevents = ['task.done']",
+            ["events.0 = 'task.done'"],
+        ),
+        ("[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\nevents = []", ["webhooks.0.events"]),
+        (
+            "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n" * 2,
+            ["webhooks.1.name", "is another webhook's"],
+        ),
+    ],
+    ids=lambda value: repr(value)[:40] if isinstance(value, str) else "",
+)
+def test_a_mistake_is_named(tmp_path, monkeypatch, text, words):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    monkeypatch.setenv("TASKS_CONFIG", str(path))
+    with pytest.raises(click.ClickException) as raised:
+        create_app()
+    assert all(word in raised.value.message for word in words), raised.value.message
+    assert "\n" not in raised.value.message
+    assert "S3CRET" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "words"),
+    [
+        ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
+        (HOOK.format(secret="whsec_%%S3CRET"), {}, ["base64 must follow whsec_"]),
+        (HOOK.format(secret="$NOT_SET"), {}, ["NOT_SET", "is not set"]),
+        ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
+        ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
+        ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),
+        ("", {"TASKS_CONFIG": "/nowhere/config.toml"}, ["/nowhere/config.toml", "No such file"]),
+        ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere/ca.pem"}, ["delivery.ca_file", "/nowhere/ca.pem"]),
+    ],
+)
+def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words):
+    server = place(text, **environment)
+    refuses(server, *words)
+    assert "S3CRET" not in server.log.read_text()
+
+
+def test_settings_of_the_environment_are_converted(place):
+    hooks = [{"url": "http://127.0.0.1:1/", "secret": "s"}]
+    settings = {
+        "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5, 1]",
+        "TASKS_DELIVERY__SWEEPER": "false",
+        "TASKS_WEBHOOKS": json.dumps(hooks),
+        "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY",
+        "MY_KEY": "tms_" + "m" * 43,
+    }
+    server = place("", **settings).start()
+    client = server.client("tms_" + "m" * 43)
+    (webhook,) = client.data(client.get("/webhooks"))["webhooks"]
+    assert webhook["name"] == "http://127.0.0.1:1/"
