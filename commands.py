@@ -386,6 +386,11 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
         )
         if not served:
             problems.append(f"route {id} is skipped: its secret: {secret}")
+    for alias, provider in config["SECRETS"]["providers"].items():
+        if file := provider.get("path") or provider.get("command"):
+            path = Path(file).expanduser()
+            mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
+            click.echo(f"provider {alias}: {path}: {mode}")
     return problems
 
 

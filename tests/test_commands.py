@@ -1,0 +1,309 @@
+"""The command line on a real database, and its help."""
+
+import re
+import stat
+import subprocess
+
+import click
+import pytest
+from conftest import BIN, ROOT, Server
+
+from app import create_app
+
+
+def commands(group=None, path=()):
+    """Every command of ours with its words."""
+    group = group or create_app().cli
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        elif command.callback.__module__ == "commands" or path:
+            yield (*path, name), command
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A place where nothing was made yet, and no key is configured."""
+    server = Server(tmp_path)
+    del server.environment["TASKS_BOOTSTRAP__API_KEY"]
+    return server
+
+
+@pytest.fixture
+def made(home):
+    home.key = re.search(r"tms_\S{43}", home.flask("init").stdout)[0]
+    return home
+
+
+def says(result, code=0):
+    """What a command printed; its exit code must be this, and nothing may be a traceback."""
+    assert result.returncode == code, result
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+def test_every_command_has_help_and_is_in_the_readme():
+    listed = {" ".join(words): command for words, command in commands()}
+    assert len(listed) > 10
+    readme = (ROOT / "README.md").read_text()
+    for words, command in listed.items():
+        assert command.help, words
+        assert command.help.split("\n")[0].endswith("."), words
+        assert f"`{words}`" in readme, words
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.help or parameter.type.name == "choice"
+
+
+def test_init_makes_the_database_and_the_owner_and_prints_the_key_once(home):
+    said = says(home.flask("init"))
+    assert f"The database {home.database} is ready." in said
+    assert "Olga Owner <owner@example.com>" in said
+    key = re.search(r"API key, shown only now:  (tms_\S{43})\n", said)[1]
+    assert f'curl -H "Authorization: Bearer {key}" http://127.0.0.1:8000/api/v1/context' in said
+    again = says(home.flask("init"))
+    assert "It has an owner." in again
+    assert "tms_" not in again
+    home.start()
+    assert home.client(key).get("/context").status_code == 200
+    home.stop()
+
+
+def test_init_never_prints_a_key_that_is_given(home):
+    home.environment["TASKS_BOOTSTRAP__API_KEY"] = "tms_" + "g" * 43
+    said = says(home.flask("init"))
+    assert "The first owner has the key of the configuration." in said
+    assert "ggg" not in said
+    home.start()
+    assert home.client("tms_" + "g" * 43).get("/context").status_code == 200
+    home.stop()
+
+
+def test_the_line_to_try_names_the_port_that_is_chosen(home):
+    assert "http://127.0.0.1:8123/api/v1/context" in says(home.flask("init", PORT="8123"))
+
+
+def test_without_a_database_a_command_says_what_to_run(home):
+    assert "Usage:" in says(home.flask("member", "invite", "--help"))
+    result = home.flask("member", "list")
+    assert says(result, 1) == ""
+    assert result.stderr == f"Error: {home.database} does not exist; run: flask --app app init\n"
+
+
+def test_keys_are_made_listed_and_revoked(made):
+    key = says(made.flask("key", "create", "--name", "CI", "--scope", "read", "--days", "1.5")).strip()
+    assert re.fullmatch(r"tms_\S{43}", key)
+    heading, *rows = says(made.flask("key", "list")).splitlines()
+    assert heading.split() == [
+        "PREFIX",
+        "MEMBER",
+        "NAME",
+        "SCOPE",
+        "CREATED",
+        "LAST-USED",
+        "EXPIRES",
+        "REVOKED",
+        "ID",
+    ]
+    (row,) = [row for row in rows if row.startswith(key[:12])]
+    assert " CI " in row
+    assert " read " in row
+    assert key not in "".join(rows)
+    assert f"Revoked {key[:12]}" in says(made.flask("key", "revoke", key[:12]))
+    result = made.flask("key", "revoke", "nothing")
+    says(result, 1)
+    assert result.stderr == "Error: no keys have the id or prefix nothing\n"
+    result = made.flask("key", "create", "--member", "nobody@example.com")
+    assert (says(result, 1), result.stderr) == ("", "Error: no active member nobody@example.com\n")
+
+
+def test_members_are_invited_and_listed(made):
+    result = made.flask("member", "invite", "ana@example.com", "Ana Lima", "--role", "admin")
+    link = says(result).strip()
+    assert link.startswith("http://127.0.0.1:8000/enroll/")
+    made.start()
+    joined = made.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    assert joined.status_code == 201
+    made.stop()
+    heading, *rows = says(made.flask("member", "list")).splitlines()
+    assert heading.split() == ["NAME", "EMAIL", "ROLE", "STATUS", "JOINED", "ID"]
+    assert re.search(r"Ana Lima +ana@example.com +admin +active", rows[0])
+    result = made.flask("member", "invite", "ana@example.com", "Ana")
+    says(result, 1)
+    assert result.stderr == "Error: ana@example.com is already a member\n"
+    result = made.flask("member", "invite", "nobody", "N")
+    says(result, 2)
+    assert "email: must be an e-mail address" in result.stderr
+    result = made.flask(
+        "member", "invite", "o@example.com", "O", "--role", "owner", "--as", "ana@example.com"
+    )
+    says(result, 1)
+    assert result.stderr == "Error: only an owner may invite an owner\n"
+
+
+def test_projects_are_made_and_listed(made):
+    id = says(made.flask("project", "create", "Website", "--description", "All of it")).strip()
+    heading, row = says(made.flask("project", "list")).splitlines()
+    assert heading.split() == ["NAME", "STATUS", "TASKS", "DONE", "OVERDUE", "OWNER", "ID"]
+    assert row.split() == ["Website", "active", "0", "0", "0", "owner@example.com", id]
+    result = made.flask("project", "create", " ")
+    says(result, 2)
+    assert "name: must not be blank" in result.stderr
+
+
+def test_an_unknown_command_or_option_is_said(made):
+    for words in (
+        ["nothing"],
+        ["key", "nothing"],
+        ["seed", "--colour", "blue"],
+        ["key", "create", "--scope", "x"],
+    ):
+        result = made.flask(*words)
+        says(result, 2)
+        assert "Error:" in result.stderr
+
+
+def test_the_help_names_every_command(made):
+    said = says(made.flask("--help"))
+    for words, _ in commands():
+        assert f"  {words[0]} " in said
+
+
+# doctor
+
+
+def test_doctor_finds_nothing_wrong_with_a_new_database(made):
+    said = says(made.flask("doctor"))
+    assert "are in order" in said
+
+
+def test_doctor_finds_wrong_counters_and_repairs_them(made):
+    says(made.flask("seed", "--tasks", "50"))
+    (project,) = made.rows("SELECT project_id FROM project_stats LIMIT 1")
+    made.rows("UPDATE project_stats SET todo = todo + 3 WHERE project_id = ?", project["project_id"])
+    said = says(made.flask("doctor"), 1)
+    assert f"the counters of project {project['project_id']} are wrong; --repair mends them" in said
+    says(made.flask("doctor", "--repair"))
+    says(made.flask("doctor"))
+
+
+def test_doctor_finds_a_file_that_others_can_read(made):
+    made.database.chmod(0o644)
+    assert "can be read by others; chmod 600 it" in says(made.flask("doctor"), 1)
+
+
+def test_doctor_finds_what_refers_to_nothing(made):
+    at = "2026-01-01T00:00:00.000Z"
+    made.rows(
+        "INSERT INTO comment (id, task_id, author_id, content, created_at) VALUES ('c', 't', 'm', 'x', ?)", at
+    )
+    assert "a row of comment refers to a task that is gone" in says(made.flask("doctor"), 1)
+
+
+def test_doctor_tells_of_each_route_of_the_gateway(made, tmp_path):
+    vault = tmp_path / "vault.json"
+    vault.touch(0o640)
+    (tmp_path / "config.toml").write_text(
+        f"[secrets.providers.vault]\nsource = 'file'\npath = '{vault}'\n"
+        "[plugins.entries.webhooks.config.routes.good]\nsessionKey = 'agent:a'\nsecret = 'S3CRET-VALUE'\n"
+        "[plugins.entries.webhooks.config.routes.bad]\nsessionKey = 'agent:b'\nsecret = '$NOT_SET'\n"
+    )
+    result = made.flask("doctor", TASKS_CONFIG=str(tmp_path / "config.toml"))
+    said = says(result, 1)
+    assert "route good: /plugins/webhooks/good for agent:a: served" in said
+    assert "route bad: /plugins/webhooks/bad for agent:b: skipped" in said
+    assert (
+        "route bad is skipped: its secret: env:default:NOT_SET: the environment variable is not set" in said
+    )
+    assert f"provider vault: {vault}: -rw-r-----" in said
+    assert "S3CRET-VALUE" not in said
+
+
+# seed
+
+
+def dump(server):
+    """What the seed made, but for what is random by intention or says when it ran."""
+    server.rows("DELETE FROM api_key")
+    return {
+        table: server.rows(f"SELECT * FROM {table} ORDER BY id")  # noqa: S608
+        for table in ("task", "comment", "milestone", "meeting", "whiteboard", "attachment")
+    }
+
+
+def test_seed_fills_a_believable_workspace(made):
+    said = says(made.flask("seed"))
+    assert "200 tasks" in said
+    counts = {
+        table: made.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"]  # noqa: S608
+        for table in (
+            "member",
+            "project",
+            "milestone",
+            "task",
+            "comment",
+            "meeting",
+            "whiteboard",
+            "attachment",
+        )
+    }
+    assert counts["task"] == 200
+    assert all(counts[table] > 4 for table in counts)
+    roles = {row["role"] for row in made.rows("SELECT role FROM member")}
+    assert roles == {"owner", "admin", "member", "client"}
+    assert {row["status"] for row in made.rows("SELECT status FROM member")} == {"active", "invited"}
+    assert len(made.rows("SELECT DISTINCT status FROM task")) == 4
+    made.start()
+    owner = made.client(made.key)
+    data = owner.data(owner.get("/context"))
+    assert len(data["urgent_tasks"]) == 10
+    assert len(data["recent_activity"]) == 5
+    assert len(data["whiteboards"]) == 10
+    meetings = owner.data(owner.get("/meetings"))["meetings"]
+    assert {meeting["when"] for meeting in meetings} == {"past", "upcoming"}
+    titles = [task["title"] for task in owner.data(owner.get("/tasks", limit=100))["tasks"]]
+    assert len(set(titles)) > 30
+    made.stop()
+    says(made.flask("doctor"))
+
+
+def test_seed_makes_the_same_for_the_same_seed(tmp_path):
+    dumps = []
+    for number, seed in enumerate((7, 7, 8)):
+        (tmp_path / str(number)).mkdir()
+        server = Server(tmp_path / str(number))
+        server.flask("init")
+        says(server.flask("seed", "--tasks", "60", "--seed", str(seed)))
+        rows = dump(server)
+        dumps.append([(row["id"], row["title"], row["status"]) for row in rows["task"]])
+        dumps[-1] += [row["content"] for row in rows["comment"]]
+    assert dumps[0] == dumps[1]
+    assert dumps[0] != dumps[2]
+
+
+def test_seed_needs_an_empty_workspace(made):
+    says(made.flask("project", "create", "Mine"))
+    result = made.flask("seed")
+    says(result, 1)
+    assert result.stderr == "Error: the workspace has projects already; seed an empty one\n"
+
+
+# files
+
+
+def test_the_database_and_its_folder_are_the_owners_alone(home):
+    home.flask("init")
+    home.start()
+    owner = stat.S_IRUSR | stat.S_IWUSR
+    for path in home.database.parent.iterdir():
+        if path.name.endswith((".db", "-wal", "-shm")):
+            assert stat.S_IMODE(path.stat().st_mode) == owner, path
+    assert stat.S_IMODE(home.database.parent.stat().st_mode) == 0o700
+    home.stop()
+
+
+def test_the_command_line_starts_without_a_database_or_secrets(tmp_path):
+    environment = {"PATH": str(BIN), "TASKS_WEBHOOKS": '[{"url": "http://a/", "secret": "$NOT_SET"}]'}
+    result = subprocess.run(
+        [BIN / "flask", "--app", "app", "--help"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert "doctor" in says(result)

@@ -1,0 +1,205 @@
+"""The database file: versions, upgrades, what is refused; and the write lock that all changes take."""
+
+import sqlite3
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from conftest import ROOT, Server, at_once
+from playhouse.migrations import Runner
+
+import models
+from models import FairLock, db
+
+
+@pytest.fixture
+def database(tmp_path):
+    """This process's own database, apart from any server's."""
+    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
+    models.prepare()
+    yield db
+    db.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(tmp_path)
+    yield server
+    server.stop()
+
+
+def refusal(server):
+    server.start()
+    assert server.process.wait(20) == 1
+    server.process = None
+    return server.log.read_text().splitlines()[-1]
+
+
+def test_the_migrations_make_what_the_models_declare(database, tmp_path):
+    def schema(connection):
+        rows = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
+        return {row for row in rows if "migrat" not in row[1]}
+
+    migrated = schema(database.connection())
+    database.close()
+    db.init(str(tmp_path / "declared.db"))
+    db.create_tables(models.TABLES)
+    assert schema(db.connection()) == migrated
+
+
+def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path, database, monkeypatch):
+    """With one migration more than there is, the database that we have now is an older one."""
+    database.close()
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    for step in models.MIGRATIONS.glob("0*.py"):
+        (folder / step.name).write_text(step.read_text())
+    (folder / "9999_later.py").write_text(
+        "def up(migrator, db):\n    db.execute_sql('CREATE TABLE later (id TEXT)')\n"
+    )
+    monkeypatch.setattr(models, "MIGRATIONS", folder)
+    assert models.prepare() == ["9999_later"]
+    assert "later" in db.get_tables()
+    copy = models.Path(f"{db.database}.before-9999_later")
+    assert oct(copy.stat().st_mode)[-3:] == "600"
+    with closing(sqlite3.connect(copy)) as before:
+        assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        tables = {row[0] for row in before.execute("SELECT name FROM sqlite_master")}
+    assert "task" in tables
+    assert "later" not in tables
+    assert models.prepare() == []
+    # What this version does not know was made by a newer one.
+    monkeypatch.undo()
+    with pytest.raises(models.BadDatabase, match="made by a newer version, which applied 9999_later"):
+        models.prepare()
+
+
+def test_a_newer_database_is_refused_and_nothing_is_bound(server):
+    server.start().stop()
+    server.rows("INSERT INTO schema_migration (name, applied) VALUES ('9999_newer', '2026-01-01')")
+    assert "made by a newer version, which applied 9999_newer" in refusal(server)
+
+
+def test_a_database_of_something_else_is_refused_untouched(server):
+    server.database.parent.mkdir()
+    server.rows("CREATE TABLE bookmarks (id INTEGER)")
+    assert "is a database of something else" in refusal(server)
+    assert [row["name"] for row in server.rows("SELECT name FROM sqlite_master")] == ["bookmarks"]
+
+
+def test_a_file_that_is_no_database_is_refused(server):
+    server.database.parent.mkdir()
+    server.database.write_text("Dear diary, " * 500)
+    assert "cannot be used: file is not a database" in refusal(server)
+
+
+def test_a_damaged_database_is_refused(server):
+    server.start().client().make_project()
+    server.flask("seed", "--tasks", "500")
+    server.stop()
+    with server.database.open("r+b") as file:
+        file.seek(40 * 4096)
+        file.write(b"\xff" * 4096 * 20)
+    said = refusal(server)
+    assert "damaged" in said or "cannot be used" in said
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(server):
+    (server.folder / "data").write_text("a file")
+    assert "Error: " in refusal(server)
+
+
+def test_the_pragmas_hold_on_every_connection(database):
+    def pragmas():
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        found = {name: db.execute_sql(f"PRAGMA {name}").fetchone()[0] for name in names}
+        db.close()
+        return found
+
+    assert at_once(pragmas, pragmas) == [{"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}] * 2
+
+
+def test_every_write_goes_through_the_one_way():
+    for path in ROOT.glob("*.py"):
+        text = path.read_text()
+        assert text.count(".atomic(") == (1 if path.name == "models.py" else 0), path
+
+
+def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):
+    with pytest.raises(ZeroDivisionError), models.write() as change:
+        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
+        models.Project.add(change, name="P")
+        assert models.Project.listing()
+        raise ZeroDivisionError
+    assert models.Member.first_owner() is None
+    with models.write() as change:
+        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
+    assert models.Member.first_owner() == owner
+
+
+def test_ids_rise_in_the_order_of_commits(database):
+    with models.write() as change:
+        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
+
+    def work():
+        for _ in range(20):
+            with models.write(owner) as change:
+                models.Project.add(change, name="P")
+        db.close()
+
+    at_once(*[work] * 6)
+    ids = [row[0] for row in db.execute_sql("SELECT id FROM project ORDER BY rowid")]
+    assert len(ids) == 120
+    assert ids == sorted(ids)
+    times = [row[0] for row in db.execute_sql("SELECT created_at FROM project ORDER BY rowid")]
+    assert times == sorted(times)
+
+
+def test_an_id_is_greater_than_all_before_also_when_the_clock_steps_back(monkeypatch):
+    ids = [models.new_id() for _ in range(1000)]
+    monkeypatch.setattr(models.time, "time_ns", lambda: 1_600_000_000_000_000_000)
+    ids += [models.new_id() for _ in range(1000)]
+    assert ids == sorted(set(ids))
+
+
+def test_the_lock_is_given_to_who_has_waited_longest():
+    lock, order, queued = FairLock(), [], []
+    assert lock.acquire(1)
+
+    def work(number):
+        assert lock.acquire(20)
+        order.append(number)
+        lock.release()
+
+    for number in range(8):
+        thread = threading.Thread(target=work, args=(number,))
+        thread.start()
+        queued.append(thread)
+        while len(lock._waiting) <= number:
+            time.sleep(0.001)
+    lock.release()
+    for thread in queued:
+        thread.join()
+    assert order == list(range(8))
+
+
+def test_the_lock_is_not_lost_by_who_gives_up():
+    lock = FairLock()
+    assert lock.acquire(1)
+    assert not lock.acquire(0.01)
+    lock.release()
+    assert lock.acquire(0.01)
+    lock.release()
+    for _ in range(300):  # the turn and the end of the wait come at the same moment
+        assert lock.acquire(1)
+        results = at_once(lambda: lock.acquire(0.0005), lambda: time.sleep(0.0005) or lock.release())
+        if results[0]:
+            lock.release()
+        assert lock.acquire(0)
+        lock.release()
+
+
+def test_migrations_are_numbered_without_a_gap():
+    names = [step.name for step in Runner(db, str(models.MIGRATIONS)).migrations()]
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))

@@ -1,0 +1,193 @@
+"""gunicorn: the log, signals, several workers, proxies in front, and many clients at once."""
+
+import re
+import signal
+import socket
+import subprocess
+import threading
+
+import pytest
+from conftest import BIN, OWNER_KEY, ROOT, Server, at_once, fault
+
+ROUTE = """
+[server]
+trusted_proxies = {proxies}
+
+[plugins.entries.webhooks.config.routes.x]
+sessionKey = "agent:main"
+secret = "s3cret"
+
+[plugins.entries.webhooks.config.limits]
+requests = 1
+"""
+
+
+def test_the_log_has_one_line_per_request_without_a_key(launch):
+    server = launch()
+    owner = server.client()
+    member = owner.data(owner.get("/context"))["system"]["caller"]["id"]
+    id = owner.get("/tasks?q=secret-words").headers["X-Request-Id"]
+    wrong = server.client("tms_wrong-key").get("/tasks").headers["X-Request-Id"]
+    server.stop()
+    lines = server.log.read_text().splitlines()
+    instant = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    (line,) = [line for line in lines if id in line]
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {member}", line)
+    (line,) = [line for line in lines if wrong in line]
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} -", line)
+    for secret in (OWNER_KEY, "tms_wrong-key", "secret-words"):
+        assert secret not in server.log.read_text()
+
+
+def test_a_port_in_use_ends_the_start_within_seconds(tmp_path):
+    server = Server(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = subprocess.run(
+            [BIN / "gunicorn"],
+            cwd=ROOT,
+            env=server.environment | {"PORT": port},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert result.returncode != 0
+    assert "Address already in use" in result.stderr
+    assert port in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_what_is_under_way(launch, how):
+    server = launch()
+    clients, statuses, go_on = [server.client() for _ in range(4)], [], threading.Event()
+    project = clients[0].make_project()
+    created = []
+
+    def work(client):
+        while not go_on.is_set():
+            try:
+                answer = client.post("/tasks", {"project_id": project["id"], "title": "x"})
+            except OSError:
+                return  # the server has gone
+            statuses.append(answer.status_code)
+            created.append(answer.json()["data"]["id"])
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    while len(created) < 50:
+        threads[0].join(0.01)
+    process = server.process
+    process.send_signal(how)
+    assert process.wait(35) == 0
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    server.process = None
+    assert set(statuses) == {201}
+    stored = {row["id"] for row in server.rows("SELECT id FROM task")}
+    assert set(created) <= stored
+
+
+def test_no_writer_starves_and_none_is_refused(server, project):
+    """64 writers at once, as many as four times the threads."""
+
+    def work():
+        client = server.client()
+        return [client.make_task(project)["id"] for _ in range(5)]
+
+    ids = [id for made in at_once(*[work] * 64) for id in made]
+    assert len(set(ids)) == 320
+    stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
+    assert stats["total"] == stats["todo"] == 320
+
+
+def test_two_workers_share_one_database(launch):
+    server = launch(WEB_CONCURRENCY="2")
+    assert len(server.children()) == 2
+    project = server.client().make_project()
+
+    def work():
+        client = server.client()
+        task = client.make_task(project)
+        for status in ("review", "done", "todo", "done"):
+            assert client.patch(f"/tasks/{task['id']}", {"status": status}).status_code == 200
+
+    at_once(*[work] * 12)
+    stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
+    assert (stats["total"], stats["done"]) == (12, 12)
+    assert "in order" in server.flask("doctor").stdout
+
+
+def test_a_server_that_was_killed_leaves_nothing_half_done(launch):
+    server = launch()
+    acknowledged = []
+    for _ in range(3):
+        owner = server.client()
+        project = owner.make_project()
+        client_errors = []
+
+        def work(client, project=project, client_errors=client_errors):
+            while True:
+                try:
+                    task = client.make_task(project, metadata={"a": "x" * 500})
+                    acknowledged.append((task["id"], 1))
+                    done = client.data(client.post(f"/tasks/{task['id']}/complete"))
+                    acknowledged.append((task["id"], done["version"]))
+                except OSError as error:
+                    client_errors.append(error)
+                    return
+
+        threads = [threading.Thread(target=work, args=(server.client(),)) for _ in range(6)]
+        count = len(acknowledged)
+        for thread in threads:
+            thread.start()
+        while len(acknowledged) < count + 60:
+            threads[0].join(0.005)
+        for child in server.children():
+            subprocess.run(["kill", "-9", str(child)], check=True)
+        server.process.kill()
+        server.process.wait()
+        for thread in threads:
+            thread.join()
+        server.start()
+    versions = {row["id"]: row["version"] for row in server.rows("SELECT id, version FROM task")}
+    assert all(versions[id] >= version for id, version in acknowledged)
+    assert "in order" in server.flask("doctor").stdout  # counters and references agree
+    activity = server.rows("SELECT count(*) AS n FROM activity WHERE entity = 'task'")[0]["n"]
+    assert activity == sum(versions.values())  # a row for each change, and none without one
+
+
+@pytest.mark.parametrize(("proxies", "second"), [(0, 429), (1, 200), (2, 429)])
+def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, second):
+    """A window of one request for each address tells whose address is counted."""
+    (tmp_path / "config.toml").write_text(ROUTE.format(proxies=proxies))
+    server = Server(tmp_path, TASKS_CONFIG=str(tmp_path / "config.toml")).start()
+    session = server.client().session
+
+    def ask(forwarded):
+        return session.post(
+            f"{server.base}/plugins/webhooks/x",
+            json={"action": "list_flows"},
+            headers={"Authorization": "Bearer s3cret", "X-Forwarded-For": forwarded, "X-Real-IP": forwarded},
+            timeout=10,
+        ).status_code
+
+    assert ask("192.0.2.1") == 200
+    assert ask("192.0.2.2") == second
+    assert ask("192.0.2.1") == 429
+    assert ask("203.0.113.9, 192.0.2.1") == (
+        200 if proxies == 2 else 429
+    )  # what a client adds counts for nothing
+    server.stop()
+
+
+def test_forwarded_headers_do_not_change_what_is_asked(server):
+    client = server.client()
+    headers = {
+        "X-Original-URL": "/api/v1/health",
+        "X-Rewrite-URL": "/api/v1/health",
+        "X-Forwarded-Prefix": "/x",
+    }
+    fault(client.request("GET", "/nowhere", headers=headers), 404, "not_found")
