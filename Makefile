@@ -8,7 +8,7 @@ run: .venv/run
 	$(BIN)/gunicorn
 
 test: .venv/dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -5,25 +5,33 @@ There is no SQL here, no validation rule, and nothing is sent from here.
 """
 
 import contextlib
+import io
 import logging
 import os
+import re
+import secrets
 import socket
 import sqlite3
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, wraps
+from inspect import isfunction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import click
+import flask_swagger_ui
 import orjson
-from flask import Blueprint, Flask, Response, current_app, request
+from flask import Blueprint, Flask, Response, current_app, render_template, request, send_from_directory
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
-from werkzeug.exceptions import HTTPException
+from werkzeug.datastructures import CombinedMultiDict, MultiDict
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.formparser import MultiPartParser
 from werkzeug.middleware.proxy_fix import ProxyFix
+from werkzeug.routing import UnicodeConverter
 from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
@@ -35,6 +43,7 @@ from models import (
     ROLES,
     Activity,
     ApiKey,
+    Attachment,
     Change,
     Comment,
     Conflict,
@@ -45,17 +54,22 @@ from models import (
     Gone,
     Invalid,
     Invitation,
+    KeyReused,
     Meeting,
     Member,
+    Milestone,
     NotFound,
     PreconditionFailed,
     Problem,
     Project,
+    Resource,
     Row,
+    StoredAnswer,
     Task,
     Unavailable,
     Whiteboard,
     db,
+    digest,
     new_request_id,
     now,
     to_json,
@@ -67,11 +81,14 @@ API = "/api/v1"
 VERSION = "1.1"
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
 DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer
-EVERY_ANSWER = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
+UPLOAD_SECONDS = 120.0  # the same for a file
+FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
+SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
 
 log = logging.getLogger("tasks")
 api = Blueprint("api", __name__, url_prefix=API)
+pages = Blueprint("pages", __name__)
 
 
 # Settings -------------------------------------------------------------------------------------
@@ -167,6 +184,7 @@ class Call:
         self.caller: Any = None  # a member with the key's scope, where a key was needed
         self.status = 0  # the view's own, where it is not the declared one
         self.headers: dict[str, str] = {}  # of a success, that the view adds
+        self.always: list[tuple[str, str]] = []  # headers of this answer, whatever it will be
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
@@ -175,7 +193,9 @@ class Call:
         """Begin the answer, with what every answer carries."""
         if self.unread:
             self.discard(DRAIN_BYTES)
-        headers += [("X-Request-Id", self.request_id), *EVERY_ANSWER]
+        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
+        if not any(name == "Cache-Control" for name, _ in headers):
+            headers.append(("Cache-Control", "no-store"))
         self.log(status[:3])
         return self.start_response(status, headers, *failure)
 
@@ -243,7 +263,16 @@ def call() -> Call:
     return request.environ["tasks.call"]
 
 
+class Identifier(UnicodeConverter):
+    """An id in a path, in lower case from here on."""
+
+    def to_python(self, value: str) -> str:
+        return value.lower()
+
+
 class Service(Flask):
+    window: gateway.FixedWindow | None = None  # where the requests of a minute are limited
+
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.call"] = started = Call(environ, start_response)
         if route := gateway.find_route(environ):  # Flask must not answer there by itself
@@ -256,6 +285,8 @@ class Service(Flask):
         if this.in_api:
             public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
             this.caller = authenticate(this.environ.get("HTTP_AUTHORIZATION"), public=public)
+            if self.window and this.caller:
+                count_request(self.window, this)
         return super().dispatch_request()
 
     def ensure_sync(self, func: Callable) -> Callable:
@@ -268,15 +299,19 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
         settings = read_settings(overrides)
     except schemas.SettingsError as error:
         raise click.ClickException(str(error)) from error
-    app = Service("tasks", static_folder=None)
+    app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["PROPAGATE_EXCEPTIONS"] = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.converters["default"] = Identifier
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
     app.register_error_handler(Exception, refuse)
     app.register_blueprint(api)
+    app.register_blueprint(pages)
+    if most := settings["limits"]["requests_per_minute"]:
+        app.window = gateway.FixedWindow(most, 60)
     commands.register(app)
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
@@ -288,6 +323,14 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
 
 class Unauthorized(Problem):
     """There is no key, or not a valid one."""
+
+
+class TooMany(Problem):
+    """More requests than a key may make a minute."""
+
+    def __init__(self, seconds: int):
+        super().__init__(f"too many requests with this key; try again in {seconds} s")
+        self.seconds = seconds
 
 
 class Unsupported(Problem):
@@ -306,6 +349,8 @@ FAULTS: dict[type[Exception], tuple[int, str]] = {
     schemas.TooLarge: (413, "payload_too_large"),
     Unsupported: (415, "unsupported_media_type"),
     Invalid: (422, "validation_error"),
+    KeyReused: (422, "idempotency_key_reused"),
+    TooMany: (429, "rate_limited"),
     Unavailable: (503, "unavailable"),
 }
 HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -341,8 +386,12 @@ def refuse(error: Exception) -> Response:
         message = "; ".join(f"{field}: {said}" for field, said in details)[:1000]
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(error.seconds)
     if status == 503:
         headers["Retry-After"] = "5"
+    if request.path.startswith("/enroll/"):
+        return page("enroll.html", status, refused=message)
     if not call().in_api:
         return Response(f"{message}\n", status, headers, content_type="text/plain")
     fault: Row = {"code": code, "message": message}
@@ -393,6 +442,18 @@ def authorize(caller: Row, role: str, *, writes: bool) -> None:
         raise Forbidden("your key's scope is read; this takes a key of scope write")
 
 
+def count_request(window: gateway.FixedWindow, this: Call) -> None:
+    """Say how many requests are left to the key (RateLimit headers). Raises `TooMany`."""
+    left, seconds = window.take(this.caller["key_id"])
+    until = int(seconds) + 1
+    this.always = [
+        ("RateLimit-Policy", f'"key";q={window.most};w={window.seconds:.0f}'),
+        ("RateLimit", f'"key";r={max(left, 0)};t={until}'),
+    ]
+    if left < 0:
+        raise TooMany(until)
+
+
 # What comes in --------------------------------------------------------------------------------
 
 
@@ -411,27 +472,66 @@ def read_json() -> Row:
 
 def read_query() -> Row:
     """The query's parameters. Raises `ValidationError` for one that is repeated."""
-    if not request.query_string:
-        return {}
-    repeated = {name: ["is repeated"] for name, values in request.args.lists() if len(values) > 1}
+    return single(request.args) if request.query_string else {}
+
+
+def single(fields: MultiDict) -> Row:
+    repeated = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
     if repeated:
         raise ValidationError(repeated)
-    return request.args.to_dict()
+    return fields.to_dict()
+
+
+def read_upload() -> Row:
+    """The fields of a multipart form, files among them. Raises `Unsupported`, `TooLarge` and `BadJSON`."""
+    if not call().unread:
+        return {}
+    if request.mimetype != "multipart/form-data":
+        raise Unsupported("send the file as multipart/form-data, in a part that is called file")
+    most = current_app.config["LIMITS"]["max_attachment_bytes"]
+    body = call().read(most + FORM_BYTES, UPLOAD_SECONDS)
+    parser = MultiPartParser(_in_memory, max_form_memory_size=FORM_BYTES, max_form_parts=10)
+    try:
+        boundary = request.mimetype_params.get("boundary", "").encode()
+        parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
+    except (ValueError, RequestEntityTooLarge) as error:
+        raise schemas.BadJSON("the body is not a form that can be read") from error
+    if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
+        raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
+    return single(CombinedMultiDict([parts, files]))
+
+
+def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
+    return io.BytesIO()
+
+
+def read_form() -> Row:
+    """Nothing: who joins, and as what, is in the invitation."""
+    return {}
+
+
+READERS: dict[Schema, Callable[[], Row]] = {schemas.UPLOAD: read_upload, schemas.FORM: read_form}
 
 
 def endpoint(
-    schema: Schema = schemas.NOTHING, *, status: int = 200, role: str | None = "client"
+    takes: Schema = schemas.NOTHING,
+    gives: Schema | str = "",
+    *,
+    status: int = 200,
+    role: str | None = "client",
 ) -> Callable[[Callable], Callable]:
-    """Declare a view: what it takes, the status of its success, and the least role that may call it.
+    """Declare a view: what it takes and gives, the status of its success, and the least role for it.
 
-    The schema is that of the query for GET and DELETE, else of the body; what it loads are the
-    view's keyword arguments. A view that writes runs in one transaction, whose `Change` is its
+    `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
+    view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
+    answer that is no JSON object. A view that writes runs in one transaction, whose `Change` is its
     first argument; what the change left to be sent is sent when the transaction has been committed.
     With `role=None` no key is needed.
     """
 
     def decorate(view: Callable) -> Callable:
-        nothing = schema is schemas.NOTHING
+        nothing = takes is schemas.NOTHING
+        reader = READERS.get(takes, read_json)
 
         @wraps(view)
         def answer(**ids: str) -> Response:
@@ -439,36 +539,75 @@ def endpoint(
             reads = request.method in ("GET", "HEAD")
             if role is not None:
                 authorize(this.caller, role, writes=not reads)
-            body = {} if reads else read_json()
-            query = read_query()
-            fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
-            if other:
-                schemas.NOTHING.load(other)
-            if fields or not nothing:
-                fields = schema.load(fields)
+            body = {} if reads else reader()
+            if takes is not schemas.FORM:  # links to pages get parameters added on their way
+                query = read_query()
+                fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
+                if other:
+                    schemas.NOTHING.load(other)
+                if fields or not nothing:
+                    ids = ids | takes.load(fields)
             if reads:
-                data = view(**ids, **fields)
+                data = view(**ids)
             else:
+                key = idempotency_key(gives) if status == 201 else None
                 with write(this.caller, this.request_id) as change:
-                    data = view(change, **ids, **fields)
+                    data = once(change, key, status, ids, view) if key else view(change, **ids)
                 if change.deliveries or change.queued:
                     counts = deliver(change)
                     this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
-            if callable(data):  # what only the deliveries decide
+            if isfunction(data):  # what only the deliveries decide
                 data = data()
+            if isinstance(data, Response):
+                return data
             return envelope({"success": True, "data": data}, this.status or status, this.headers)
 
         answer.public = role is None  # type: ignore[attr-defined]
+        answer.declared = Declared(takes, gives, status, role)  # type: ignore[attr-defined]
         return answer
 
     return decorate
+
+
+class Declared(NamedTuple):
+    """What a view declares, for the document."""
+
+    takes: Schema
+    gives: Schema | str
+    status: int
+    role: str | None
+
+
+def idempotency_key(gives: Any) -> str | None:
+    """The request's `Idempotency-Key`. Raises `Invalid` where the answer may not be stored."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and gives.secret:
+        raise Invalid(
+            ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
+        )
+    if key is not None and not re.fullmatch("[!-~]{1,255}", key):
+        raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
+    return key
+
+
+def once(change: Change, key: str, status: int, arguments: Row, view: Callable) -> Row:
+    """Do it, or answer as when it was done. Raises `KeyReused`."""
+    this = call()
+    fingerprint = digest(f"{request.path} {sorted(arguments.items())!r}")
+    if stored := StoredAnswer.find(change, key, fingerprint):
+        this.status = stored["status"]
+        this.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
+        return stored["data"]
+    data = view(change, **arguments)
+    StoredAnswer.keep(change, key, fingerprint, status, this.headers, data)
+    return data
 
 
 # Context, health, enrollment ------------------------------------------------------------------
 
 
 @api.get("/context")
-@endpoint()
+@endpoint(gives=schemas.ContextShown())
 def get_context() -> Row:
     """Summarise the workspace for an AI agent."""
     at = now()
@@ -489,7 +628,7 @@ def get_context() -> Row:
 
 
 @api.get("/health")
-@endpoint(role=None)
+@endpoint(gives=schemas.HealthShown(), role=None)
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     pending = Delivery.waiting()
@@ -503,8 +642,8 @@ def get_health() -> Row:
     }
 
 
-@api.get("/enroll/<token>")
-@endpoint(role=None)
+@api.get("/enroll/<string:token>")
+@endpoint(gives=schemas.InviteeShown(), role=None)
 def get_enrollment(token: str) -> Row:
     """Show whom an enrollment link invites; it can still be used afterwards."""
     invitation = Invitation.open(token)
@@ -516,86 +655,301 @@ def get_enrollment(token: str) -> Row:
     }
 
 
-@api.post("/enroll/<token>")
-@endpoint(status=201, role=None)
+@api.post("/enroll/<string:token>")
+@endpoint(gives=schemas.EnrolledShown(), status=201, role=None)
 def enroll(change: Change, token: str) -> Row:
     """Use an enrollment link: join, and get a first API key, which is shown only here."""
+    return accept(change, token)
+
+
+def accept(change: Change, token: str) -> Row:
     member, _, key = Invitation.accept(change, token)
     emit(change, "member.joined", {"member": member})
     return {"member": member, "api_key": key}
 
 
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    """A page of ours; its own scripts and styles are all that it may load."""
+    nonce = secrets.token_urlsafe(16)
+    workspace_name = current_app.config["WORKSPACE"]["name"]
+    html = render_template(template, nonce=nonce, workspace_name=workspace_name, api=API, **values)
+    styles = values.get("styles", f"'nonce-{nonce}'")
+    policy = (
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
+        f"style-src 'self' {styles}; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+    return Response(html, status, headers, content_type="text/html; charset=utf-8")
+
+
+@pages.get("/enroll/<string:token>")
+@endpoint(schemas.FORM, "text/html", role=None)
+def show_enrollment(token: str) -> Response:
+    """Show the page of an enrollment link, with a button to join."""
+    return page("enroll.html", invitation=Invitation.open(token))
+
+
+@pages.post("/enroll/<string:token>")
+@endpoint(schemas.FORM, "text/html", role=None)
+def join(change: Change, token: str) -> Callable[[], Response]:
+    """Join with an enrollment link, and show the first API key."""
+    joined = accept(change, token)
+    base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
+    return lambda: page("enroll.html", joined=joined, base_url=base_url)
+
+
+@api.get("/openapi.json")
+@endpoint(gives="application/json", role=None)
+def get_openapi() -> Response:
+    """Describe this API as an OpenAPI 3.1 document."""
+    return Response(openapi(current_app.config["SERVER"]["base_url"]), content_type="application/json")
+
+
+@cache
+def openapi(base_url: str) -> bytes:
+    operations = []
+    for rule in current_app.url_map.iter_rules():
+        view: Any = current_app.view_functions[rule.endpoint]
+        for method in sorted((rule.methods or set()) - {"HEAD"}):
+            name, summary = view.__name__, (view.__doc__ or "").splitlines()[0]
+            operations.append(schemas.Operation(method, rule.rule, name, summary, *view.declared))
+    return to_json(schemas.document(base_url, operations))
+
+
+@api.get("/docs")
+@endpoint(gives="text/html", role=None)
+def get_docs() -> Response:
+    """Show this document as a page on which calls can be tried."""
+    return page("docs.html", styles="'unsafe-inline'")
+
+
+@api.get("/docs/<string:name>")
+@endpoint(gives="text/css", role=None)
+def get_docs_file(name: str) -> Response:
+    """Serve a file of that page."""
+    if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
+        raise NotFound("file")
+    return send_from_directory(SWAGGER_UI, name, max_age=86400)
+
+
 # Members --------------------------------------------------------------------------------------
 
 
+@api.get("/me")
+@endpoint(gives=schemas.MeShown())
+def get_me() -> Row:
+    """Show the caller and the key in use."""
+    caller = call().caller
+    return {"member": Member.fetch(caller["id"]), "key": ApiKey.fetch(caller["key_id"])}
+
+
 @api.get("/members")
-@endpoint()
+@endpoint(gives=schemas.MEMBERS)
 def list_members() -> Row:
     """List the team, the clients, and who is invited."""
     return {"members": Member.everyone()}
 
 
 @api.post("/members/invite")
-@endpoint(schemas.INVITE_MEMBER, status=201, role="admin")
+@endpoint(schemas.INVITE_MEMBER, schemas.InvitationShown(), status=201, role="admin")
 def invite_member(change: Change, **fields: Any) -> Row:
     """Invite someone by e-mail address; the answer holds the link to pass on."""
-    days = current_app.config["WORKSPACE"]["invitation_days"]
-    member, token, expires_at, new = Invitation.invite(change, days, **fields)
+    member, token, expires_at, new = Invitation.invite(change, invitation_days(), **fields)
     if not new:
         call().status = 200
     emit(change, "member.invited", {"member": member})
+    return linked(member, token, expires_at)
+
+
+def invitation_days() -> float:
+    return current_app.config["WORKSPACE"]["invitation_days"]
+
+
+def linked(member: Row, token: str, expires_at: str) -> Row:
     base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
     return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
 
 
-# Projects -------------------------------------------------------------------------------------
+@api.get("/members/<id>")
+@endpoint(gives=schemas.MemberShown())
+def get_member(id: str) -> Row:
+    """Show a member."""
+    return Member.fetch(id)
+
+
+@api.patch("/members/<id>")
+@endpoint(schemas.UPDATE_MEMBER, schemas.MemberShown())
+def update_member(change: Change, id: str, **fields: Any) -> Row:
+    """Change a member: name and phone number one's own, everybody's and roles as owner or admin."""
+    return Member.edit(change, id, fields)
+
+
+@api.delete("/members/<id>")
+@endpoint(gives=schemas.DeletedShown(), role="admin")
+def delete_member(change: Change, id: str) -> Row:
+    """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
+    return {"id": Member.remove(change, id)["id"], "deleted": True}
+
+
+@api.post("/members/<id>/invitation")
+@endpoint(gives=schemas.InvitationShown(), status=201, role="admin")
+def renew_invitation(change: Change, id: str) -> Row:
+    """Make a new enrollment link for someone who is invited; the old one dies."""
+    return linked(*Invitation.renew(change, id, invitation_days()))
+
+
+@api.delete("/members/<id>/invitation")
+@endpoint(gives=schemas.RevokedShown(), role="admin")
+def revoke_invitation(change: Change, id: str) -> Row:
+    """Revoke the enrollment link of someone who is invited."""
+    Invitation.revoke(change, id)
+    return {"id": id, "revoked": True}
+
+
+@api.get("/keys")
+@endpoint(gives=schemas.KEYS)
+def list_keys() -> Row:
+    """List the caller's API keys, for an owner or admin everybody's; the keys themselves are not stored."""
+    return {"keys": ApiKey.visible(call().caller)}
+
+
+@api.post("/keys")
+@endpoint(schemas.CREATE_KEY, schemas.NewKeyShown(), status=201)
+def create_key(change: Change, **fields: Any) -> Row:
+    """Make an API key, which is shown only here."""
+    key, secret = ApiKey.grant(change, **fields)
+    return {"key": key, "api_key": secret}
+
+
+@api.delete("/keys/<id>")
+@endpoint(gives=schemas.RevokedShown())
+def revoke_key(change: Change, id: str) -> Row:
+    """Revoke an API key."""
+    ApiKey.withdraw(change, id)
+    return {"id": id, "revoked": True}
+
+
+# What is made, changed and deleted alike ------------------------------------------------------
+
+
+def located(row: Row, path: str = "") -> Row:
+    """The new row, whose address the answer's Location gives."""
+    call().headers["Location"] = (
+        f"{API}{path}/{row['id']}" if path else f"{request.path.rstrip('/')}/{row['id']}"
+    )
+    return row
+
+
+def serve(noun: str, model: type[Resource], update: Schema, gives: Schema, *, methods: str) -> None:
+    """Serve GET, PATCH and DELETE, as far as given, on `/<noun>s/<id>`."""
+
+    def get(id: str) -> Row:
+        return model.fetch(id)
+
+    def edit(change: Change, id: str, **fields: Any) -> Row:
+        return model.edit(change, id, fields)
+
+    def delete(change: Change, id: str) -> Row:
+        model.remove(change, id)
+        return {"id": id, "deleted": True}
+
+    served: dict[str, tuple[Callable, str, str, Callable]] = {
+        "GET": (get, "get", f"Show a {noun}.", endpoint(gives=gives)),
+        "PATCH": (
+            edit,
+            "update",
+            f"Change a {noun}; what is not sent stays.",
+            endpoint(update, gives, role="member"),
+        ),
+        "DELETE": (
+            delete,
+            "delete",
+            f"Delete a {noun}.",
+            endpoint(gives=schemas.DeletedShown(), role="member"),
+        ),
+    }
+    for method in methods.split():
+        view, verb, summary, declare = served[method]
+        view.__name__, view.__doc__ = f"{verb}_{noun}", summary
+        api.route(f"/{noun}s/<id>", methods=[method])(declare(view))
+
+
+serve("project", Project, schemas.UPDATE_PROJECT, schemas.ProjectShown(), methods="GET PATCH")
+serve("milestone", Milestone, schemas.UPDATE_MILESTONE, schemas.MilestoneShown(), methods="GET PATCH DELETE")
+serve("meeting", Meeting, schemas.UPDATE_MEETING, schemas.MeetingShown(), methods="GET PATCH DELETE")
+serve(
+    "whiteboard", Whiteboard, schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown(), methods="GET PATCH DELETE"
+)
 
 
 @api.get("/projects")
-@endpoint(schemas.LIST_PROJECTS)
+@endpoint(schemas.LIST_PROJECTS, schemas.PROJECTS)
 def list_projects(status: str | None = None) -> Row:
     """List the projects with their statistics, by name."""
     return {"projects": Project.listing(status)}
 
 
 @api.post("/projects")
-@endpoint(schemas.CREATE_PROJECT, status=201, role="member")
+@endpoint(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member")
 def create_project(change: Change, **fields: Any) -> Row:
     """Create a project."""
     return located(Project.add(change, **fields))
 
 
-@api.get("/projects/<id>")
-@endpoint()
-def get_project(id: str) -> Row:
-    """Show a project with its statistics."""
-    return Project.fetch(id.lower())
-
-
-@api.route("/projects/<id>", methods=["PATCH", "PUT"])
-@endpoint(schemas.UPDATE_PROJECT, role="member")
-def update_project(change: Change, id: str, **fields: Any) -> Row:
-    """Change a project; what is not sent stays."""
-    return Project.edit(change, id.lower(), fields)
-
-
 @api.delete("/projects/<id>")
-@endpoint(schemas.DELETE_PROJECT, role="member")
+@endpoint(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member")
 def delete_project(change: Change, id: str, force: str = "false") -> Row:
     """Delete a project that has no tasks, or with force=true one with all its tasks."""
-    id = id.lower()
-    for task in Project.remove(change, id, force=force == "true"):
+    for task in Project.remove_all(change, id, force=force == "true"):
         emit(change, "task.deleted", {"task": task})
     return {"id": id, "deleted": True}
 
 
+@api.get("/projects/<id>/milestones")
+@endpoint(gives=schemas.MILESTONES)
+def list_milestones(id: str) -> Row:
+    """List the milestones of a project by date."""
+    return {"milestones": Milestone.of(id)}
+
+
+@api.post("/projects/<id>/milestones")
+@endpoint(schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member")
+def create_milestone(change: Change, id: str, **fields: Any) -> Row:
+    """Create a milestone of a project."""
+    project = Project.stored(id)
+    return located(Milestone.add(change, project_id=project["id"], **fields), "/milestones")
+
+
+@api.get("/meetings")
+@endpoint(gives=schemas.MEETINGS)
+def list_meetings() -> Row:
+    """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
+    return {"meetings": Meeting.of(call().caller["id"])}
+
+
+@api.post("/meetings")
+@endpoint(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member")
+def create_meeting(change: Change, **fields: Any) -> Row:
+    """Create a meeting, which the caller organizes."""
+    return located(Meeting.add(change, **fields))
+
+
+@api.get("/whiteboards")
+@endpoint(gives=schemas.WHITEBOARDS)
+def list_whiteboards() -> Row:
+    """List all whiteboards without their content, the last updated first."""
+    return {"whiteboards": Whiteboard.latest(-1)}
+
+
+@api.post("/whiteboards")
+@endpoint(schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member")
+def create_whiteboard(change: Change, **fields: Any) -> Row:
+    """Create a whiteboard."""
+    return located(Whiteboard.add(change, **fields))
+
+
 # Tasks ----------------------------------------------------------------------------------------
-
-
-def located(row: Row) -> Row:
-    """The new row, whose address the answer's Location gives."""
-    call().headers["Location"] = f"{request.path.rstrip('/')}/{row['id']}"
-    return row
 
 
 def tagged(task: Row) -> Row:
@@ -611,7 +965,7 @@ def expected_versions() -> frozenset[str] | None:
 
 
 @api.get("/tasks")
-@endpoint(schemas.LIST_TASKS)
+@endpoint(schemas.LIST_TASKS, schemas.TASKS)
 def list_tasks(**filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine."""
     if filters.get("assignee_id") == "me":
@@ -620,7 +974,7 @@ def list_tasks(**filters: Any) -> Row:
 
 
 @api.post("/tasks")
-@endpoint(schemas.CREATE_TASK, status=201, role="member")
+@endpoint(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member")
 def create_task(change: Change, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(change, **fields)
@@ -629,17 +983,17 @@ def create_task(change: Change, **fields: Any) -> Row:
 
 
 @api.get("/tasks/<id>")
-@endpoint()
+@endpoint(gives=schemas.TaskDetailShown())
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
-    return tagged(Task.fetch(id.lower()))
+    return tagged(Task.fetch(id))
 
 
 @api.route("/tasks/<id>", methods=["PATCH", "PUT"])
-@endpoint(schemas.UPDATE_TASK, role="member")
+@endpoint(schemas.UPDATE_TASK, schemas.TaskShown(), role="member")
 def update_task(change: Change, id: str, **fields: Any) -> Row:
     """Change a task; what is not sent stays."""
-    task, changes = Task.edit(change, id.lower(), fields, expected_versions())
+    task, changes = Task.edit(change, id, fields, expected_versions())
     if changes:
         emit(change, "task.updated", {"task": task, "changes": changes})
     if "status" in changes and task["status"] == "done":
@@ -648,99 +1002,124 @@ def update_task(change: Change, id: str, **fields: Any) -> Row:
 
 
 @api.route("/tasks/<id>/complete", methods=["POST", "PATCH", "PUT"])
-@endpoint(role="member")
+@endpoint(gives=schemas.TaskShown(), role="member")
 def complete_task(change: Change, id: str) -> Row:
     """Set a task's status to done and notify the team."""
-    task, changes = Task.edit(change, id.lower(), {"status": "done"}, expected_versions())
+    task, changes = Task.edit(change, id, {"status": "done"}, expected_versions())
     if changes:
         emit(change, "task.completed", {"task": task, "changes": changes})
     return tagged(task)
 
 
 @api.delete("/tasks/<id>")
-@endpoint(role="member")
+@endpoint(gives=schemas.DeletedShown(), role="member")
 def delete_task(change: Change, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
-    task = Task.remove(change, id.lower(), expected_versions())
+    task = Task.remove(change, id, expected_versions())
     emit(change, "task.deleted", {"task": task})
     return {"id": task["id"], "deleted": True}
 
 
 @api.get("/tasks/<id>/comments")
-@endpoint()
+@endpoint(gives=schemas.COMMENTS)
 def list_comments(id: str) -> Row:
     """List all comments of a task, oldest first."""
-    return {"comments": Comment.of(id.lower())}
+    return {"comments": Comment.of(id)}
 
 
 @api.post("/tasks/<id>/comments")
-@endpoint(schemas.ADD_COMMENT, status=201)
+@endpoint(schemas.ADD_COMMENT, schemas.CommentShown(), status=201)
 def add_comment(change: Change, id: str, content: str) -> Row:
     """Comment on a task."""
-    comment, task = Comment.add(change, id.lower(), content=content)
+    comment, task = Comment.add(change, id, content=content)
     emit(change, "comment.added", {"comment": comment, "task": task})
     return comment
 
 
-# Meetings -------------------------------------------------------------------------------------
+@api.get("/tasks/<id>/attachments")
+@endpoint(gives=schemas.ATTACHMENTS)
+def list_attachments(id: str) -> Row:
+    """List the attachments of a task, oldest first."""
+    return {"attachments": Attachment.of(id)}
 
 
-@api.get("/meetings")
-@endpoint()
-def list_meetings() -> Row:
-    """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
-    return {"meetings": Meeting.of(call().caller["id"])}
+@api.post("/tasks/<id>/attachments")
+@endpoint(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member")
+def add_attachment(change: Change, id: str, file: Row) -> Row:
+    """Attach a file to a task."""
+    return located(Attachment.add(change, id, **file))
+
+
+@api.get("/tasks/<id>/attachments/<attachment_id>")
+@endpoint(gives="application/octet-stream")
+def download_attachment(id: str, attachment_id: str) -> Response:
+    """Download an attachment, always as a file to be saved."""
+    row, data = Attachment.content(id, attachment_id)
+    name = row["filename"]
+    plain = re.sub(r'[^ -~]|["\\\\%]', "_", name)
+    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+    return Response(
+        data, headers={"Content-Disposition": disposition}, content_type="application/octet-stream"
+    )
+
+
+@api.delete("/tasks/<id>/attachments/<attachment_id>")
+@endpoint(gives=schemas.DeletedShown(), role="member")
+def delete_attachment(change: Change, id: str, attachment_id: str) -> Row:
+    """Delete an attachment."""
+    Attachment.remove(change, id, attachment_id)
+    return {"id": attachment_id, "deleted": True}
 
 
 # Webhooks -------------------------------------------------------------------------------------
 
 
 @api.get("/webhooks")
-@endpoint(role="admin")
+@endpoint(gives=schemas.WEBHOOKS, role="admin")
 def list_webhooks() -> Row:
     """List the configured webhooks and how they are; their secrets are shown nowhere."""
     return {"webhooks": Endpoint.listing()}
 
 
 @api.post("/webhooks/<id>/test")
-@endpoint(role="admin")
+@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
 def test_webhook(change: Change, id: str) -> Callable[[], Row]:
     """Send a ping to a webhook, and show what came of it."""
-    delivery_id = ping(change, id.lower())
+    delivery_id = ping(change, id)
     return lambda: Delivery.fetch(delivery_id)
 
 
 @api.post("/webhooks/<id>/enable")
-@endpoint(role="admin")
+@endpoint(gives=schemas.WebhookShown(), role="admin")
 def enable_webhook(change: Change, id: str) -> Row:
     """Send to a webhook again, beginning with what was parked when it was disabled."""
-    return enable(change, id.lower())
+    return enable(change, id)
 
 
 @api.get("/deliveries")
-@endpoint(schemas.LIST_DELIVERIES, role="admin")
+@endpoint(schemas.LIST_DELIVERIES, schemas.DELIVERIES, role="admin")
 def list_deliveries(**filters: Any) -> Row:
     """List the deliveries, newest first; the filters combine."""
     return Delivery.page(**filters)
 
 
 @api.get("/deliveries/<id>")
-@endpoint(role="admin")
+@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with the event that it carries."""
-    return Delivery.fetch(id.lower())
+    return Delivery.fetch(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
-@endpoint(role="admin")
+@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
 def redeliver_delivery(change: Change, id: str) -> Callable[[], Row]:
     """Send a delivery again, with the same id and body, and show what came of it."""
-    redeliver(change, id.lower())
-    return lambda: Delivery.fetch(id.lower())
+    redeliver(change, id)
+    return lambda: Delivery.fetch(id)
 
 
 @api.get("/events")
-@endpoint(schemas.LIST_EVENTS, role="admin")
+@endpoint(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
 def list_events(limit: int, after: str | None = None) -> Row:
     """List the events in their order, from the first that is kept or after the one named."""
     rows, more = Event.after(after, limit)

@@ -18,33 +18,33 @@ import gateway
 import schemas
 import webhooks
 from models import (
-    ADD_ACTIVITY,
-    ADD_ATTACHMENT,
-    ADD_ATTACHMENT_CONTENT,
-    ADD_COMMENT,
-    ADD_MEETING,
-    ADD_MILESTONE,
-    ADD_PARTICIPANT,
-    ADD_STATS,
-    ADD_TASK,
-    ADD_WHITEBOARD,
     PRIORITIES,
     ROLES,
     SCOPES,
     STATUSES,
+    Activity,
     ApiKey,
+    Attachment,
+    AttachmentContent,
     BadDatabase,
     Change,
+    Comment,
     Delivery,
     Endpoint,
     Invitation,
+    Meeting,
     Member,
+    Milestone,
+    Participant,
     Problem,
     Project,
     ProjectStats,
     Row,
+    Task,
+    Whiteboard,
     db,
     health_problems,
+    insertion,
     instant,
     prepare,
     searchable,
@@ -184,7 +184,7 @@ key = AppGroup("key", help="Make, list and revoke API keys.")
 @in_database
 def key_create(email: str | None, name: str, scope: str, days: float | None) -> None:
     """Make an API key, and print it once."""
-    fields = checked(schemas.KEY, {"name": name})
+    fields = checked(schemas.CREATE_KEY, {"name": name})
     holder = acting(email)
     expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
     with write(holder) as change:
@@ -507,7 +507,7 @@ class Demonstration:
                 id, created_at = self.at(-60 + number)
                 _, due_date = self.at(-20 + 30 * number)
                 times = {"due_date": due_date, "created_at": created_at, "updated_at": created_at}
-                ADD_MILESTONE.run(id=id, project_id=made["id"], title=title, description=None, **times)
+                insertion(Milestone).run(id=id, project_id=made["id"], title=title, description=None, **times)
                 milestones.append(id)
             self.places.append((made["id"], milestones))
         Project.edit(self.change, self.places[3][0], {"status": "archived"})
@@ -550,10 +550,10 @@ class Demonstration:
         """The tasks with their counters, and what was said and done about the last of them."""
         self.recent: list[tuple[str, str, str, str]] = []
         counts = {project_id: dict.fromkeys(STATUSES, 0) for project_id, _ in self.places}
-        ADD_TASK.run_many(progress(self.task_rows(counts)))
+        insertion(Task).run_many(progress(self.task_rows(counts)))
         for project_id, counted in counts.items():
             ProjectStats.delete_by_id(project_id)
-            ADD_STATS.run(project_id=project_id, **counted)
+            insertion(ProjectStats).run(project_id=project_id, **counted)
         for number, (task_id, title, status, _) in enumerate(self.recent):
             hours = (number - len(self.recent)) / 24
             self.remark(task_id, title, hours)
@@ -567,14 +567,14 @@ class Demonstration:
             id, created_at = self.at(days)
             author_id = self.random.choice(self.team + self.clients)
             content = self.random.choice(REMARKS)
-            ADD_COMMENT.run(
+            insertion(Comment).run(
                 id=id, task_id=task_id, author_id=author_id, content=content, created_at=created_at
             )
             self.note(days, "created", "comment", id, title)
 
     def note(self, days: float, action: str, entity: str, id: str, title: str, changes: str = "{}") -> None:
         activity_id, created_at = self.at(days)
-        ADD_ACTIVITY.run(
+        insertion(Activity).run(
             id=activity_id,
             actor_id=self.random.choice(self.team),
             action=action,
@@ -589,7 +589,7 @@ class Demonstration:
     def attach(self, task_id: str, days: float) -> None:
         id, created_at = self.at(days)
         data = f"Notes for task {task_id}\n".encode()
-        ADD_ATTACHMENT.run(
+        insertion(Attachment).run(
             id=id,
             task_id=task_id,
             filename="notes.txt",
@@ -598,14 +598,14 @@ class Demonstration:
             created_by=self.random.choice(self.team),
             created_at=created_at,
         )
-        ADD_ATTACHMENT_CONTENT.run(attachment_id=id, data=data)
+        insertion(AttachmentContent).run(attachment_id=id, data=data)
 
     def meetings(self) -> None:
         for number, days in enumerate((-21, -14, -7, -1, 1, 2, 7, 14)):
             id, created_at = self.at(-30 + number / 100)
             project_id, _ = self.random.choice(self.places)
             organizer_id, *others = self.random.sample(self.team, 3)
-            ADD_MEETING.run(
+            insertion(Meeting).run(
                 id=id,
                 title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
                 description=None,
@@ -618,7 +618,7 @@ class Demonstration:
                 updated_at=created_at,
             )
             for member_id in {self.owner, *others, self.random.choice(self.clients)} - {organizer_id}:
-                ADD_PARTICIPANT.run(meeting_id=id, member_id=member_id)
+                insertion(Participant).run(meeting_id=id, member_id=member_id)
 
     @property
     def owner(self) -> str:
@@ -628,7 +628,7 @@ class Demonstration:
         for number in range(12):
             id, created_at = self.at(-24 + 2 * number)
             project_id, _ = self.random.choice(self.places)
-            ADD_WHITEBOARD.run(
+            insertion(Whiteboard).run(
                 id=id,
                 title=f"{self.random.choice(('Ideas', 'Sketch', 'Map', 'Notes'))} {number + 1}",
                 project_id=self.random.choice((None, project_id)),

@@ -260,8 +260,8 @@ class FixedWindow:
         self._lock = threading.Lock()
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
-    def wait(self, key: Any) -> float:
-        """Count a coming; 0 when it is allowed, else the seconds until the window ends."""
+    def take(self, key: Any) -> tuple[int, float]:
+        """Count a coming; returns how many more may follow, or -1 for one too many, and the seconds left."""
         with self._lock:
             at = time.monotonic()
             ends_at, count = self._windows.get(key, (0.0, 0))
@@ -271,9 +271,9 @@ class FixedWindow:
                 if len(self._windows) >= self.keys:
                     self._windows.popitem(last=False)
             if count >= self.most:
-                return ends_at - at
+                return -1, ends_at - at
             self._windows[key] = ends_at, count + 1
-            return 0.0
+            return self.most - count - 1, ends_at - at
 
 
 class Slots:
@@ -459,9 +459,9 @@ def _admit(route: Route, request: Request, key: Any) -> None:
     environ = request.environ
     if environ["REQUEST_METHOD"] != "POST":
         raise Refused(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
-    if wait := intake.window.wait(key):
-        seconds = str(int(wait) + 1)
-        raise Refused(429, "rate_limited", "Too Many Requests", **{"Retry-After": seconds})
+    left, seconds = intake.window.take(key)
+    if left < 0:
+        raise Refused(429, "rate_limited", "Too Many Requests", **{"Retry-After": str(int(seconds) + 1)})
     kind = environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
         raise Refused(415, "unsupported_media_type", "Unsupported Media Type")

@@ -12,7 +12,7 @@ import commands
 import gateway
 import webhooks
 from app import create_app
-from models import db
+from models import StoredAnswer, db
 
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -24,6 +24,9 @@ keepalive = 15
 control_socket_disable = True
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
+
+
+CHORES = (webhooks.prune, gateway.prune, StoredAnswer.prune)
 
 
 def on_starting(server):
@@ -55,7 +58,7 @@ def post_worker_init(worker):
     gateway.open_routes(config)
     webhooks.configure(gateway.resolve_hooks(config), config["DELIVERY"], worker.cfg.threads)
     if config["DELIVERY"]["sweeper"]:
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), (webhooks.prune, gateway.prune))
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), CHORES)
         worker.sweeper.start()
 
 

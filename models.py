@@ -45,6 +45,7 @@ from playhouse.migrations import Runner
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 ROLES = ("owner", "admin", "member", "client")
+ADMINS = ROLES[:2]
 SCOPES = ("read", "write")
 PROJECT_STATUSES = ("active", "archived")
 
@@ -100,6 +101,10 @@ class Conflict(Problem):
 
 class Gone(Problem):
     """An enrollment link that was used or revoked, or has expired."""
+
+
+class KeyReused(Problem):
+    """An `Idempotency-Key` that came with another request before."""
 
 
 class PreconditionFailed(Problem):
@@ -280,6 +285,23 @@ class Insertion(Statement):
         db.connection().executemany(self.sql, (self.blank | row for row in rows))
 
 
+@lru_cache(maxsize=64)
+def insertion(model: type[Model]) -> Insertion:
+    return Insertion(model)
+
+
+@lru_cache(maxsize=64)
+def row_of(model: "type[Identified]") -> Statement:
+    """The whole row whose id is `:id`."""
+    return Statement(model.select(*columns(model)).where(model.id == hole("id")))
+
+
+@lru_cache(maxsize=64)
+def deletion(model: "type[Identified]") -> Statement:
+    """DELETE of the row whose id is `:id`."""
+    return Statement(model.delete().where(model.id == hole("id")))
+
+
 @lru_cache(maxsize=256)
 def update_of(model: "type[Identified]", columns: tuple[str, ...]) -> Statement:
     """UPDATE of these columns in the row whose id is `:id`."""
@@ -395,6 +417,63 @@ def profile(alias: Any, key: str) -> list:
     return group(alias, key, "id", "full_name", "email", "role")
 
 
+class Resource(Identified):
+    """What is made, changed and deleted alike; a subclass is its columns, its noun and its own rules."""
+
+    NOUN: ClassVar[str]
+    TITLE: ClassVar[str] = "title"  # the column by which the activity names it
+
+    @classmethod
+    def stored(cls, id: str) -> Row:
+        return row_of(cls).one(id=id) or _missing(cls.NOUN)
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        """It as it is shown."""
+        return cls.stored(id)
+
+    @classmethod
+    def check(cls, row: Row) -> None:
+        """Raises `Invalid` for columns that do not go together."""
+
+    @classmethod
+    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
+        Activity.record(change, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
+
+    @classmethod
+    def insert_row(cls, change: Change, **fields: Any) -> Row:
+        _check_references(fields)
+        cls.check(fields)
+        row = {**fields, "id": new_id(), "created_at": change.at, "updated_at": change.at}
+        insertion(cls).run(**row)
+        cls.record(change, "created", row)
+        return row
+
+    @classmethod
+    def add(cls, change: Change, **fields: Any) -> Row:
+        """A new one. Raises `Invalid` for what does not exist or does not go together."""
+        return cls.fetch(cls.insert_row(change, **fields)["id"])
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
+        """Change what was sent; with a change, `written` is written too."""
+        stored = cls.stored(id)
+        if changes := _changes(stored, fields):
+            _check_references({name: fields[name] for name in changes})
+            cls.check(stored | fields)
+            _update(cls, change, id, fields | written, changes.keys() | written)
+            cls.record(change, "updated", stored | fields, changes)
+        return cls.fetch(id)
+
+    @classmethod
+    def remove(cls, change: Change, id: str) -> Row:
+        """Delete it; returns it as it was stored."""
+        row = cls.stored(id)
+        deletion(cls).run(id=id)
+        cls.record(change, "deleted", row)
+        return row
+
+
 class Member(Identified):
     full_name = TextField()
     email = TextField()
@@ -421,6 +500,14 @@ class Member(Identified):
         return MEMBER.one(id=id) or _missing("member")
 
     @classmethod
+    def active(cls, id: str) -> Row:
+        """Raises `Invalid` for one who is not, or not yet, a member."""
+        member = MEMBER.one(id=id)
+        if member is None or member["status"] != cls.ACTIVE:
+            raise Invalid(("member_id", "no such active member"))
+        return member
+
+    @classmethod
     def by_email(cls, email: str) -> Row | None:
         return MEMBER_BY_EMAIL.one(email=email)
 
@@ -434,7 +521,7 @@ class Member(Identified):
         if cls.by_email(email):
             raise Invalid(("email", "is already a member's"))
         id = new_id()
-        ADD_MEMBER.run(
+        insertion(Member).run(
             id=id,
             full_name=full_name,
             email=email,
@@ -453,6 +540,57 @@ class Member(Identified):
         change.actor = owner
         Activity.record(change, "created", "member", owner["id"], full_name)
         return owner
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row) -> Row:
+        """Change a member: oneself, but for the role, or anybody as an owner or admin.
+
+        Raises `NotFound`; `Forbidden`, also where somebody else than an owner would make or unmake
+        one; and `Conflict` where no owner would be left.
+        """
+        stored = cls.fetch(id)
+        changes = _changes(stored, fields)
+        role = changes.get("role", ())
+        if change.actor["role"] not in ADMINS and (role or id != change.actor["id"]):
+            raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
+        if "owner" in role:
+            cls._by_owner(change, "make or unmake an owner")
+            cls._keep_an_owner(stored)
+        if changes:
+            update_of(cls, tuple(sorted(changes))).run(id=id, **{name: fields[name] for name in changes})
+            cls.record(change, stored | fields, changes)
+        return cls.fetch(id)
+
+    @classmethod
+    def record(cls, change: Change, member: Row, changes: Row) -> None:
+        Activity.record(change, "updated", "member", member["id"], member["full_name"], changes)
+
+    @classmethod
+    def remove(cls, change: Change, id: str) -> Row:
+        """Hide the member, end their keys and invitations, and take their tasks from them.
+
+        Raises as `edit` does.
+        """
+        stored = cls.fetch(id)
+        if stored["role"] == "owner":
+            cls._by_owner(change, "remove an owner")
+            cls._keep_an_owner(stored)
+        update_of(cls, ("status",)).run(id=id, status="removed")
+        for statement in (REVOKE_KEYS, REVOKE_INVITATIONS, UNASSIGN_TASKS):
+            statement.run(member_id=id, now=change.at)
+        Activity.record(change, "deleted", "member", id, stored["full_name"])
+        return stored
+
+    @classmethod
+    def _by_owner(cls, change: Change, what: str) -> None:
+        if change.actor["role"] != "owner":
+            raise Forbidden(f"only an owner may {what}")
+
+    @classmethod
+    def _keep_an_owner(cls, stored: Row) -> None:
+        """Raises `Conflict` when this is the last active owner."""
+        if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and OWNERS.value() == 1:
+            raise Conflict("the last owner cannot go; make another one first")
 
 
 # Someone who was removed gives the address free.
@@ -484,23 +622,55 @@ class Invitation(Identified):
         if known:
             fields = {"phone_number": None, **fields}
             update_of(Member, tuple(sorted(fields))).run(id=known["id"], **fields)
-            REVOKE_INVITATIONS.run(member_id=known["id"], now=change.at)
             member = Member.fetch(known["id"])
         else:
             member = Member.add(change, email=email, status="invited", **fields)
+        token, expires_at = cls._issue(change, member["id"], days)
+        Activity.record(
+            change, "updated" if known else "created", "member", member["id"], member["full_name"]
+        )
+        return member, token, expires_at, known is None
+
+    @classmethod
+    def renew(cls, change: Change, member_id: str, days: float) -> tuple[Row, str, str]:
+        """A new link for someone who is invited; the old one dies.
+
+        Returns the member, the link's token, and when it expires.
+        """
+        member = cls._invited(change, member_id)
+        Member.record(change, member, {"invitation": [None, "renewed"]})
+        return member, *cls._issue(change, member_id, days)
+
+    @classmethod
+    def revoke(cls, change: Change, member_id: str) -> None:
+        """Make the open link of someone who is invited useless. Raises `NotFound` where there is none."""
+        member = cls._invited(change, member_id)
+        if not REVOKE_INVITATIONS.run(member_id=member_id, now=change.at):
+            raise NotFound("open invitation")
+        Member.record(change, member, {"invitation": [None, "revoked"]})
+
+    @classmethod
+    def _invited(cls, change: Change, member_id: str) -> Row:
+        member = Member.fetch(member_id)
+        if member["status"] == Member.ACTIVE:
+            raise Conflict(f"{member['full_name']} has joined already")
+        if member["role"] == "owner" and change.actor["role"] != "owner":
+            raise Forbidden("only an owner may invite an owner")
+        return member
+
+    @classmethod
+    def _issue(cls, change: Change, member_id: str, days: float) -> tuple[str, str]:
         token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
-        ADD_INVITATION.run(
+        REVOKE_INVITATIONS.run(member_id=member_id, now=change.at)
+        insertion(Invitation).run(
             id=new_id(),
-            member_id=member["id"],
+            member_id=member_id,
             token_hash=digest(token),
             created_by=change.actor["id"],
             created_at=change.at,
             expires_at=expires_at,
         )
-        Activity.record(
-            change, "updated" if known else "created", "member", member["id"], member["full_name"]
-        )
-        return member, token, expires_at, known is None
+        return token, expires_at
 
     @classmethod
     def open(cls, token: str) -> Row:
@@ -528,9 +698,7 @@ class Invitation(Identified):
             id=member_id, joined_at=change.at, status=Member.ACTIVE
         )
         change.actor = member = Member.fetch(member_id)
-        Activity.record(
-            change, "updated", "member", member_id, member["full_name"], {"status": ["invited", "active"]}
-        )
+        Member.record(change, member, {"status": ["invited", "active"]})
         row, key = ApiKey.issue(change, member_id, name="enrollment")
         return member, row, key
 
@@ -564,7 +732,7 @@ class ApiKey(Identified):
         """A new key of the member; returns its row and the key itself, which is not stored."""
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         id = new_id()
-        ADD_KEY.run(
+        insertion(ApiKey).run(
             id=id,
             member_id=member_id,
             name=name,
@@ -585,10 +753,49 @@ class ApiKey(Identified):
         return KEYS.all()
 
     @classmethod
-    def revoke(cls, change: Change, id: str) -> Row:
-        if cls.fetch(id)["revoked_at"] is None:
+    def visible(cls, caller: Row) -> list[Row]:
+        """The caller's keys; for an owner or admin everybody's."""
+        everybody = caller["role"] in ADMINS
+        return [key for key in cls.everyones() if everybody or key["member"]["id"] == caller["id"]]
+
+    @classmethod
+    def grant(cls, change: Change, *, member_id: str | None = None, **fields: Any) -> tuple[Row, str]:
+        """A key for the caller, or, by an owner or admin, for another active member.
+
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time that is over.
+        """
+        holder = Member.active(member_id or change.actor["id"])
+        cls._managed(change, holder)
+        if (fields.get("expires_at") or change.at) < change.at:
+            raise Invalid(("expires_at", "must be in the future"))
+        key = cls.issue(change, holder["id"], **fields)
+        Member.record(change, holder, {"api_key": [None, fields["name"]]})
+        return key
+
+    @classmethod
+    def withdraw(cls, change: Change, id: str) -> None:
+        """Revoke a key as `grant` may make it; one that the caller may not see does not exist."""
+        key = cls.fetch(id)
+        if key["id"] not in [seen["id"] for seen in cls.visible(change.actor)]:
+            raise NotFound("key")
+        cls._managed(change, key["member"])
+        if cls.revoke(change, id):
+            Member.record(change, key["member"], {"api_key": [key["name"], None]})
+
+    @classmethod
+    def _managed(cls, change: Change, holder: Row) -> None:
+        if holder["id"] != change.actor["id"]:
+            allowed = ("owner",) if holder["role"] == "owner" else ADMINS
+            if change.actor["role"] not in allowed:
+                raise Forbidden(f"the keys of this {holder['role']} take {' or '.join(allowed)}")
+
+    @classmethod
+    def revoke(cls, change: Change, id: str) -> bool:
+        """Whether it was still of use."""
+        valid = cls.fetch(id)["revoked_at"] is None
+        if valid:
             update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
-        return cls.fetch(id)
+        return valid
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
@@ -615,13 +822,57 @@ class ApiKey(Identified):
             cls._flushed[id] = time.monotonic()
 
 
-class Project(Identified):
+class StoredAnswer(Base):
+    """What a POST with an `Idempotency-Key` was answered, for its repetitions within a day."""
+
+    api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
+    idempotency_key = TextField()
+    request = TextField()  # a digest of path and body
+    status = IntegerField()
+    headers = JSONText()
+    data = JSONText()
+    created_at = TextField(index=True)
+
+    DAY = 86400.0
+
+    class Meta:
+        primary_key = CompositeKey("api_key", "idempotency_key")
+
+    @classmethod
+    def find(cls, change: Change, idempotency_key: str, request: str) -> Row | None:
+        """The answer to this request, if it came before. Raises `KeyReused` where another one did."""
+        held = {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
+        stored = STORED_ANSWER.one(after=now(-cls.DAY), **held)
+        if stored and stored["request"] != request:
+            raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
+        return stored
+
+    @classmethod
+    def keep(
+        cls, change: Change, idempotency_key: str, request: str, status: int, headers: Row, data: Row
+    ) -> None:
+        """Part of the change, so that there is no answer without it, nor it without an answer."""
+        held = {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
+        FORGET_ANSWER.run(**held)  # one of more than a day ago
+        texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
+        insertion(cls).run(**held, **texts, request=request, status=status, created_at=change.at)
+
+    @classmethod
+    def prune(cls) -> None:
+        """Drop what is not replayed any more."""
+        with write():
+            PRUNE_ANSWERS.run(before=now(-cls.DAY))
+
+
+class Project(Resource):
     name = TextField()
     description = TextField(null=True)
     status = TextField()
     owner = ForeignKeyField(Member)
     created_at = TextField()
     updated_at = TextField()
+
+    NOUN, TITLE = "project", "name"
 
     @classmethod
     def fetch(cls, id: str) -> Row:
@@ -635,43 +886,19 @@ class Project(Identified):
         return [_with_stats(row) for row in _by_name(rows, "name")]
 
     @classmethod
-    def add(cls, change: Change, *, name: str, description=None, owner_id: str | None = None) -> Row:
+    def add(cls, change: Change, *, owner_id: str | None = None, **fields: Any) -> Row:
         """A new active project, the caller's unless another owner is named."""
-        owner_id = owner_id or change.actor["id"]
-        _require_member("owner_id", owner_id)
-        id = new_id()
-        ADD_PROJECT.run(
-            id=id,
-            name=name,
-            description=description,
-            status="active",
-            owner_id=owner_id,
-            created_at=change.at,
-            updated_at=change.at,
-        )
-        ADD_STATS.run(project_id=id, todo=0, in_progress=0, review=0, done=0)
-        Activity.record(change, "created", "project", id, name)
-        return cls.fetch(id)
+        row = cls.insert_row(change, status="active", owner_id=owner_id or change.actor["id"], **fields)
+        insertion(ProjectStats).run(project_id=row["id"], todo=0, in_progress=0, review=0, done=0)
+        return cls.fetch(row["id"])
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row) -> Row:
-        stored = PROJECT_ROW.one(id=id) or _missing("project")
-        changes = _changes(stored, fields)
-        if "owner_id" in changes:
-            _require_member("owner_id", fields["owner_id"])
-        if changes:
-            _update(cls, change, id, fields, changes)
-            title: str = (stored | fields)["name"]
-            Activity.record(change, "updated", "project", id, title, changes)
-        return cls.fetch(id)
-
-    @classmethod
-    def remove(cls, change: Change, id: str, *, force: bool = False) -> list[Row]:
+    def remove_all(cls, change: Change, id: str, *, force: bool) -> list[Row]:
         """Delete the project; returns the tasks that went with it.
 
         Raises `Conflict` while it has tasks, unless forced.
         """
-        stored = PROJECT_ROW.one(id=id) or _missing("project")
+        cls.stored(id)
         ids = [row["id"] for row in PROJECT_TASK_IDS.all(id=id)]
         if ids and not force:
             raise Conflict(
@@ -679,8 +906,7 @@ class Project(Identified):
                 "delete them first, or the project with force=true"
             )
         tasks = [Task.remove(change, task_id) for task_id in ids]
-        DELETE_PROJECT.run(id=id)
-        Activity.record(change, "deleted", "project", id, stored["name"])
+        cls.remove(change, id)
         return tasks
 
 
@@ -710,16 +936,37 @@ class ProjectStats(Base):
         """Make every counter what a count of the tasks says."""
         for row in cls.wrong():
             cls.delete_by_id(row["project_id"])
-            ADD_STATS.run(**row)
+            insertion(ProjectStats).run(**row)
 
 
-class Milestone(Identified):
+class Milestone(Resource):
     project = ForeignKeyField(Project, on_delete="CASCADE")
     title = TextField()
     description = TextField(null=True)
     due_date = TextField(null=True)
     created_at = TextField()
     updated_at = TextField()
+
+    NOUN = "milestone"
+
+    @classmethod
+    def of(cls, project_id: str) -> list[Row]:
+        """The project's milestones by date, those without one last."""
+        Project.stored(project_id)
+        return MILESTONES.all(project_id=project_id)
+
+    @classmethod
+    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
+        """A milestone is part of its project, whose activity this is."""
+        project, title = Project.stored(row["project_id"]), row["title"]
+        ends = {"created": [None, title], "deleted": [title, None]}
+        Project.record(change, "updated", project, {"milestone": ends.get(action) or [title, changes]})
+
+    @classmethod
+    def remove(cls, change: Change, id: str) -> Row:
+        """Delete it; its tasks stay, without milestone."""
+        LEAVE_MILESTONE.run(milestone_id=id, now=change.at)
+        return super().remove(change, id)
 
 
 class Task(Identified):
@@ -749,6 +996,11 @@ class Task(Identified):
         return task
 
     @classmethod
+    def stored(cls, id: str) -> Row:
+        """The task alone."""
+        return TASK.one(id=id) or _missing("task")
+
+    @classmethod
     def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
         """One page of the tasks that pass every filter, with its pagination."""
         names = frozenset(filters)
@@ -760,7 +1012,8 @@ class Task(Identified):
     @classmethod
     def add(cls, change: Change, *, project_id: str, title: str, **fields: Any) -> Row:
         """A new task. Raises `Invalid` for what does not exist or does not belong together."""
-        _check_references(project_id, fields.get("milestone_id"), fields.get("assignee_id"))
+        references = {"project_id": project_id, **fields}
+        _check_references(references, *cls._unfit(project_id, fields.get("milestone_id")))
         row = fields | {
             "id": new_id(),
             "project_id": project_id,
@@ -774,10 +1027,20 @@ class Task(Identified):
             "updated_at": change.at,
             "search": searchable(title, fields.get("description")),
         }
-        ADD_TASK.run(**row)
+        insertion(Task).run(**row)
         Activity.record(change, "created", "task", row["id"], title)
         ProjectStats.shift(project_id, new="todo")
         return TASK.existing(id=row["id"])
+
+    @classmethod
+    def _unfit(cls, project_id: str, milestone_id: str | None) -> Iterator[tuple[str, str]]:
+        """Why a new task cannot be in this project or milestone, where these exist."""
+        project = row_of(Project).one(id=project_id)
+        if project and project["status"] == "archived":
+            yield "project_id", "the project is archived and takes no new tasks"
+        milestone = row_of(Milestone).one(id=milestone_id) if milestone_id else None
+        if milestone and milestone["project_id"] != project_id:
+            yield "milestone_id", "belongs to another project"
 
     @classmethod
     def edit(cls, change: Change, id: str, fields: Row, versions: frozenset[str] | None) -> tuple[Row, Row]:
@@ -788,10 +1051,9 @@ class Task(Identified):
         """
         stored = cls._expected(id, versions)
         changes = _changes(stored, fields)
-        if changes.get("assignee_id", (None, None))[1] is not None:
-            _require_member("assignee_id", fields["assignee_id"])
         if not changes:
             return stored, {}
+        _check_references({name: fields[name] for name in changes})
         more: Row = {"version": stored["version"] + 1}
         if "title" in changes:
             more["search"] = searchable(fields["title"], stored["description"])
@@ -808,14 +1070,14 @@ class Task(Identified):
     def remove(cls, change: Change, id: str, versions: frozenset[str] | None = None) -> Row:
         """Delete the task with its comments and attachments; returns it as it was."""
         task = cls._expected(id, versions)
-        DELETE_TASK.run(id=task["id"])
+        deletion(cls).run(id=task["id"])
         Activity.record(change, "deleted", "task", id, task["title"])
         ProjectStats.shift(task["project_id"], old=task["status"])
         return task
 
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
-        task = TASK.one(id=id) or _missing("task")
+        task = cls.stored(id)
         if versions is not None and str(task["version"]) not in versions:
             raise PreconditionFailed(f"the task's version is {task['version']}")
         return task
@@ -883,16 +1145,15 @@ class Comment(Identified):
     @classmethod
     def of(cls, task_id: str) -> list[Row]:
         """All comments of the task, oldest first."""
-        if TASK.one(id=task_id) is None:
-            raise NotFound("task")
+        Task.stored(task_id)
         return COMMENTS.all(task_id=task_id)
 
     @classmethod
     def add(cls, change: Change, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task."""
-        task = TASK.one(id=task_id) or _missing("task")
+        task = Task.stored(task_id)
         id = new_id()
-        ADD_COMMENT.run(
+        insertion(Comment).run(
             id=id, task_id=task["id"], author_id=change.actor["id"], content=content, created_at=change.at
         )
         Activity.record(change, "created", "comment", id, task["title"])
@@ -910,6 +1171,43 @@ class Attachment(Identified):
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
+    @classmethod
+    def of(cls, task_id: str) -> list[Row]:
+        """The descriptions of the task's attachments, oldest first."""
+        Task.stored(task_id)
+        return TASK_ATTACHMENTS.all(id=task_id)
+
+    @classmethod
+    def fetch(cls, task_id: str, id: str) -> Row:
+        """The description of an attachment of this task, and of no other."""
+        row = row_of(cls).one(id=id)
+        return row if row and row["task_id"] == task_id else _missing("attachment")
+
+    @classmethod
+    def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
+        return cls.fetch(task_id, id), ATTACHMENT_DATA.value(id=id)
+
+    @classmethod
+    def add(cls, change: Change, task_id: str, *, filename: str, content_type: str, data: bytes) -> Row:
+        task = Task.stored(task_id)
+        described = {"filename": filename, "content_type": content_type, "size": len(data)}
+        row = {"id": new_id(), "task_id": task_id, **described}
+        row |= {"created_by": change.actor["id"], "created_at": change.at}
+        insertion(cls).run(**row)
+        insertion(AttachmentContent).run(attachment_id=row["id"], data=data)
+        cls._record(change, task, [None, filename])
+        return row
+
+    @classmethod
+    def remove(cls, change: Change, task_id: str, id: str) -> None:
+        row = cls.fetch(task_id, id)
+        deletion(cls).run(id=id)
+        cls._record(change, Task.stored(task_id), [row["filename"], None])
+
+    @classmethod
+    def _record(cls, change: Change, task: Row, names: list[str | None]) -> None:
+        Activity.record(change, "updated", "task", task["id"], task["title"], {"attachment": names})
+
 
 Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
 
@@ -921,7 +1219,7 @@ class AttachmentContent(Base):
     data = BlobField()
 
 
-class Meeting(Identified):
+class Meeting(Resource):
     title = TextField()
     description = TextField(null=True)
     location = TextField(null=True)
@@ -932,19 +1230,68 @@ class Meeting(Identified):
     created_at = TextField()
     updated_at = TextField()
 
+    NOUN = "meeting"
+
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
         """The member's meetings: the next upcoming first, then the past ones, newest first."""
-        at = now()
-        meetings = {row["id"]: row for row in MEETINGS.all(member_id=member_id)}
-        for meeting in meetings.values():
-            over = (meeting["ends_at"] or meeting["starts_at"]) <= at
-            meeting |= {"participants": [], "when": "past" if over else "upcoming"}
-        for row in MEETING_PARTICIPANTS.all(member_id=member_id):
-            meetings[row["meeting_id"]]["participants"].append(row["member"])
-        coming = [m for m in meetings.values() if m["when"] == "upcoming"]
-        past = [m for m in meetings.values() if m["when"] == "past"]
+        rows, participants = MEETINGS.all(member_id=member_id), MEETING_PARTICIPANTS.all(member_id=member_id)
+        meetings = _complete_meetings(rows, participants)
+        coming = [m for m in meetings if m["when"] == "upcoming"]
+        past = [m for m in meetings if m["when"] == "past"]
         return coming + past[::-1]
+
+    @classmethod
+    def fetch(cls, id: str) -> Row:
+        row = MEETING.one(id=id) or _missing(cls.NOUN)
+        return _complete_meetings([row], PARTICIPANTS.all(id=id))[0]
+
+    @classmethod
+    def check(cls, row: Row) -> None:
+        if row.get("ends_at") and row["ends_at"] < row["starts_at"]:
+            raise Invalid(("ends_at", "must not be before starts_at"))
+
+    @classmethod
+    def add(cls, change: Change, *, participant_ids: Iterable[str] = (), **fields: Any) -> Row:
+        """A new meeting, which the caller organizes."""
+        row = cls.insert_row(change, organizer_id=change.actor["id"], **fields)
+        Participant.replace_all(row["id"], participant_ids)
+        return cls.fetch(row["id"])
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
+        """Change what was sent; participants are replaced as a whole. Raises `Forbidden`."""
+        cls._by_organizer(change, cls.stored(id))
+        wanted = fields.pop("participant_ids", None)
+        held = [row["member"]["id"] for row in PARTICIPANTS.all(id=id)]
+        meeting = super().edit(change, id, fields)
+        if wanted is None or set(wanted) == set(held):
+            return meeting
+        Participant.replace_all(id, wanted)
+        _update(cls, change, id, {}, ())
+        cls.record(change, "updated", meeting, {"participant_ids": [held, list(wanted)]})
+        return cls.fetch(id)
+
+    @classmethod
+    def remove(cls, change: Change, id: str) -> Row:
+        cls._by_organizer(change, cls.stored(id))
+        return super().remove(change, id)
+
+    @classmethod
+    def _by_organizer(cls, change: Change, row: Row) -> None:
+        if change.actor["role"] not in ADMINS and change.actor["id"] != row["organizer_id"]:
+            raise Forbidden("a meeting takes its organizer, or owner or admin")
+
+
+def _complete_meetings(rows: list[Row], participants: list[Row]) -> list[Row]:
+    at = now()
+    meetings = {row["id"]: row for row in rows}
+    for meeting in rows:
+        over = (meeting["ends_at"] or meeting["starts_at"]) <= at
+        meeting |= {"participants": [], "when": "past" if over else "upcoming"}
+    for row in participants:
+        meetings[row["meeting_id"]]["participants"].append(row["member"])
+    return rows
 
 
 class Participant(Base):
@@ -954,8 +1301,20 @@ class Participant(Base):
     class Meta:
         primary_key = CompositeKey("meeting", "member")
 
+    @classmethod
+    def replace_all(cls, meeting_id: str, member_ids: Iterable[str]) -> None:
+        """Make these the meeting's participants. Raises `Invalid` for who is no member."""
+        ids = list(dict.fromkeys(member_ids))
+        problems = [
+            (f"participant_ids.{n}", "no such member") for n, id in enumerate(ids) if not MEMBER.one(id=id)
+        ]
+        if problems:
+            raise Invalid(*problems)
+        FORGET_PARTICIPANTS.run(meeting_id=meeting_id)
+        insertion(cls).run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
 
-class Whiteboard(Identified):
+
+class Whiteboard(Resource):
     title = TextField()
     project = ForeignKeyField(Project, null=True, on_delete="SET NULL")
     content = JSONText()
@@ -963,10 +1322,26 @@ class Whiteboard(Identified):
     created_at = TextField()
     updated_at = TextField()
 
+    NOUN = "whiteboard"
+
     @classmethod
     def latest(cls, most: int = 10) -> list[Row]:
-        """The whiteboards updated last, without their content."""
+        """The whiteboards updated last, without their content; -1 for all of them."""
         return LATEST_WHITEBOARDS.all(most=most)
+
+    @classmethod
+    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
+        """The activity does not keep contents, which may be large."""
+        told = {name: [None, None] if name == "content" else pair for name, pair in (changes or {}).items()}
+        super().record(change, action, row, told)
+
+    @classmethod
+    def add(cls, change: Change, **fields: Any) -> Row:
+        return super().add(change, **{"content": "{}", **fields, "updated_by": change.actor["id"]})
+
+    @classmethod
+    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
+        return super().edit(change, id, fields, updated_by=change.actor["id"])
 
 
 Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")
@@ -988,7 +1363,7 @@ class Activity(Identified):
     def record(
         cls, change: Change, action: str, entity: str, entity_id: str, title: str, changes: Row | None = None
     ) -> None:
-        ADD_ACTIVITY.run(
+        insertion(Activity).run(
             id=new_id(),
             actor_id=change.actor["id"],
             action=action,
@@ -1059,7 +1434,7 @@ class Endpoint(Identified):
             row = known.pop(hook["name"], None)
             if row is None:
                 times = {"created_at": change.at, "updated_at": change.at}
-                ADD_ENDPOINT.run(
+                insertion(Endpoint).run(
                     id=new_id(), name=hook["name"], state="active", failures=0, **fields, **times
                 )
                 continue
@@ -1120,7 +1495,7 @@ class Event(Base):
     @classmethod
     def add(cls, change: Change, id: str, name: str, body: str) -> int:
         """Store the event; returns its place in the sequence."""
-        return ADD_EVENT.run(id=id, name=name, body=body, created_at=change.at)
+        return insertion(Event).run(id=id, name=name, body=body, created_at=change.at)
 
     @classmethod
     def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
@@ -1159,7 +1534,7 @@ class Delivery(Identified):
     def add(cls, change: Change, event_seq: int, endpoint_id: str, lease: str | None) -> str:
         """A delivery born leased, which saves a transaction to claim it, or else queued."""
         id = new_id()
-        ADD_DELIVERY.run(
+        insertion(Delivery).run(
             id=id,
             event_seq=event_seq,
             endpoint_id=endpoint_id,
@@ -1286,7 +1661,9 @@ class Flow(Base):
         id = str(uuid.uuid4())
         at = epoch_ms()
         row = {"status": "queued", "notify_policy": "done_only", **fields}
-        ADD_FLOW.run(id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row)
+        insertion(Flow).run(
+            id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
+        )
         return FLOW.existing(owner=owner, id=id)
 
     @classmethod
@@ -1342,7 +1719,7 @@ class FlowTask(Base):
     @classmethod
     def add(cls, flow: Row, **fields: Any) -> Row:
         id = str(uuid.uuid4())
-        ADD_FLOW_TASK.run(id=id, flow_seq=flow["seq"], **fields)
+        insertion(FlowTask).run(id=id, flow_seq=flow["seq"], **fields)
         return FLOW_TASK.existing(id=id)
 
     @classmethod
@@ -1362,6 +1739,7 @@ TABLES = [
     Member,
     Invitation,
     ApiKey,
+    StoredAnswer,
     Project,
     ProjectStats,
     Milestone,
@@ -1408,29 +1786,15 @@ def _update(model: type[Identified], change: Change, id: str, values: Row, names
     update_of(model, tuple(sorted(written))).run(id=id, **written)
 
 
-def _require_member(field: str, id: str) -> None:
-    if MEMBER.one(id=id) is None:
-        raise Invalid((field, "no such member"))
-
-
-def _check_references(project_id: str, milestone_id: str | None, assignee_id: str | None) -> None:
-    """Raises `Invalid` with everything that is wrong with a new task's references."""
-    problems = []
-    project = PROJECT_ROW.one(id=project_id)
-    if project is None:
-        problems.append(("project_id", "no such project"))
-    elif project["status"] == "archived":
-        problems.append(("project_id", "the project is archived and takes no new tasks"))
-    if milestone_id is not None:
-        owner = MILESTONE_PROJECT.value(id=milestone_id)
-        if owner is None:
-            problems.append(("milestone_id", "no such milestone"))
-        elif owner != project_id:
-            problems.append(("milestone_id", "belongs to another project"))
-    if assignee_id is not None and MEMBER.one(id=assignee_id) is None:
-        problems.append(("assignee_id", "no such member"))
-    if problems:
-        raise Invalid(*problems)
+def _check_references(fields: Row, *more: tuple[str, str]) -> None:
+    """Raises `Invalid` for every field that refers to what does not exist, and for what else is wrong."""
+    problems = [
+        (name, f"no such {noun}")
+        for name, (noun, statement) in REFERENCES.items()
+        if fields.get(name) is not None and statement.one(id=fields[name]) is None
+    ]
+    if problems or more:
+        raise Invalid(*problems, *more)
 
 
 def _with_stats(project: Row) -> Row:
@@ -1457,14 +1821,16 @@ FIRST_OWNER = Statement(
     .order_by(Member.id)
     .limit(1)
 )
-ADD_MEMBER = Insertion(Member)
+
+OWNERS = Statement(
+    Member.select(fn.COUNT(SQL("*"))).where(Member.status == Member.ACTIVE, Member.role == "owner")
+)
 
 INVITATION = Statement(
     Invitation.select(*columns(Invitation, "token_hash", "member_id"), *profile(Member, "member"))
     .join(Member, on=(Invitation.member == Member.id))
     .where(Invitation.token_hash == hole("token_hash"))
 )
-ADD_INVITATION = Insertion(Invitation)
 USE_INVITATION = Statement(
     Invitation.update({Invitation.used_at: hole("now")}).where(Invitation.id == hole("id"))
 )
@@ -1481,7 +1847,11 @@ ALL_KEYS = (
 )
 KEYS = Statement(ALL_KEYS)
 KEY = Statement(ALL_KEYS.where(ApiKey.id == hole("id")))
-ADD_KEY = Insertion(ApiKey)
+REVOKE_KEYS = Statement(
+    ApiKey.update({ApiKey.revoked_at: hole("now")}).where(
+        ApiKey.member == hole("member_id"), ApiKey.revoked_at.is_null()
+    )
+)
 CALLER = Statement(
     ApiKey.select(
         Member.id, Member.full_name, Member.email, Member.role, ApiKey.id.alias("key_id"), ApiKey.scope
@@ -1494,6 +1864,15 @@ CALLER = Statement(
         Member.status == Member.ACTIVE,
     )
 )
+
+SAME_KEY = (StoredAnswer.api_key == hole("api_key_id")) & (
+    StoredAnswer.idempotency_key == hole("idempotency_key")
+)
+STORED_ANSWER = Statement(
+    StoredAnswer.select(*columns(StoredAnswer)).where(SAME_KEY, StoredAnswer.created_at > hole("after"))
+)
+FORGET_ANSWER = Statement(StoredAnswer.delete().where(SAME_KEY))
+PRUNE_ANSWERS = Statement(StoredAnswer.delete().where(StoredAnswer.created_at < hole("before")))
 
 OVERDUE = OPEN & (Task.due_date < hole("now"))
 ALL_PROJECTS = (
@@ -1512,12 +1891,8 @@ ALL_PROJECTS = (
 PROJECT = Statement(ALL_PROJECTS.where(Project.id == hole("id")))
 PROJECTS = Statement(ALL_PROJECTS)
 PROJECTS_BY_STATUS = Statement(ALL_PROJECTS.where(Project.status == hole("status")))
-PROJECT_ROW = Statement(Project.select().where(Project.id == hole("id")))
 PROJECT_TASK_IDS = Statement(Task.select(Task.id).where(Task.project == hole("id")).order_by(Task.id))
-ADD_PROJECT = Insertion(Project)
-DELETE_PROJECT = Statement(Project.delete().where(Project.id == hole("id")))
 
-ADD_STATS = Insertion(ProjectStats)
 SHIFT_STATS = Statement(
     ProjectStats.update(
         {field: field + hole(field.name) for field in map(ProjectStats._meta.fields.get, STATUSES)}
@@ -1536,8 +1911,11 @@ COUNTED_STATS = Statement(
     .group_by(Project.id)
 )
 
-MILESTONE_PROJECT = Statement(Milestone.select(Milestone.project).where(Milestone.id == hole("id")))
-ADD_MILESTONE = Insertion(Milestone)
+MILESTONES = Statement(
+    Milestone.select(*columns(Milestone))
+    .where(Milestone.project == hole("project_id"))
+    .order_by(Milestone.due_date.is_null(), Milestone.due_date, Milestone.id)
+)
 
 Assignee, Creator = Member.alias("assignee"), Member.alias("creator")
 TASK_COLUMNS = columns(Task, "search")
@@ -1561,10 +1939,27 @@ TASK_DETAIL = Statement(
 TASK_ATTACHMENTS = Statement(
     Attachment.select(*columns(Attachment)).where(Attachment.task == hole("id")).order_by(Attachment.id)
 )
-ADD_TASK = Insertion(Task)
-ADD_ATTACHMENT = Insertion(Attachment)
-ADD_ATTACHMENT_CONTENT = Insertion(AttachmentContent)
-DELETE_TASK = Statement(Task.delete().where(Task.id == hole("id")))
+ATTACHMENT_DATA = Statement(
+    AttachmentContent.select(AttachmentContent.data).where(AttachmentContent.attachment == hole("id"))
+)
+
+
+def _leaving(field: Any, name: str) -> Statement:
+    """UPDATE of the tasks that refer to what goes: each is a new version without it."""
+    changed = {field: None, Task.version: Task.version + 1, Task.updated_at: hole("now")}
+    return Statement(Task.update(changed).where(field == hole(name)))
+
+
+LEAVE_MILESTONE = _leaving(Task.milestone, "milestone_id")
+UNASSIGN_TASKS = _leaving(Task.assignee, "member_id")
+
+# What a field that refers to something must name.
+REFERENCES = {
+    "project_id": ("project", row_of(Project)),
+    "milestone_id": ("milestone", row_of(Milestone)),
+    "assignee_id": ("member", MEMBER),
+    "owner_id": ("member", MEMBER),
+}
 
 # What a list of tasks can be filtered by: the condition, and what becomes of the value.
 FILTERS: dict[str, tuple[Expression, Any]] = {
@@ -1651,26 +2046,25 @@ ALL_COMMENTS = (
 )
 COMMENTS = Statement(ALL_COMMENTS.where(Comment.task == hole("task_id")))
 COMMENT = Statement(ALL_COMMENTS.where(Comment.id == hole("id")))
-ADD_COMMENT = Insertion(Comment)
 
 ATTENDED = (Meeting.organizer == hole("member_id")) | Meeting.id.in_(
     Participant.select(Participant.meeting).where(Participant.member == hole("member_id"))
 )
-MEETINGS = Statement(
-    Meeting.select(*columns(Meeting, "organizer_id"), *profile(Member, "organizer"))
-    .join(Member, on=(Meeting.organizer == Member.id))
-    .where(ATTENDED)
-    .order_by(Meeting.starts_at, Meeting.id)
+ALL_MEETINGS = Meeting.select(*columns(Meeting, "organizer_id"), *profile(Member, "organizer")).join(
+    Member, on=(Meeting.organizer == Member.id)
 )
-MEETING_PARTICIPANTS = Statement(
+MEETING = Statement(ALL_MEETINGS.where(Meeting.id == hole("id")))
+MEETINGS = Statement(ALL_MEETINGS.where(ATTENDED).order_by(Meeting.starts_at, Meeting.id))
+ALL_PARTICIPANTS = (
     Participant.select(Participant.meeting, *profile(Member, "member"))
     .join(Member, on=(Participant.member == Member.id))
-    .where(Participant.meeting.in_(Meeting.select(Meeting.id).where(ATTENDED)))
     .order_by(Participant.meeting, Member.full_name, Member.id)
 )
-
-ADD_MEETING = Insertion(Meeting)
-ADD_PARTICIPANT = Insertion(Participant)
+PARTICIPANTS = Statement(ALL_PARTICIPANTS.where(Participant.meeting == hole("id")))
+MEETING_PARTICIPANTS = Statement(
+    ALL_PARTICIPANTS.where(Participant.meeting.in_(Meeting.select(Meeting.id).where(ATTENDED)))
+)
+FORGET_PARTICIPANTS = Statement(Participant.delete().where(Participant.meeting == hole("meeting_id")))
 
 LATEST_WHITEBOARDS = Statement(
     Whiteboard.select(
@@ -1680,7 +2074,6 @@ LATEST_WHITEBOARDS = Statement(
     .limit(hole("most"))
 )
 
-ADD_WHITEBOARD = Insertion(Whiteboard)
 
 RECENT_ACTIVITY = Statement(
     Activity.select(*columns(Activity, "actor_id", "request_id"), *profile(Member, "actor"))
@@ -1689,7 +2082,6 @@ RECENT_ACTIVITY = Statement(
     .order_by(Activity.id.desc())
     .limit(hole("most"))
 )
-ADD_ACTIVITY = Insertion(Activity)
 
 
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
@@ -1705,7 +2097,6 @@ ACTIVE_ENDPOINTS = Statement(
         Endpoint.state == "active"
     )
 )
-ADD_ENDPOINT = Insertion(Endpoint)
 FAILING = Statement(
     Endpoint.select(fn.COUNT(SQL("*"))).where(
         Endpoint.first_failure_at.is_null(False)
@@ -1713,7 +2104,6 @@ FAILING = Statement(
     )
 )
 
-ADD_EVENT = Insertion(Event)
 EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == hole("id")))
 EVENTS_AFTER = Statement(
     Event.select(Event.id, Event.body.alias("body:json"))
@@ -1722,7 +2112,6 @@ EVENTS_AFTER = Statement(
     .limit(hole("most"))
 )
 
-ADD_DELIVERY = Insertion(Delivery)
 DELIVERY_COLUMNS = [
     *columns(Delivery, "event_seq", "endpoint_id", "queued"),
     Delivery.endpoint.alias("webhook_id"),
@@ -1853,13 +2242,11 @@ def leased_update(names: tuple[str, ...]) -> Statement:
 OWNED = Flow.owner == hole("owner")
 FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == hole("id")))
 FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created_at.desc(), Flow.seq))
-ADD_FLOW = Insertion(Flow)
 PRUNE_FLOWS = Statement(
     Flow.delete().where(Flow.ended_at < hole("before"), Flow.status.in_(list(Flow.TERMINAL)))
 )
 FLOW_TASK = Statement(FlowTask.select().where(FlowTask.id == hole("id")))
 FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
-ADD_FLOW_TASK = Insertion(FlowTask)
 CANCEL_FLOW_TASKS = Statement(
     FlowTask.update(
         {

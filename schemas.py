@@ -6,18 +6,22 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import email_validator
 import rfc8785
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 
-from models import PRIORITIES, PROJECT_STATUSES, ROLES, SORTS, STATUSES, instant
+from models import PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
+MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
+MAX_TITLE = 500
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
 EXACT = 2**53 - 1  # beyond it a double, and so JavaScript, does not hold every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
@@ -134,6 +138,10 @@ def _array_index(key: str) -> float:
 # Fields ---------------------------------------------------------------------------------------
 
 MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null"}
+# Each field's `described` is what the OpenAPI document says of it beyond its type and validators.
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Text(fields.String):
@@ -143,6 +151,7 @@ class Text(fields.String):
 
     def __init__(self, maximum: int, *, lines: bool = False, blank: bool = False, **options: Any):
         self.lines, self.blank = lines, blank
+        self.described = {} if blank else {"minLength": 1}
         limit = validate.Length(max=maximum, error="must be at most {max} characters long")
         super().__init__(validate=limit, **options)
 
@@ -150,7 +159,7 @@ class Text(fields.String):
         text = super()._deserialize(value, *arguments, **options) or ""
         if not self.lines:
             text = text.strip()
-            if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+            if CONTROL.search(text):
                 raise ValidationError("must not contain control characters")
         if not self.blank and not text.strip():
             raise ValidationError("must not be blank")
@@ -173,6 +182,7 @@ class Id(fields.String):
 
     def __init__(self, *words: str, **options: Any):
         self.words = words
+        self.described = {} if words else {"format": "uuid"}
         super().__init__(**options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -187,6 +197,7 @@ class Id(fields.String):
 class Instant(fields.String):
     """A moment (RFC 3339; UTC without an offset; a date alone is midnight), in wire form from here on."""
 
+    described = {"format": "date-time"}
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
@@ -224,6 +235,7 @@ class JSONObject(fields.Dict):
 
     def __init__(self, maximum: int, **options: Any):
         self.maximum = maximum
+        self.described = {"description": f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep."}
         super().__init__(**options)
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
@@ -241,6 +253,7 @@ class Email(Text):
 
     def __init__(self, **options: Any):
         super().__init__(254, **options)
+        self.described: dict[str, Any] = {"format": "email"}
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         text = super()._deserialize(value, *arguments, **options)
@@ -266,6 +279,31 @@ class Whole(fields.Integer):
         raise ValidationError(f"must be a whole number from {self.least} to {self.most}")
 
 
+class UploadedFile(fields.Field):
+    """A file of a form; from here on its `filename`, `content_type` and `data`."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be a file"}
+    described = {"type": "string", "contentMediaType": "application/octet-stream"}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        if isinstance(value, str):
+            raise self.make_error("invalid")
+        # Browsers of old sent whole paths; only the last part is the file's name.
+        filename = re.split(r"[/\\]", value.filename or "")[-1].strip()
+        if problem := _text_problem(filename) or _line_problem(filename, 255):
+            raise ValidationError(f"its name {problem}")
+        kind = value.mimetype if 0 < len(value.mimetype) <= 200 else "application/octet-stream"
+        return {"filename": filename, "content_type": kind, "data": value.read()}
+
+
+def _line_problem(text: str, maximum: int) -> str | None:
+    if CONTROL.search(text):
+        return "must not contain control characters"
+    if len(text) > maximum:
+        return f"must be at most {maximum} characters long"
+    return None if text else "must not be blank"
+
+
 # Bodies and queries ---------------------------------------------------------------------------
 
 
@@ -289,18 +327,14 @@ class Nothing(Base):
     """No field at all."""
 
 
-class Profile(Base):
-    id = Id(dump_only=True)
-    full_name = Text(200, dump_only=True)
-    email = Email(dump_only=True)
-    role = Choice(ROLES, dump_only=True)
+class Form(Base):
+    """A form of a page, whose fields are not read."""
 
 
 class Task(Base):
-    id = Id(dump_only=True)
     project_id = Id(required=True)
     milestone_id = Id(allow_none=True)
-    title = Text(500, required=True)
+    title = Text(MAX_TITLE, required=True)
     description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
     status = Choice(STATUSES)
     priority = Choice(PRIORITIES, allow_none=True)
@@ -308,6 +342,15 @@ class Task(Base):
     start_date = Instant(allow_none=True)
     due_date = Instant(allow_none=True)
     metadata = JSONObject(MAX_METADATA)
+
+    EXAMPLE = {
+        "project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55",
+        "title": "Draft the landing page",
+        "status": "in_progress",
+        "priority": "urgent",
+        "due_date": "2026-12-01T17:00:00Z",
+        "metadata": {"estimate": 3},
+    }
 
     @validates_schema
     def _start_before_due(self, data: dict, **_: Any) -> None:
@@ -336,12 +379,25 @@ class TaskQuery(PageQuery):
 class Comment(Base):
     content = Text(MAX_TEXT, lines=True, required=True)
 
+    EXAMPLE = {"content": "A first version is on the whiteboard."}
+
 
 class Member(Base):
     email = Email(required=True)
     full_name = Text(200, required=True)
     role = Choice(ROLES, required=True)
     phone_number = Text(50, allow_none=True)
+
+    EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
+
+
+class Key(Base):
+    name = Text(200, required=True)
+    scope = Choice(SCOPES)
+    expires_at = Instant(allow_none=True)
+    member_id = Id()
+
+    EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
 
 class Project(Base):
@@ -350,6 +406,8 @@ class Project(Base):
     status = Choice(PROJECT_STATUSES)
     owner_id = Id()
 
+    EXAMPLE = {"name": "Website", "description": "Everything at www.example.com"}
+
 
 class ProjectQuery(Base):
     status = Choice(PROJECT_STATUSES)
@@ -357,6 +415,42 @@ class ProjectQuery(Base):
 
 class ProjectDeletion(Base):
     force = Choice(("true", "false"))
+
+
+class Milestone(Base):
+    title = Text(MAX_TITLE, required=True)
+    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    due_date = Instant(allow_none=True)
+
+    EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
+
+
+class Meeting(Base):
+    title = Text(MAX_TITLE, required=True)
+    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    location = Text(MAX_TITLE, allow_none=True)
+    project_id = Id(allow_none=True)
+    starts_at = Instant(required=True)
+    ends_at = Instant(allow_none=True)
+    participant_ids = fields.List(
+        Id(error_messages={"null": "must be a UUID"}),
+        validate=validate.Length(max=500, error="must be at most {max} members"),
+        error_messages={**MESSAGES, "invalid": "must be a list of ids"},
+    )
+
+    EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
+
+
+class Whiteboard(Base):
+    title = Text(MAX_TITLE, required=True)
+    project_id = Id(allow_none=True)
+    content = JSONObject(MAX_CONTENT)
+
+    EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
+
+
+class Upload(Base):
+    file = UploadedFile(required=True)
 
 
 class DeliveryQuery(PageQuery):
@@ -370,22 +464,26 @@ class EventQuery(Base):
     limit = Whole(1, 100, load_default=20)
 
 
-class Key(Base):
-    name = Text(200, required=True)
-
-
-KEY = Key()
-TASK_UPDATE = ("title", "status", "assignee_id", "metadata")
 NOTHING = Nothing()
+FORM = Form()
 CREATE_TASK = Task(exclude=["status"], when=" on create")
-UPDATE_TASK = Task(only=TASK_UPDATE, partial=True, when=" on update")
+UPDATE_TASK = Task(only=("title", "status", "assignee_id", "metadata"), partial=True, when=" on update")
 LIST_TASKS = TaskQuery()
 ADD_COMMENT = Comment()
 INVITE_MEMBER = Member()
+UPDATE_MEMBER = Member(exclude=["email"], partial=True, when=" on update")
+CREATE_KEY = Key()
 CREATE_PROJECT = Project(exclude=["status"], when=" on create")
 UPDATE_PROJECT = Project(partial=True)
 LIST_PROJECTS = ProjectQuery()
 DELETE_PROJECT = ProjectDeletion()
+CREATE_MILESTONE = Milestone()
+UPDATE_MILESTONE = Milestone(partial=True)
+CREATE_MEETING = Meeting()
+UPDATE_MEETING = Meeting(partial=True)
+CREATE_WHITEBOARD = Whiteboard()
+UPDATE_WHITEBOARD = Whiteboard(partial=True)
+UPLOAD = Upload()
 LIST_DELIVERIES = DeliveryQuery()
 LIST_EVENTS = EventQuery()
 
@@ -404,6 +502,350 @@ def _flatten(messages: Any, path: str) -> Any:
             yield from _flatten(inner, f"{path}.{field}".strip("."))
     else:
         yield from ((path or "body", message) for message in messages)
+
+
+# What is answered -----------------------------------------------------------------------------
+
+
+class Shown(Schema):
+    """What an answer holds: every key, always; used for the document, as rows are in this form."""
+
+    class Meta:
+        unknown = RAISE
+
+    secret = False  # whether it holds what is stored nowhere, so that it can be given only once
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        field_obj.required = True
+
+
+def _one(schema: type[Shown], **options: Any) -> fields.Nested:
+    return fields.Nested(schema, **options)
+
+
+def _many(schema: type[Shown]) -> fields.List:
+    return fields.List(fields.Nested(schema))
+
+
+def _list_of(name: str, schema: type[Shown], **more: Any) -> Shown:
+    """The schema of a list under its plural name."""
+    return Shown.from_dict({name: _many(schema), **more}, name=name.title())()  # type: ignore[return-value]
+
+
+class ProfileShown(Shown):
+    id = Id()
+    full_name = fields.String()
+    email = fields.String()
+    role = Choice(ROLES)
+
+
+class TaskShown(Shown):
+    id = Id()
+    project_id = Id()
+    milestone_id = Id(allow_none=True)
+    title = fields.String()
+    description = fields.String(allow_none=True)
+    status = Choice(STATUSES)
+    priority = Choice(PRIORITIES)
+    assignee_id = Id(allow_none=True)
+    created_by = Id()
+    start_date = Instant(allow_none=True)
+    due_date = Instant(allow_none=True)
+    completed_at = Instant(allow_none=True)
+    metadata = fields.Dict()
+    version = fields.Integer()
+    created_at = Instant()
+    updated_at = Instant()
+
+
+class ProjectOfTaskShown(Shown):
+    id = Id()
+    name = fields.String()
+    status = Choice(PROJECT_STATUSES)
+    owner_id = Id()
+
+
+class MilestoneOfTaskShown(Shown):
+    id = Id()
+    title = fields.String()
+    due_date = Instant(allow_none=True)
+
+
+class AttachmentShown(Shown):
+    id = Id()
+    task_id = Id()
+    filename = fields.String()
+    content_type = fields.String()
+    size = fields.Integer()
+    created_by = Id()
+    created_at = Instant()
+
+
+class TaskDetailShown(TaskShown):
+    comment_count = fields.Integer()
+    attachments = _many(AttachmentShown)
+    project = _one(ProjectOfTaskShown)
+    milestone = _one(MilestoneOfTaskShown, allow_none=True)
+    assignee = _one(ProfileShown, allow_none=True)
+    creator = _one(ProfileShown)
+
+
+class PaginationShown(Shown):
+    total = fields.Integer()
+    total_exact = fields.Boolean()
+    limit = fields.Integer()
+    offset = fields.Integer()
+    has_more = fields.Boolean()
+    next_offset = fields.Integer(allow_none=True)
+
+
+class CommentShown(Shown):
+    id = Id()
+    task_id = Id()
+    author_id = Id()
+    author = _one(ProfileShown)
+    content = fields.String()
+    created_at = Instant()
+
+
+class MeetingShown(Shown):
+    id = Id()
+    title = fields.String()
+    description = fields.String(allow_none=True)
+    location = fields.String(allow_none=True)
+    project_id = Id(allow_none=True)
+    starts_at = Instant()
+    ends_at = Instant(allow_none=True)
+    organizer = _one(ProfileShown)
+    participants = _many(ProfileShown)
+    when = Choice(("upcoming", "past"))
+    created_at = Instant()
+    updated_at = Instant()
+
+
+class MemberShown(ProfileShown):
+    phone_number = fields.String(allow_none=True)
+    kind = Choice(("team", "client"))
+    status = Choice(("active", "invited"))
+    joined_at = Instant(allow_none=True)
+    created_at = Instant()
+
+
+class InvitationShown(Shown):
+    secret = True
+    member = _one(MemberShown)
+    enrollment_link = fields.String()
+    expires_at = Instant()
+
+
+class InviteeShown(Shown):
+    workspace_name = fields.String()
+    full_name = fields.String()
+    email = fields.String()
+    role = Choice(ROLES)
+    expires_at = Instant()
+
+
+class EnrolledShown(Shown):
+    secret = True
+    member = _one(MemberShown)
+    api_key = fields.String()
+
+
+class KeyShown(Shown):
+    id = Id()
+    name = fields.String()
+    scope = Choice(SCOPES)
+    prefix = fields.String()
+    member = _one(ProfileShown)
+    created_at = Instant()
+    expires_at = Instant(allow_none=True)
+    last_used_at = Instant(allow_none=True)
+    revoked_at = Instant(allow_none=True)
+
+
+class NewKeyShown(Shown):
+    secret = True
+    key = _one(KeyShown)
+    api_key = fields.String()
+
+
+class MeShown(Shown):
+    member = _one(MemberShown)
+    key = _one(KeyShown)
+
+
+class StatisticsShown(Shown):
+    total = fields.Integer()
+    todo = fields.Integer()
+    in_progress = fields.Integer()
+    review = fields.Integer()
+    done = fields.Integer()
+    overdue = fields.Integer()
+    completion_rate = fields.Float()
+
+
+class ProjectShown(Shown):
+    id = Id()
+    name = fields.String()
+    description = fields.String(allow_none=True)
+    status = Choice(PROJECT_STATUSES)
+    owner = _one(ProfileShown)
+    stats = _one(StatisticsShown)
+    created_at = Instant()
+    updated_at = Instant()
+
+
+class MilestoneShown(MilestoneOfTaskShown):
+    project_id = Id()
+    description = fields.String(allow_none=True)
+    created_at = Instant()
+    updated_at = Instant()
+
+
+class WhiteboardSummaryShown(Shown):
+    id = Id()
+    title = fields.String()
+    project_id = Id(allow_none=True)
+    updated_at = Instant()
+    updated_by = Id()
+
+
+class WhiteboardShown(WhiteboardSummaryShown):
+    content = fields.Dict()
+    created_at = Instant()
+
+
+class DeletedShown(Shown):
+    id = Id()
+    deleted = fields.Boolean()
+
+
+class RevokedShown(Shown):
+    id = Id()
+    revoked = fields.Boolean()
+
+
+class UrgentTaskShown(TaskShown):
+    project_name = fields.String()
+    assignee_name = fields.String(allow_none=True)
+    overdue = fields.Boolean()
+
+
+class ActivityShown(Shown):
+    id = Id()
+    action = Choice(("created", "updated", "moved"))
+    entity = Choice(("task", "project", "comment", "meeting", "whiteboard", "member"))
+    entity_id = Id()
+    title = fields.String()
+    actor = _one(ProfileShown)
+    changes = fields.Dict()
+    created_at = Instant()
+
+
+class CallerShown(ProfileShown):
+    scope = Choice(SCOPES)
+
+
+class SystemShown(Shown):
+    current_time = Instant()
+    ai_instructions = fields.String()
+    workspace_name = fields.String()
+    caller = _one(CallerShown)
+
+
+class ContextShown(Shown):
+    projects = _many(ProjectShown)
+    members = _many(MemberShown)
+    urgent_tasks = _many(UrgentTaskShown)
+    recent_activity = _many(ActivityShown)
+    whiteboards = _many(WhiteboardSummaryShown)
+    system = _one(SystemShown)
+
+
+class WaitingShown(Shown):
+    pending = fields.Integer()
+    failing_endpoints = fields.Integer()
+
+
+class ChecksShown(Shown):
+    database = fields.String()
+    webhooks = _one(WaitingShown)
+
+
+class HealthShown(Shown):
+    status = fields.String()
+    version = fields.String()
+    uptime_seconds = fields.Integer()
+    checks = _one(ChecksShown)
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        field_obj.required = field_name == "status"  # the rest is for whoever has a key
+
+
+class WebhookShown(Shown):
+    id = Id()
+    name = fields.String()
+    url = fields.String()
+    events = fields.List(fields.String())
+    state = Choice(("active", "disabled"))
+    reason = fields.String(allow_none=True)
+    failures = fields.Integer()
+    first_failure_at = Instant(allow_none=True)
+    open_until = Instant(allow_none=True)
+    pending = fields.Integer()
+    created_at = Instant()
+    updated_at = Instant()
+
+
+class DeliveryShown(Shown):
+    id = Id()
+    webhook_id = Id()
+    webhook = fields.String()
+    event_id = fields.String()
+    event = fields.String()
+    status = Choice(("pending", "delivered", "parked"))
+    attempts = fields.Integer()
+    next_at = Instant()
+    leased_until = Instant(allow_none=True)
+    last_status = fields.Integer(allow_none=True)
+    last_error = fields.String(allow_none=True)
+    duration_ms = fields.Integer(allow_none=True)
+    delivered_at = Instant(allow_none=True)
+    created_at = Instant()
+
+
+class DeliveryDetailShown(DeliveryShown):
+    payload = fields.Dict()
+
+
+class EventShown(Shown):
+    id = fields.String()
+    event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
+    timestamp = Instant()
+    data = fields.Dict()
+    actor = _one(ProfileShown)
+    request_id = fields.String()
+
+
+class EventPaginationShown(Shown):
+    limit = fields.Integer()
+    has_more = fields.Boolean()
+    next_after = fields.String(allow_none=True)
+
+
+TASKS = _list_of("tasks", TaskShown, pagination=_one(PaginationShown))
+COMMENTS = _list_of("comments", CommentShown)
+MEETINGS = _list_of("meetings", MeetingShown)
+MEMBERS = _list_of("members", MemberShown)
+PROJECTS = _list_of("projects", ProjectShown)
+MILESTONES = _list_of("milestones", MilestoneShown)
+WHITEBOARDS = _list_of("whiteboards", WhiteboardSummaryShown)
+ATTACHMENTS = _list_of("attachments", AttachmentShown)
+KEYS = _list_of("keys", KeyShown)
+WEBHOOKS = _list_of("webhooks", WebhookShown)
+DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=_one(PaginationShown))
+LISTED_EVENTS = _list_of("events", EventShown, pagination=_one(EventPaginationShown))
 
 
 # The gateway's actions ------------------------------------------------------------------------
@@ -427,6 +869,8 @@ def load_lenient_json(raw: bytes) -> Any:
 
 class Filled(fields.String):
     """A string, trimmed, that is not empty."""
+
+    described = {"minLength": 1}
 
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
@@ -468,6 +912,8 @@ def _as_doubles(value: Any) -> Any:
 class Counted(fields.Field):
     """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
 
+    described = {"type": "integer", "minimum": 0, "maximum": EXACT}
+
     default_error_messages = MESSAGES
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
@@ -477,6 +923,7 @@ class Counted(fields.Field):
 
 
 class YesNo(fields.Field):
+    described = {"type": "boolean"}
     default_error_messages = MESSAGES
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
@@ -601,6 +1048,289 @@ def first_problem(error: ValidationError) -> str:
     if message == Action.error_messages["unknown"]:
         return f'{message}: "{field}"'
     return f"{field}: {message}"
+
+
+# The document ---------------------------------------------------------------------------------
+
+DESCRIPTION = """\
+The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
+
+Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document.
+Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
+"meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions are
+answered as the first call was.
+"""
+ERRORS = {
+    400: ("BadRequest", "The body is not the JSON object, or the form, that it should be."),
+    401: ("Unauthorized", "There is no API key, or not a valid one."),
+    403: ("Forbidden", "The role or the key's scope does not allow it; the message says which would."),
+    404: ("NotFound", "There is no such path or object."),
+    408: ("RequestTimeout", "The body did not arrive in time."),
+    409: ("Conflict", "The state does not allow it."),
+    410: ("Gone", "The enrollment link was used or revoked, or has expired."),
+    412: ("PreconditionFailed", "`If-Match` names another version."),
+    413: ("PayloadTooLarge", "The body is over the limit."),
+    415: ("UnsupportedMediaType", "The body is of another type than the documented one."),
+    422: ("ValidationError", "`error.details` lists every field, parameter or header that is wrong."),
+    429: ("RateLimited", "More requests than the key may make a minute; see `Retry-After`."),
+    500: ("InternalError", "A bug; the log has it under the request's id."),
+    503: ("Unavailable", "The database is locked, full or read-only; see `Retry-After`."),
+}
+CONDITIONAL = ("update_task", "complete_task", "delete_task")
+CONFLICTING = {
+    *("invite_member", "renew_invitation", "revoke_invitation", "update_member", "delete_member"),
+    *("delete_project", "test_webhook", "enable_webhook", "redeliver_delivery"),
+}
+FAULT = {
+    "type": "object",
+    "required": ["code", "message"],
+    "additionalProperties": False,
+    "properties": {
+        "code": {"type": "string", "examples": ["validation_error"]},
+        "message": {"type": "string", "examples": ["title: must not be blank"]},
+        "details": {
+            "type": "array",
+            "maxItems": MAX_DETAILS,
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "additionalProperties": False,
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+META = {
+    "type": "object",
+    "required": ["timestamp", "version", "request_id"],
+    "additionalProperties": False,
+    "properties": {
+        "timestamp": {"type": "string", "format": "date-time"},
+        "version": {"const": "1.1"},
+        "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
+    },
+}
+EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
+    "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),
+    "task.completed": ("A task has become done.", {"task": TaskShown, "changes": None}),
+    "comment.added": ("Someone commented on a task.", {"comment": CommentShown, "task": TaskShown}),
+    "member.joined": ("Someone used an enrollment link.", {"member": MemberShown}),
+    "task.created": ("A task was created.", {"task": TaskShown}),
+    "task.deleted": ("A task was deleted; it is shown as it was.", {"task": TaskShown}),
+    "member.invited": ("Someone was invited.", {"member": MemberShown}),
+    "ping": ("A webhook is tested.", {"webhook": None}),
+}
+ACTION_EXAMPLE = {
+    "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "expectedRevision": 0,
+    "goal": "Review the inbox",
+    "token": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "runtime": "subagent",
+    "task": "Summarise the new messages",
+    "waitJson": {"for": "an answer"},
+}
+
+
+class Operation(NamedTuple):
+    """A method of a path, as its view declares it."""
+
+    method: str
+    rule: str  # as Flask writes it
+    name: str
+    summary: str
+    takes: Schema
+    gives: Schema | str
+    status: int
+    role: str | None
+
+    @property
+    def path(self) -> str:
+        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
+
+
+def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations, the events, and the gateway's actions."""
+    plugin = MarshmallowPlugin(
+        schema_name_resolver=lambda schema: (
+            type(schema).__name__.removesuffix("Shown") if _named(schema) else ""
+        )
+    )
+    info = {"description": DESCRIPTION}
+    spec = APISpec("Task service", "1.1", "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
+    converter: Any = plugin.converter
+    converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
+    spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
+    spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
+    spec.components.schema("Meta", META)
+    spec.components.schema("Fault", FAULT)
+    for status, (name, said) in ERRORS.items():
+        body = _envelope({"success": {"const": False}, "error": _ref("Fault")})
+        spec.components.response(name, {"description": said, "content": _json(body)}, status=status)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in sorted(operations, key=lambda operation: operation.path):
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(converter, operation)
+    for path, methods in paths.items():
+        spec.path(path, operations=methods)
+    spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
+    return spec.to_dict() | {"webhooks": {name: {"post": _event(converter, name)} for name in EVENT_DATA}}
+
+
+def _named(schema: Any) -> bool:
+    return isinstance(schema, Shown) or (isinstance(schema, type) and issubclass(schema, Shown))
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(schema: Any, kind: str = "application/json") -> dict[str, Any]:
+    return {kind: {"schema": schema}}
+
+
+def _envelope(inner: dict[str, Any]) -> dict[str, Any]:
+    properties = inner | {"meta": _ref("Meta")}
+    return {
+        "type": "object",
+        "required": list(properties),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
+    method, path, takes = operation.method, operation.path, operation.takes
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+    in_query = method in ("GET", "DELETE")
+    if in_query:
+        parameters += [
+            {"name": name, "in": "query", "schema": converter.field2property(field)}
+            for name, field in takes.fields.items()
+        ]
+    if operation.name in CONDITIONAL:
+        parameters.append({"name": "If-Match", "in": "header", "schema": {"type": "string"}})
+    secret = getattr(operation.gives, "secret", False)
+    if operation.status == 201 and not secret:
+        key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
+    # Of a view that several methods reach, each has a name of its own.
+    other = method == "PUT" or (method == "PATCH" and path.endswith("/complete"))
+    described: dict[str, Any] = {
+        "operationId": operation.name + f"_by_{method.lower()}" * other,
+        "summary": operation.summary,
+        "tags": [path.removeprefix("/api/v1").split("/")[1]],
+        "parameters": parameters,
+        "responses": _answers(converter, operation),
+        "security": [{"key": []}] if operation.role else [{}, {"key": []}],
+    }
+    if not in_query and takes.fields:
+        kind = "multipart/form-data" if isinstance(takes, Upload) else "application/json"
+        body: dict[str, Any] = {"schema": converter.schema2jsonschema(takes)}
+        if example := {
+            name: value for name, value in getattr(takes, "EXAMPLE", {}).items() if name in takes.fields
+        }:
+            body["example"] = example
+        described["requestBody"] = {"required": True, "content": {kind: body}}
+    return described
+
+
+def _answers(converter: Any, operation: Operation) -> dict[str, Any]:
+    gives = operation.gives
+    if isinstance(gives, str):
+        content: dict[str, Any] = {gives: {}}
+    else:
+        data = converter.resolve_nested_schema(gives)
+        content = _json(_envelope({"success": {"const": True}, "data": data}))
+    statuses = {401, 422, 429, 500, 503}
+    if operation.role:
+        statuses.add(403)
+    if operation.method != "GET":
+        statuses |= {400, 408, 413, 415}
+    if "{" in operation.path:
+        statuses.add(404)
+    if operation.name in CONFLICTING:
+        statuses.add(409)
+    if "{token}" in operation.path:
+        statuses.add(410)
+    if operation.name in CONDITIONAL:
+        statuses.add(412)
+    if not operation.path.startswith("/api/"):  # pages
+        statuses = set()
+    answers: dict[str, Any] = {str(operation.status): {"description": operation.summary, "content": content}}
+    if operation.name == "invite_member":
+        answers["200"] = {
+            "description": "They had been invited before; the old link is dead.",
+            "content": content,
+        }
+    return answers | {str(status): ERRORS[status][0] for status in sorted(statuses)}
+
+
+def _event(converter: Any, name: str) -> dict[str, Any]:
+    summary, data = EVENT_DATA[name]
+    properties = {
+        key: {"type": "object"} if schema is None else converter.resolve_nested_schema(schema)
+        for key, schema in data.items()
+    }
+    inner = {
+        "type": "object",
+        "required": list(data),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+    event = converter.resolve_nested_schema(EventShown)
+    body = {"allOf": [event, {"properties": {"event": {"const": name}, "data": inner}}]}
+    headers = ["x-service-signature", "x-service-event", "x-service-delivery"]
+    headers += ["webhook-id", "webhook-timestamp", "webhook-signature"]
+    return {
+        "operationId": name.replace(".", "_"),
+        "summary": summary,
+        "parameters": [{"name": header, "in": "header", "schema": {"type": "string"}} for header in headers],
+        "requestBody": {"required": True, "content": _json(body)},
+        "responses": {"2XX": {"description": "Accepted; anything else is tried again later."}},
+    }
+
+
+def _intake(converter: Any) -> dict[str, Any]:
+    bodies, examples = [], {}
+    for name, action in ACTIONS.items():
+        body = converter.schema2jsonschema(action)
+        body["properties"] = {"action": {"const": name}} | body.get("properties", {})
+        body["required"] = ["action", *body.get("required", [])]
+        bodies.append(body | {"title": name})
+        given = {key: value for key, value in ACTION_EXAMPLE.items() if key in body["properties"]}
+        examples[name] = {"value": {"action": name, **given}}
+    answer = {
+        "type": "object",
+        "required": ["ok", "routeId", "result"],
+        "properties": {
+            "ok": {"type": "boolean"},
+            "routeId": {"type": "string"},
+            "code": {"type": "string"},
+            "error": {"type": "string"},
+            "result": {"type": "object"},
+        },
+    }
+    answers = {
+        str(status): {
+            "description": "Done." if status == 200 else "Refused; see code.",
+            "content": _json(answer),
+        }
+        for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
+    }
+    return {
+        "operationId": "drive_flow",
+        "summary": "Drive managed flows, on a route of the agent gateway.",
+        "tags": ["gateway"],
+        "parameters": [{"name": "routeId", "in": "path", "required": True, "schema": {"type": "string"}}],
+        "security": [{"route": []}],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"oneOf": bodies}, "examples": examples}},
+        },
+        "responses": answers,
+    }
 
 
 # Settings -------------------------------------------------------------------------------------
@@ -794,6 +1524,11 @@ class ServerSettings(Base):
     trusted_proxies = Whole(0, 10, load_default=0)
 
 
+class LimitSettings(Base):
+    requests_per_minute = Whole(0, 1_000_000, load_default=0)
+    max_attachment_bytes = Whole(1024, 100 * 1024 * 1024, load_default=10 * 1024 * 1024)
+
+
 class WorkspaceSettings(Base):
     name = Text(200, load_default="Workspace")
     ai_instructions = Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
@@ -840,6 +1575,7 @@ class Settings(Base):
     server = _section(ServerSettings)
     workspace = _section(WorkspaceSettings)
     bootstrap = _section(BootstrapSettings)
+    limits = _section(LimitSettings)
     delivery = _section(DeliverySettings)
     webhooks = fields.List(fields.Nested(WebhookSettings, error_messages=MESSAGES), load_default=list)
     plugins = _section(PluginSettings)

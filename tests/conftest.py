@@ -13,14 +13,19 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -58,13 +63,15 @@ class Client:
         self.session = requests.Session()
         self.session.trust_env = False
 
-    def request(self, method, path, **options):
+    def request(self, method, path, *, envelope=True, **options):
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers |= options.pop("headers", {})
         options.setdefault("timeout", 30)
         options.setdefault("allow_redirects", False)
         answer = self.session.request(method, self.base + path, headers=headers, **options)
-        check_answer(answer)
+        if envelope or answer.status_code >= 400:
+            check_answer(answer)
+        document(self.base).check(answer)
         return answer
 
     def get(self, path, **query):
@@ -90,6 +97,55 @@ class Client:
     def make_task(self, project, **fields):
         body = {"project_id": project["id"], "title": "A task"} | fields
         return self.data(self.post("/tasks", body), 201)
+
+
+class Document:
+    """The server's OpenAPI document, by which every answer under /api/v1 is checked."""
+
+    def __init__(self, base):
+        self.spec = requests.get(f"{base}/openapi.json", timeout=30).json()
+        # Fixed parts of a path go before parameters, as they do in routing.
+        self.paths = sorted(self.spec["paths"], key=lambda path: (path.count("{"), path))
+        self.patterns = [(re.compile(re.sub("{[^}]*}", "[^/]+", path) + "/?"), path) for path in self.paths]
+        self.validators = {}
+
+    def check(self, answer):
+        """Assert that the document has this answer; unknown paths and methods are not its matter."""
+        path = urlsplit(answer.url).path
+        method = answer.request.method.lower().replace("head", "get")
+        for pattern, template in self.patterns:
+            if pattern.fullmatch(path) and method in self.spec["paths"][template]:
+                self.validate(answer, template, method)
+                break
+        else:
+            assert answer.status_code in (401, 404, 405), (method, path, answer.status_code)
+
+    def validate(self, answer, template, method):
+        operation, status = self.spec["paths"][template][method], str(answer.status_code)
+        assert status in operation["responses"], (
+            f"{method} {template} does not document {status}: {answer.text}"
+        )
+        if answer.request.method == "HEAD" or "json" not in answer.headers["Content-Type"]:
+            return
+        validator = self.validators.get((template, method, status)) or self.validator(
+            template, method, status
+        )
+        problem = best_match(validator.iter_errors(answer.json()))
+        assert problem is None, f"{method} {template} {status}: {problem}"
+
+    def validator(self, template, method, status):
+        schema = self.spec["paths"][template][method]["responses"][status]
+        if "$ref" in schema:
+            schema = self.spec["components"]["responses"][schema["$ref"].rpartition("/")[2]]
+        schema = schema["content"]["application/json"].get("schema", {})
+        checked = {"components": self.spec["components"], **schema}
+        made = Draft202012Validator(checked, format_checker=Draft202012Validator.FORMAT_CHECKER)
+        return self.validators.setdefault((template, method, status), made)
+
+
+@cache
+def document(base):
+    return Document(base)
 
 
 def check_answer(answer):
@@ -272,6 +328,15 @@ def project(owner):
 @pytest.fixture
 def task(owner, project):
     return owner.make_task(project)
+
+
+def wait_until(found, seconds=20):
+    """Poll a condition that nothing announces."""
+    ends_at = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < ends_at, "it has not come to pass"
+        time.sleep(0.02)
+    return value
 
 
 def at_once(*calls):

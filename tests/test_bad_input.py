@@ -325,7 +325,7 @@ def test_an_unknown_path_is_json_and_no_redirect(owner, path, method):  # A44
         ("OPTIONS", "/tasks", "GET, HEAD, POST"),
         ("POST", f"/tasks/{NOBODY}", "DELETE, GET, HEAD, PATCH, PUT"),
         ("GET", f"/tasks/{NOBODY}/complete", "PATCH, POST, PUT"),
-        ("GET", "/members/invite", "POST"),
+        ("GET", f"/webhooks/{NOBODY}/test", "POST"),
         ("DELETE", "/context", "GET, HEAD"),
         ("TRACE", "/health", "GET, HEAD"),
         ("BREW", "/health", "GET, HEAD"),

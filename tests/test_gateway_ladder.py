@@ -273,10 +273,10 @@ def test_a_bug_is_an_internal_error(tmp_path):
 
 def test_the_windows_of_strangers_are_forgotten():
     window = FixedWindow(1, 60, keys=3)
-    assert [window.wait(key) for key in "abc"] == [0, 0, 0]
-    assert window.wait("a") > 0
-    assert window.wait("d") == 0  # in the place of the oldest, a
-    assert window.wait("a") == 0
+    assert [window.take(key)[0] for key in "abc"] == [0, 0, 0]
+    assert window.take("a")[0] == -1
+    assert window.take("d")[0] == 0  # in the place of the oldest, a
+    assert window.take("a")[0] == 0
     assert len(window._windows) == 3
 
 

@@ -51,7 +51,11 @@ def plan(request, seeded):
         yield steps
 
 
-@pytest.mark.parametrize(("filters", "sort"), COMMON, ids=lambda value: str(value or "none"))
+@pytest.mark.parametrize(
+    ("filters", "sort"),
+    COMMON,
+    ids=lambda value: value if isinstance(value, str) else "+".join(sorted(value or ["all"])),
+)
 def test_a_page_is_read_from_one_index(plan, filters, sort):
     steps = plan(models.Statement(models.task_ids(filters, sort)))
     assert len(steps) == 1, steps

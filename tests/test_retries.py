@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from conftest import Call, fault, hook
+from conftest import Call, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2]", "TASKS_DELIVERY__TIMEOUT_SECONDS": "2"}
@@ -15,15 +15,6 @@ FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2]", "TASKS_DELIVERY__TIMEOUT
 
 def serve(launch, *hooks, **settings):
     return launch(TASKS_WEBHOOKS=json.dumps(hooks), **(FAST | settings))
-
-
-def wait_until(found, seconds=20):
-    """Poll a condition that nothing announces."""
-    ends_at = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < ends_at, "it has not come to pass"
-        time.sleep(0.02)
-    return value
 
 
 def deliveries(client, **query):

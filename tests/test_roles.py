@@ -9,23 +9,38 @@ from app import create_app
 
 API = "/api/v1"
 TEAM, ADMINS, ALL = ("owner", "admin", "member"), ("owner", "admin"), ("owner", "admin", "member", "client")
-# Whoever has the link, or nobody in particular.
-PUBLIC = {"GET /health", "GET /enroll/<token>", "POST /enroll/<token>"}
+# For nobody in particular, or for whoever has the link.
+PUBLIC = "GET /health|GET /enroll/<string:token>|POST /enroll/<string:token>|GET /openapi.json|GET /docs"
+PUBLIC = set((PUBLIC + "|GET /docs/<string:name>").split("|"))
+FOR = {
+    ALL: """
+        GET /context|GET /me|GET /members|GET /members/<id>|PATCH /members/<id>
+        GET /meetings|GET /meetings/<id>
+        GET /tasks|GET /tasks/<id>|GET /tasks/<id>/comments|POST /tasks/<id>/comments
+        GET /tasks/<id>/attachments|GET /tasks/<id>/attachments/<attachment_id>
+        GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
+        GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
+    """,
+    TEAM: """
+        POST /tasks|PATCH /tasks/<id>|PUT /tasks/<id>|DELETE /tasks/<id>
+        POST /tasks/<id>/complete|PATCH /tasks/<id>/complete|PUT /tasks/<id>/complete
+        POST /tasks/<id>/attachments|DELETE /tasks/<id>/attachments/<attachment_id>
+        POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones
+        PATCH /milestones/<id>|DELETE /milestones/<id>
+        POST /meetings|PATCH /meetings/<id>|DELETE /meetings/<id>
+        POST /whiteboards|PATCH /whiteboards/<id>|DELETE /whiteboards/<id>
+    """,
+    ADMINS: """
+        POST /members/invite|DELETE /members/<id>
+        POST /members/<id>/invitation|DELETE /members/<id>/invitation
+        GET /webhooks|POST /webhooks/<id>/test|POST /webhooks/<id>/enable
+        GET /deliveries|GET /deliveries/<id>|POST /deliveries/<id>/redeliver|GET /events
+    """,
+}
 MAY = {
-    **dict.fromkeys(
-        ["GET /context", "GET /tasks", "GET /tasks/<id>", "GET /tasks/<id>/comments", "GET /meetings"], ALL
-    ),
-    **dict.fromkeys(
-        ["GET /members", "GET /projects", "GET /projects/<id>", "POST /tasks/<id>/comments"], ALL
-    ),
-    **dict.fromkeys(
-        ["POST /tasks", "PATCH /tasks/<id>", "PUT /tasks/<id>", "DELETE /tasks/<id>", "POST /projects"], TEAM
-    ),
-    **dict.fromkeys([f"{method} /tasks/<id>/complete" for method in ("POST", "PATCH", "PUT")], TEAM),
-    **dict.fromkeys(["PATCH /projects/<id>", "PUT /projects/<id>", "DELETE /projects/<id>"], TEAM),
-    **dict.fromkeys(["POST /members/invite", "GET /webhooks", "POST /webhooks/<id>/test"], ADMINS),
-    **dict.fromkeys(["POST /webhooks/<id>/enable", "GET /deliveries", "GET /deliveries/<id>"], ADMINS),
-    **dict.fromkeys(["POST /deliveries/<id>/redeliver", "GET /events"], ADMINS),
+    name.strip(): roles
+    for roles, names in FOR.items()
+    for name in names.strip().replace("\n", "|").split("|")
 }
 
 
@@ -42,7 +57,7 @@ def ask(client, operation):
     method, path = operation.split()
     path = re.sub("<[^>]*>", NOBODY, path)
     body = None if method in ("GET", "DELETE") else {"surely not a field": 1}
-    return client.request(method, path, json=body)
+    return client.request(method, path, json=body, envelope="/docs" not in path and "openapi" not in path)
 
 
 def test_the_table_has_every_operation():
@@ -59,7 +74,7 @@ def test_an_operation_is_for_these_roles(people, server, operation):
     for role, client in people.items():
         answer = ask(client, operation)
         if role in MAY[operation]:
-            assert answer.status_code in (200, 404, 422), (role, answer.text)
+            assert answer.status_code in (200, 404, 415, 422), (role, answer.text)
         else:
             error = fault(answer, 403, "forbidden")
             assert f"your role is {role}" in error["message"]

@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BIN, OWNER_KEY, ROOT, Server, at_once, fault
+from conftest import BIN, OWNER_KEY, ROOT, Server, at_once, fault, wait_until
 
 ROUTE = """
 [server]
@@ -105,7 +105,7 @@ def test_no_writer_starves_and_none_is_refused(server, project):
 
 def test_two_workers_share_one_database(launch):
     server = launch(WEB_CONCURRENCY="2")
-    assert len(server.children()) == 2
+    wait_until(lambda: len(server.children()) == 2)
     project = server.client().make_project()
 
     def work():
