@@ -829,7 +829,7 @@ class StoredAnswer(Base):
     idempotency_key = TextField()
     request = TextField()  # a digest of path and body
     status = IntegerField()
-    headers = JSONText()
+    headers = TextField()  # a JSON object
     data = JSONText()
     created_at = TextField(index=True)
 

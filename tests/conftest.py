@@ -241,6 +241,14 @@ class Server:
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(child) for child in listed.split()]
 
+    def kill(self):
+        """End it as a crash would, workers first."""
+        for child in self.children():
+            os.kill(child, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
     def rows(self, sql, *parameters):
         """What a query finds in the database file, as dicts."""
         with closing(sqlite3.connect(self.database, timeout=10)) as database:

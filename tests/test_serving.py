@@ -145,10 +145,7 @@ def test_a_server_that_was_killed_leaves_nothing_half_done(launch):
             thread.start()
         while len(acknowledged) < count + 60:
             threads[0].join(0.005)
-        for child in server.children():
-            subprocess.run(["kill", "-9", str(child)], check=True)
-        server.process.kill()
-        server.process.wait()
+        server.kill()
         for thread in threads:
             thread.join()
         server.start()

@@ -1,0 +1,261 @@
+"""Milestones, meetings and whiteboards: what is made, shown, changed and deleted alike."""
+
+import json
+
+import pytest
+from conftest import INSTANT, NOBODY, UUID, fault
+
+MILESTONE = {"title": "Launch", "description": "Everything\nis out", "due_date": "2026-12-15T00:00:00.000Z"}
+MEETING = {
+    "title": "Planning",
+    "description": None,
+    "location": "Room 2",
+    "starts_at": "2099-12-01T09:00:00.000Z",
+    "ends_at": "2099-12-01T10:00:00.000Z",
+}
+WHITEBOARD = {"title": "Ideas", "content": {"shapes": [{"x": 1.5, "é": "🎉"}], "2": 1, "10": 2}}
+BODIES = {"milestone": MILESTONE, "meeting": MEETING, "whiteboard": WHITEBOARD}
+KINDS = pytest.mark.parametrize("kind", list(BODIES))
+
+
+@pytest.fixture
+def make(owner, project):
+    """Create one of a kind."""
+
+    def make(kind, client=owner, status=201, **fields):
+        path = f"/projects/{project['id']}/milestones" if kind == "milestone" else f"/{kind}s"
+        return client.data(client.post(path, BODIES[kind] | fields), status)
+
+    return make
+
+
+def latest_activity(client):
+    return client.data(client.get("/context"))["recent_activity"][0]
+
+
+@KINDS
+def test_it_is_created_with_what_was_sent_and_found_at_its_location(owner, project, make, kind):
+    path = f"/projects/{project['id']}/milestones" if kind == "milestone" else f"/{kind}s"
+    answer = owner.post(path, BODIES[kind])
+    made = owner.data(answer, 201)
+    assert UUID.fullmatch(made["id"])
+    assert INSTANT.fullmatch(made["created_at"])
+    assert {name: made[name] for name in BODIES[kind]} == BODIES[kind]
+    assert answer.headers["Location"] == f"/api/v1/{kind}s/{made['id']}"
+    assert owner.data(owner.get(answer.headers["Location"].removeprefix("/api/v1"))) == made
+
+
+@KINDS
+def test_an_update_changes_what_was_sent_and_nothing_else(owner, make, kind):
+    made = make(kind)
+    path = f"/{kind}s/{made['id']}"
+    after = owner.data(owner.patch(path, {"title": "New"}))
+    assert after == made | {"title": "New", "updated_at": after["updated_at"]}
+    assert after["updated_at"] > made["updated_at"]
+    assert owner.data(owner.patch(path, {})) == after
+    assert owner.data(owner.patch(path, {"title": "New"})) == after
+    assert owner.data(owner.get(path)) == after
+
+
+@KINDS
+def test_a_deleted_one_is_gone(owner, make, kind):
+    path = f"/{kind}s/{make(kind)['id']}"
+    assert owner.data(owner.delete(path)) == {"id": path.rpartition("/")[2], "deleted": True}
+    for answer in (owner.get(path), owner.patch(path, {"title": "x"}), owner.delete(path)):
+        fault(answer, 404, "not_found")
+
+
+@KINDS
+@pytest.mark.parametrize("id", [NOBODY, "x"])
+def test_an_id_of_nothing_is_not_found(owner, kind, id):
+    for answer in (
+        owner.get(f"/{kind}s/{id}"),
+        owner.patch(f"/{kind}s/{id}", {"title": "x"}),
+        owner.delete(f"/{kind}s/{id}"),
+    ):
+        fault(answer, 404, "not_found")
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("title", value) for value in (None, "", " ", 5, "x" * 501, "a\nb")),
+        *((name, "x") for name in ("id", "created_at", "organizer_id", "updated_by", "colour")),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_wrong_field_is_named_and_nothing_written(server, owner, project, make, kind, field, value):
+    count = f"SELECT count(*) AS n FROM {kind}"  # noqa: S608
+    made, before = make(kind), server.rows(count)
+    path = f"/projects/{project['id']}/milestones" if kind == "milestone" else f"/{kind}s"
+    fault(owner.post(path, BODIES[kind] | {field: value}), 422, "validation_error", field)
+    right = {"title": "New"} if field != "title" else {}
+    fault(owner.patch(f"/{kind}s/{made['id']}", right | {field: value}), 422, "validation_error", field)
+    assert server.rows(count) == before
+    assert owner.data(owner.get(f"/{kind}s/{made['id']}")) == made
+
+
+@pytest.mark.parametrize("kind", ["meeting", "whiteboard"])
+def test_it_may_belong_to_a_project_that_exists(owner, project, make, kind):
+    made = make(kind, project_id=project["id"])
+    assert made["project_id"] == project["id"]
+    fault(
+        owner.post(f"/{kind}s", BODIES[kind] | {"project_id": NOBODY}), 422, "validation_error", "project_id"
+    )
+    fault(
+        owner.patch(f"/{kind}s/{made['id']}", {"project_id": NOBODY}), 422, "validation_error", "project_id"
+    )
+    assert owner.data(owner.patch(f"/{kind}s/{made['id']}", {"project_id": None}))["project_id"] is None
+    owner.data(owner.patch(f"/{kind}s/{made['id']}", {"project_id": project["id"]}))
+    owner.delete(f"/projects/{project['id']}")
+    assert owner.data(owner.get(f"/{kind}s/{made['id']}"))["project_id"] is None
+
+
+@KINDS
+def test_each_change_is_an_activity(owner, project, make, kind):
+    made = make(kind, title="First")
+    entity = "project" if kind == "milestone" else kind
+    seen = latest_activity(owner)
+    assert (seen["entity"], seen["action"]) == (entity, "updated" if kind == "milestone" else "created")
+    owner.patch(f"/{kind}s/{made['id']}", {"title": "Second"})
+    seen = latest_activity(owner)
+    if kind == "milestone":  # it is a part of its project
+        assert seen["entity_id"] == project["id"]
+        assert seen["title"] == project["name"]
+        assert seen["changes"] == {"milestone": ["Second", {"title": ["First", "Second"]}]}
+    else:
+        assert (seen["entity_id"], seen["title"]) == (made["id"], "Second")
+        assert seen["changes"] == {"title": ["First", "Second"]}
+
+
+# Milestones
+
+
+def test_the_milestones_of_a_project_are_listed_by_date(owner, project, make):
+    for title, due in (("c", None), ("b", "2027-02-01"), ("a", "2027-01-01")):
+        make("milestone", title=title, due_date=due)
+    listed = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
+    assert [m["title"] for m in listed] == ["a", "b", "c"]
+    assert {m["project_id"] for m in listed} == {project["id"]}
+    for call in (owner.get, lambda path: owner.post(path, MILESTONE)):
+        fault(call(f"/projects/{NOBODY}/milestones"), 404, "not_found")
+
+
+def test_tasks_outlive_their_milestone_as_a_new_version(owner, project, make):
+    milestone = make("milestone")
+    task = owner.make_task(project, milestone_id=milestone["id"])
+    other = owner.make_task(project)
+    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert shown["milestone"] == {name: milestone[name] for name in ("id", "title", "due_date")}
+    assert owner.data(owner.get("/tasks", milestone_id=milestone["id"]))["pagination"]["total"] == 1
+    owner.delete(f"/milestones/{milestone['id']}")
+    after = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (after["milestone"], after["milestone_id"], after["version"]) == (None, None, 2)
+    assert after["updated_at"] > task["updated_at"]
+    assert owner.data(owner.get(f"/tasks/{other['id']}"))["version"] == 1
+
+
+def test_milestones_go_with_their_project(owner, project, make):
+    milestone = make("milestone")
+    owner.delete(f"/projects/{project['id']}")
+    fault(owner.get(f"/milestones/{milestone['id']}"), 404, "not_found")
+
+
+# Meetings
+
+
+def test_a_meeting_is_organized_by_its_maker_and_listed_for_its_participants(join, make):
+    organizer, participant, stranger = join(), join("client"), join()
+    made = make("meeting", organizer, participant_ids=[participant.member["id"]])
+    assert made["when"] == "upcoming"
+    assert made["organizer"]["id"] == organizer.member["id"]
+    assert [p["id"] for p in made["participants"]] == [participant.member["id"]]
+    for client, listed in ((organizer, [made]), (participant, [made]), (stranger, [])):
+        assert client.data(client.get("/meetings"))["meetings"] == listed
+
+
+def test_participants_are_replaced_as_a_whole(owner, join, make):
+    first, second = join().member, join().member
+    made = make("meeting", participant_ids=[first["id"], first["id"].upper()])
+    assert len(made["participants"]) == 1
+    path = f"/meetings/{made['id']}"
+    after = owner.data(owner.patch(path, {"participant_ids": [second["id"]]}))
+    assert [p["id"] for p in after["participants"]] == [second["id"]]
+    assert latest_activity(owner)["changes"] == {"participant_ids": [[first["id"]], [second["id"]]]}
+    assert owner.data(owner.patch(path, {"title": "New"}))["participants"] == after["participants"]
+    assert owner.data(owner.patch(path, {"participant_ids": []}))["participants"] == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "field"),
+    [
+        ([NOBODY], "participant_ids.0"),
+        (["x"], "participant_ids.0"),
+        ("x", "participant_ids"),
+        ([None], "participant_ids.0"),
+    ],
+)
+def test_a_participant_must_be_a_member(server, owner, make, ids, field):
+    made = make("meeting")
+    before = server.rows("SELECT count(*) AS n FROM meeting")
+    fault(owner.post("/meetings", MEETING | {"participant_ids": ids}), 422, "validation_error", field)
+    body = {"title": "New", "participant_ids": ids}
+    fault(owner.patch(f"/meetings/{made['id']}", body), 422, "validation_error", field)
+    assert owner.data(owner.get(f"/meetings/{made['id']}")) == made
+    assert server.rows("SELECT count(*) AS n FROM meeting") == before
+
+
+def test_a_meeting_does_not_end_before_it_starts(owner, make):
+    early = {"ends_at": "2099-11-30"}
+    fault(owner.post("/meetings", MEETING | early), 422, "validation_error", "ends_at")
+    made = make("meeting")
+    fault(owner.patch(f"/meetings/{made['id']}", early), 422, "validation_error", "ends_at")
+    moved = {"starts_at": "2098-01-01", "ends_at": "2098-01-02"}
+    assert (
+        owner.data(owner.patch(f"/meetings/{made['id']}", moved))["starts_at"] == "2098-01-01T00:00:00.000Z"
+    )
+
+
+def test_a_meeting_is_its_organizers_or_an_admins_to_change(join, make):
+    organizer, stranger, admin = join(), join(), join("admin")
+    path = f"/meetings/{make('meeting', organizer)['id']}"
+    for answer in (stranger.patch(path, {"title": "x"}), stranger.delete(path)):
+        fault(answer, 403, "forbidden")
+    assert stranger.get(path).status_code == 200
+    assert organizer.patch(path, {"title": "Mine"}).status_code == 200
+    assert admin.delete(path).status_code == 200
+
+
+# Whiteboards
+
+
+def test_whiteboards_are_listed_without_content_the_last_updated_first(owner, join, make):
+    first, second = make("whiteboard"), make("whiteboard")
+    editor = join()
+    editor.patch(f"/whiteboards/{first['id']}", {"content": {"a": 1}})
+    listed = owner.data(owner.get("/whiteboards"))["whiteboards"]
+    assert [w["id"] for w in listed[:2]] == [first["id"], second["id"]]
+    assert listed[0]["updated_by"] == editor.member["id"]
+    assert "content" not in listed[0]
+
+
+def test_the_content_is_kept_in_the_canonical_form_and_out_of_the_activity(owner, make):
+    made = make("whiteboard")
+    assert list(made["content"]) == ["2", "10", "shapes"]
+    owner.patch(f"/whiteboards/{made['id']}", {"content": {"a": 1}})
+    assert latest_activity(owner)["changes"] == {"content": [None, None]}
+    assert make("whiteboard", content=None)["content"] == {}
+
+
+def test_the_content_may_be_512_kib_and_no_byte_more(owner):
+    largest = {"a": "x" * (512 * 1024 - 8)}
+    assert len(json.dumps(largest, separators=(",", ":"))) == 512 * 1024
+    made = owner.data(owner.post("/whiteboards", {"title": "x", "content": largest}), 201)
+    assert owner.data(owner.get(f"/whiteboards/{made['id']}"))["content"] == largest
+    body = {"title": "x", "content": {"a": largest["a"] + "x"}}
+    fault(owner.post("/whiteboards", body), 422, "validation_error", "content")
+    for wrong in ([], "x", 5):
+        fault(
+            owner.post("/whiteboards", {"title": "x", "content": wrong}), 422, "validation_error", "content"
+        )
