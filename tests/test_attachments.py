@@ -7,6 +7,7 @@ import pytest
 from conftest import NOBODY, fault
 
 MIB = 1024 * 1024
+FORM = {"Content-Type": "multipart/form-data; boundary=B"}
 
 
 def attach(client, task, name="notes.txt", content=b"Hello", kind="text/plain", **options):
@@ -70,9 +71,9 @@ def test_a_name_is_kept_without_its_folders(owner, task, sent, kept):
 
 @pytest.mark.parametrize("name", ["x" * 256, "..\\", "/", "a\x01b"])
 def test_a_name_that_is_none_is_refused(server, owner, task, name):
-    body = f'--B\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n--B--\r\n'.encode()
-    headers = {"Content-Type": "multipart/form-data; boundary=B"}
-    answer = owner.request("POST", f"/tasks/{task['id']}/attachments", data=body, headers=headers)
+    part = f'--B\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n'
+    body = part.encode() + b"--B--\r\n"
+    answer = owner.request("POST", f"/tasks/{task['id']}/attachments", data=body, headers=FORM)
     fault(answer, 422, "validation_error", "file")
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["attachments"] == []
 
@@ -101,7 +102,6 @@ def test_an_empty_file_is_a_file(owner, task):
     assert download(owner, task, made).content == b""
 
 
-FORM = {"Content-Type": "multipart/form-data; boundary=B"}
 PART = b'--B\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
 FILE = PART % (b"file", b'; filename="a"', b"x")
 

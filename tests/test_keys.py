@@ -1,7 +1,9 @@
-"""API keys: which are taken, and what is kept of them."""
+"""API keys: which are taken, what is kept of them, and who may make and revoke which."""
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import OWNER_KEY, fault
+from conftest import NOBODY, OWNER_KEY, fault
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,96 @@ def test_a_read_never_writes_and_the_next_write_notes_when_keys_were_used(launch
     server.client().make_project()
     (row,) = server.rows("SELECT last_used_at FROM api_key WHERE scope = 'read'")
     assert row["last_used_at"]
+
+
+def make_key(client, **fields):
+    return client.data(client.post("/keys", {"name": "laptop"} | fields), 201)
+
+
+def test_me_shows_the_caller_and_the_key_in_use(server, owner, join):
+    client = join("client")
+    shown = client.data(client.get("/me"))
+    assert shown["member"] == client.member
+    assert shown["key"]["name"] == "enrollment"
+    assert client.key.startswith(shown["key"]["prefix"])
+    assert client.key not in str(shown)
+
+
+def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner):
+    made = make_key(owner, scope="read")
+    key = made["key"]
+    assert set(made) == {"key", "api_key"}
+    assert (key["name"], key["scope"], key["expires_at"]) == ("laptop", "read", None)
+    assert (key["last_used_at"], key["revoked_at"]) == (None, None)
+    reader = server.client(made["api_key"])
+    assert reader.data(reader.get("/me"))["key"]["id"] == key["id"]
+    fault(reader.post("/projects", {"name": "x"}), 403, "forbidden")
+    listed = owner.get("/keys")
+    assert made["api_key"] not in listed.text
+    assert key["id"] in listed.text
+
+
+def test_a_key_ends_when_it_was_made_to(server, owner):
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = make_key(owner, expires_at=tomorrow)
+    assert made["key"]["expires_at"] == tomorrow.replace("Z", ".000Z")
+    assert server.client(made["api_key"]).get("/me").status_code == 200
+    body = {"name": "x", "expires_at": "2020-01-01"}
+    fault(owner.post("/keys", body), 422, "validation_error", "expires_at")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", value) for value in (None, "", " ", "x" * 201, 5)),
+        *(("scope", value) for value in (None, "", "admin", "READ")),
+        *(("expires_at", value) for value in ("soon", 5)),
+        *(("member_id", value) for value in ("x", NOBODY, 5)),
+        *((name, "x") for name in ("key", "id", "hash", "prefix")),
+    ],
+)
+def test_a_wrong_field_of_a_key_is_named(server, owner, field, value):
+    count = server.rows("SELECT count(*) AS n FROM api_key")
+    fault(owner.post("/keys", {"name": "x", field: value}), 422, "validation_error", field)
+    assert server.rows("SELECT count(*) AS n FROM api_key") == count
+
+
+def test_everybody_manages_their_own_keys_alone(server, owner, join):
+    member, other = join(), join("client")
+    made = make_key(member)
+    assert {key["member"]["id"] for key in member.data(member.get("/keys"))["keys"]} == {member.member["id"]}
+    assert len(member.data(member.get("/keys"))["keys"]) == 2
+    # What one may not see does not exist.
+    fault(other.delete(f"/keys/{made['key']['id']}"), 404, "not_found")
+    fault(other.post("/keys", {"name": "x", "member_id": member.member["id"]}), 403, "forbidden")
+    answer = member.data(member.delete(f"/keys/{made['key']['id']}"))
+    assert answer == {"id": made["key"]["id"], "revoked": True}
+    fault(server.client(made["api_key"]).get("/me"), 401, "unauthorized")
+    assert member.data(member.delete(f"/keys/{made['key']['id']}")) == answer
+
+
+def test_an_admin_manages_the_keys_of_all_but_owners(server, owner, join):
+    admin, member = join("admin"), join()
+    made = make_key(admin, member_id=member.member["id"], name="for the script")
+    script = server.client(made["api_key"])
+    assert script.data(script.get("/me"))["member"]["id"] == member.member["id"]
+    assert made["key"]["id"] in [key["id"] for key in admin.data(admin.get("/keys"))["keys"]]
+    mine = owner.data(owner.get("/me"))
+    fault(admin.post("/keys", {"name": "x", "member_id": mine["member"]["id"]}), 403, "forbidden")
+    fault(admin.delete(f"/keys/{mine['key']['id']}"), 403, "forbidden")
+    assert admin.data(admin.delete(f"/keys/{made['key']['id']}"))["revoked"] is True
+    fault(script.get("/me"), 401, "unauthorized")
+    assert owner.get("/me").status_code == 200
+
+
+def test_a_key_for_someone_who_is_only_invited_is_refused(owner):
+    body = {"email": "not-yet@example.com", "full_name": "X", "role": "member"}
+    invited = owner.data(owner.post("/members/invite", body), 201)["member"]
+    fault(
+        owner.post("/keys", {"name": "x", "member_id": invited["id"]}), 422, "validation_error", "member_id"
+    )
+
+
+def test_revoking_a_key_that_is_none_is_not_found(owner):
+    for id in (NOBODY, "x"):
+        fault(owner.delete(f"/keys/{id}"), 404, "not_found")

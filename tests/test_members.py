@@ -1,9 +1,9 @@
-"""Listing and inviting members, and joining with an enrollment link."""
+"""Listing, inviting, changing and removing members, and joining with an enrollment link."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import INSTANT, UUID, at_once, fault
+from conftest import INSTANT, NOBODY, UUID, at_once, fault
 
 FIELDS = {"id", "full_name", "email", "role", "phone_number", "kind", "status", "joined_at", "created_at"}
 
@@ -208,3 +208,176 @@ def test_neither_keys_nor_tokens_are_stored_or_logged(owner, server):
     kept += server.database.with_name("tasks.db-wal").read_bytes()
     for secret in (token, key, "tms_wrong-key-that-nobody-has"):
         assert secret.encode() not in kept
+
+
+# Changing
+
+
+def test_a_member_is_shown_as_it_is_listed(owner, join):
+    member = join(phone_number="+1 555").member
+    assert owner.data(owner.get(f"/members/{member['id']}")) == member
+    assert owner.data(owner.get(f"/members/{member['id'].upper()}")) == member
+    fault(owner.get(f"/members/{NOBODY}"), 404, "not_found")
+
+
+def test_everybody_changes_their_own_name_and_phone_number(join):
+    client = join("client")
+    path = f"/members/{client.member['id']}"
+    changed = client.data(client.patch(path, {"full_name": " New Name ", "phone_number": "+1"}))
+    assert changed == client.member | {"full_name": "New Name", "phone_number": "+1"}
+    assert client.data(client.patch(path, {"phone_number": None}))["phone_number"] is None
+    fault(client.patch(path, {"role": "admin"}), 403, "forbidden")
+    # What changes nothing is refused to nobody.
+    assert client.data(client.patch(path, {"role": "client"}))["role"] == "client"
+
+
+def test_other_members_are_changed_by_owner_or_admin(owner, join):
+    admin, member, other = join("admin"), join(), join()
+    path = f"/members/{other.member['id']}"
+    fault(member.patch(path, {"full_name": "x"}), 403, "forbidden")
+    assert admin.data(admin.patch(path, {"full_name": "By Admin"}))["full_name"] == "By Admin"
+    changed = admin.data(admin.patch(path, {"role": "client"}))
+    assert (changed["role"], changed["kind"]) == ("client", "client")
+    fault(other.post("/projects", {"name": "x"}), 403, "forbidden")
+    assert owner.data(owner.patch(path, {"role": "admin"}))["role"] == "admin"
+    assert other.get("/webhooks").status_code == 200
+
+
+def test_only_an_owner_makes_or_unmakes_an_owner(owner, join):
+    admin, second = join("admin"), join("owner")
+    fault(admin.patch(f"/members/{admin.member['id']}", {"role": "owner"}), 403, "forbidden")
+    fault(admin.patch(f"/members/{second.member['id']}", {"role": "client"}), 403, "forbidden")
+    fault(admin.delete(f"/members/{second.member['id']}"), 403, "forbidden")
+    path = f"/members/{second.member['id']}"
+    assert owner.data(owner.patch(path, {"role": "member"}))["role"] == "member"
+    assert owner.data(owner.patch(path, {"role": "owner"}))["role"] == "owner"
+    assert second.data(second.delete(path))["deleted"] is True
+
+
+def test_the_last_owner_stays(launch):
+    server = launch()
+    owner = server.client()
+    me = owner.data(owner.get("/me"))["member"]
+    # One who is only invited cannot lead the workspace.
+    invite(owner, "second@example.com", role="owner")
+    for answer in (
+        owner.patch(f"/members/{me['id']}", {"role": "member"}),
+        owner.delete(f"/members/{me['id']}"),
+    ):
+        assert "last owner" in fault(answer, 409, "conflict")["message"]
+    assert owner.data(owner.get("/me"))["member"] == me
+
+
+def test_of_two_owners_who_remove_each_other_at_once_one_stays(launch):
+    server = launch()
+    first = server.client()
+    token = token_of(invite(first, "second@example.com", role="owner"))
+    second = server.client(first.data(join_with(server, token), 201)["api_key"])
+    ids = [client.data(client.get("/me"))["member"]["id"] for client in (first, second)]
+    answers = at_once(lambda: first.delete(f"/members/{ids[1]}"), lambda: second.delete(f"/members/{ids[0]}"))
+    assert sorted(answer.status_code for answer in answers)[0] == 200
+    assert sorted(answer.status_code for answer in answers)[1] in (401, 409)
+    assert len(server.rows("SELECT 1 FROM member WHERE role = 'owner' AND status = 'active'")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("full_name", value) for value in (None, "", " ", "x" * 201, 5)),
+        *(("role", value) for value in (None, "", "boss", 1)),
+        *(("phone_number", value) for value in (5, "1" * 51, "")),
+        *((name, "x") for name in ("id", "email", "status", "kind")),
+    ],
+)
+def test_a_wrong_field_of_a_change_is_named(owner, join, field, value):
+    member = join().member
+    fault(owner.patch(f"/members/{member['id']}", {field: value}), 422, "validation_error", field)
+    assert owner.data(owner.get(f"/members/{member['id']}")) == member
+
+
+# Removing
+
+
+def test_a_removed_member_is_gone_but_what_they_did_stays(owner, join, project):
+    leaver = join()
+    task = leaver.make_task(project, assignee_id=leaver.member["id"])
+    comment = leaver.data(leaver.post(f"/tasks/{task['id']}/comments", {"content": "x"}), 201)
+    path = f"/members/{leaver.member['id']}"
+    assert owner.data(owner.delete(path)) == {"id": leaver.member["id"], "deleted": True}
+    for answer in (owner.get(path), owner.patch(path, {"full_name": "x"}), owner.delete(path)):
+        fault(answer, 404, "not_found")
+    assert leaver.member["id"] not in owner.get("/members").text
+    fault(leaver.get("/context"), 401, "unauthorized")
+    left = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (left["assignee_id"], left["assignee"], left["version"]) == (None, None, 2)
+    assert left["creator"]["full_name"] == leaver.member["full_name"]
+    (kept,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    assert kept == comment
+    body = {"project_id": project["id"], "title": "x", "assignee_id": leaver.member["id"]}
+    fault(owner.post("/tasks", body), 422, "validation_error", "assignee_id")
+
+
+def test_the_address_of_a_removed_member_is_free_again(owner, join, server):
+    leaver = join()
+    owner.delete(f"/members/{leaver.member['id']}")
+    again = invite(owner, leaver.member["email"])
+    assert again["member"]["id"] != leaver.member["id"]
+    assert join_with(server, token_of(again)).status_code == 201
+
+
+def test_the_link_of_an_invited_member_who_is_removed_is_dead(owner, server):
+    invitation = invite(owner, "never-mind@example.com")
+    owner.data(owner.delete(f"/members/{invitation['member']['id']}"))
+    fault(join_with(server, token_of(invitation)), 410, "gone")
+
+
+def test_a_removal_is_an_activity(owner, join, server):
+    leaver = join()
+    owner.delete(f"/members/{leaver.member['id']}")
+    (row,) = server.rows("SELECT * FROM activity ORDER BY id DESC LIMIT 1")
+    assert (row["action"], row["entity"], row["entity_id"]) == ("deleted", "member", leaver.member["id"])
+    assert row["title"] == leaver.member["full_name"]
+
+
+# Invitations
+
+
+def test_a_new_link_kills_the_old_one(owner, server):
+    first = invite(owner, "renewed@example.com", phone_number="+1")
+    path = f"/members/{first['member']['id']}/invitation"
+    second = owner.data(owner.post(path), 201)
+    assert second["member"] == first["member"]
+    assert token_of(second) != token_of(first)
+    fault(join_with(server, token_of(first)), 410, "gone")
+    assert join_with(server, token_of(second)).status_code == 201
+    # Whoever has joined needs no link.
+    for answer in (owner.post(path), owner.delete(path)):
+        fault(answer, 409, "conflict")
+
+
+def test_a_revoked_link_is_gone_until_there_is_a_new_one(owner, server):
+    invitation = invite(owner, "revoked@example.com")
+    path = f"/members/{invitation['member']['id']}/invitation"
+    answer = owner.data(owner.delete(path))
+    assert answer == {"id": invitation["member"]["id"], "revoked": True}
+    error = fault(join_with(server, token_of(invitation)), 410, "gone")
+    assert "revoked" in error["message"]
+    fault(owner.delete(path), 404, "not_found")
+    renewed = owner.data(owner.post(path), 201)
+    assert join_with(server, token_of(renewed)).status_code == 201
+
+
+def test_only_an_owner_manages_the_invitation_of_an_owner(owner, join, server):
+    admin, invitation = join("admin"), invite(owner, "next-boss@example.com", role="owner")
+    path = f"/members/{invitation['member']['id']}/invitation"
+    fault(admin.post(path), 403, "forbidden")
+    fault(admin.delete(path), 403, "forbidden")
+    assert join_with(server, token_of(invitation)).status_code == 201
+
+
+def test_the_invitation_of_nobody_is_not_found(owner):
+    for answer in (
+        owner.post(f"/members/{NOBODY}/invitation"),
+        owner.delete(f"/members/{NOBODY}/invitation"),
+    ):
+        fault(answer, 404, "not_found")
