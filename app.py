@@ -445,13 +445,12 @@ def authorize(caller: Row, role: str, *, writes: bool) -> None:
 def count_request(window: gateway.FixedWindow, this: Call) -> None:
     """Say how many requests are left to the key (RateLimit headers). Raises `TooMany`."""
     left, seconds = window.take(this.caller["key_id"])
-    until = int(seconds) + 1
     this.always = [
         ("RateLimit-Policy", f'"key";q={window.most};w={window.seconds:.0f}'),
-        ("RateLimit", f'"key";r={max(left, 0)};t={until}'),
+        ("RateLimit", f'"key";r={max(left, 0)};t={seconds}'),
     ]
     if left < 0:
-        raise TooMany(until)
+        raise TooMany(seconds)
 
 
 # What comes in --------------------------------------------------------------------------------
@@ -695,8 +694,7 @@ def show_enrollment(token: str) -> Response:
 def join(change: Change, token: str) -> Callable[[], Response]:
     """Join with an enrollment link, and show the first API key."""
     joined = accept(change, token)
-    base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
-    return lambda: page("enroll.html", joined=joined, base_url=base_url)
+    return lambda: page("enroll.html", joined=joined, base_url=current_app.config["SERVER"]["base_url"])
 
 
 @api.get("/openapi.json")
@@ -767,7 +765,7 @@ def invitation_days() -> float:
 
 
 def linked(member: Row, token: str, expires_at: str) -> Row:
-    base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
+    base_url = current_app.config["SERVER"]["base_url"]
     return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
 
 

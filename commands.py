@@ -167,7 +167,7 @@ def init() -> None:
         click.echo("The first owner has the key of the configuration." if given else "It has an owner.")
         return
     owner, secret = made
-    base_url = current_app.config["SERVER"]["base_url"].rstrip("/")
+    base_url = current_app.config["SERVER"]["base_url"]
     click.echo(f"Its first owner is {owner['full_name']} <{owner['email']}>.\n")
     click.echo(f"API key, shown only now:  {secret}\n")
     click.echo(f'Try:  curl -H "Authorization: Bearer {secret}" {base_url}/api/v1/context')
@@ -256,7 +256,7 @@ def member_invite(
         )
         webhooks.emit(change, "member.invited", {"member": invited})
     webhooks.deliver(change)
-    click.echo(f"{config['SERVER']['base_url'].rstrip('/')}/enroll/{token}")
+    click.echo(f"{config['SERVER']['base_url']}/enroll/{token}")
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 

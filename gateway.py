@@ -7,6 +7,7 @@ the API's envelope. It records flows and child tasks; it runs nothing.
 import hmac
 import json
 import logging
+import math
 import os
 import stat
 import subprocess
@@ -25,6 +26,7 @@ from peewee import DatabaseError
 
 import schemas
 from models import Conflict, Flow, FlowTask, Row, Unavailable, epoch_ms, to_json, write
+from schemas import TASK_RUNTIMES, TASK_STATUSES
 from webhooks import check_secrets
 
 log = logging.getLogger("tasks.gateway")
@@ -260,8 +262,11 @@ class FixedWindow:
         self._lock = threading.Lock()
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
-    def take(self, key: Any) -> tuple[int, float]:
-        """Count a coming; returns how many more may follow, or -1 for one too many, and the seconds left."""
+    def take(self, key: Any) -> tuple[int, int]:
+        """Count a coming; returns how many more may follow, or -1 for one too many, and the seconds left.
+
+        The seconds are whole ones, rounded up: after them the window is over.
+        """
         with self._lock:
             at = time.monotonic()
             ends_at, count = self._windows.get(key, (0.0, 0))
@@ -271,9 +276,9 @@ class FixedWindow:
                 if len(self._windows) >= self.keys:
                     self._windows.popitem(last=False)
             if count >= self.most:
-                return -1, ends_at - at
+                return -1, math.ceil(ends_at - at)
             self._windows[key] = ends_at, count + 1
-            return self.most - count - 1, ends_at - at
+            return self.most - count - 1, math.ceil(ends_at - at)
 
 
 class Slots:
@@ -461,7 +466,7 @@ def _admit(route: Route, request: Request, key: Any) -> None:
         raise Refused(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
     left, seconds = intake.window.take(key)
     if left < 0:
-        raise Refused(429, "rate_limited", "Too Many Requests", **{"Retry-After": str(int(seconds) + 1)})
+        raise Refused(429, "rate_limited", "Too Many Requests", **{"Retry-After": str(seconds)})
     kind = environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
         raise Refused(415, "unsupported_media_type", "Unsupported Media Type")
@@ -562,8 +567,6 @@ TASK_VIEW = (
     ("terminalSummary", "terminal_summary", True),
     ("terminalOutcome", "terminal_outcome", True),
 )
-TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
-TASK_RUNTIMES = ("subagent", "acp", "cli", "cron")
 
 
 def _view(row: Row, table: tuple[tuple[str, str, bool], ...]) -> Row:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import email_validator
@@ -514,9 +514,10 @@ class Shown(Schema):
         unknown = RAISE
 
     secret = False  # whether it holds what is stored nowhere, so that it can be given only once
+    optional: ClassVar[str] = ""  # the gateway's exceptions: names of keys that may be missing
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = True
+        field_obj.required = field_name not in self.optional.split()
 
 
 def _one(schema: type[Shown], **options: Any) -> fields.Nested:
@@ -853,6 +854,8 @@ LISTED_EVENTS = _list_of("events", EventShown, pagination=_one(EventPaginationSh
 FLOW_STATUSES = ("queued", "running", "waiting", "blocked")
 NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
 RUNTIMES = ("subagent", "acp")
+TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
+TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 
 
 def load_lenient_json(raw: bytes) -> Any:
@@ -1120,6 +1123,94 @@ EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "member.invited": ("Someone was invited.", {"member": MemberShown}),
     "ping": ("A webhook is tested.", {"webhook": None}),
 }
+
+
+class FlowShown(Shown):
+    optional = (
+        "controllerId currentStep blockedTaskId blockedSummary stateJson waitJson cancelRequestedAt endedAt"
+    )
+
+    flowId = Id()
+    syncMode = fields.String()
+    controllerId = fields.String()
+    revision = fields.Integer()
+    status = Choice((*FLOW_STATUSES, "succeeded", "failed", "cancelled", "lost"))
+    notifyPolicy = Choice(NOTIFY_POLICIES)
+    goal = fields.String()
+    currentStep = fields.String()
+    blockedTaskId = fields.String()
+    blockedSummary = fields.String()
+    stateJson = fields.Raw(allow_none=True)
+    waitJson = fields.Raw(allow_none=True)
+    cancelRequestedAt = fields.Integer()
+    createdAt = fields.Integer()
+    updatedAt = fields.Integer()
+    endedAt = fields.Integer()
+
+
+class ChildTaskShown(Shown):
+    optional = """
+        sourceId childSessionKey parentTaskId agentId runId label startedAt endedAt cleanupAfter
+        error progressSummary terminalSummary terminalOutcome
+    """
+
+    taskId = Id()
+    runtime = Choice(TASK_RUNTIMES)
+    scopeKind = fields.String(validate=validate.Equal("session"))
+    task = fields.String()
+    status = Choice(TASK_STATUSES)
+    deliveryStatus = fields.String(validate=validate.Equal("pending"))
+    notifyPolicy = Choice(NOTIFY_POLICIES)
+    parentFlowId = Id()
+    createdAt = fields.Integer()
+    lastEventAt = fields.Integer()
+    startedAt = fields.Integer()
+    endedAt = fields.Integer()
+    cleanupAfter = fields.Integer()
+    sourceId = fields.String()
+    childSessionKey = fields.String()
+    parentTaskId = fields.String()
+    agentId = fields.String()
+    runId = fields.String()
+    label = fields.String()
+    error = fields.String()
+    progressSummary = fields.String()
+    terminalSummary = fields.String()
+    terminalOutcome = fields.String()
+
+
+def _counts(name: str, keys: tuple[str, ...]) -> type[Shown]:
+    return Shown.from_dict({key: fields.Integer() for key in keys}, name=name)  # type: ignore[return-value]
+
+
+class FlowSummaryShown(Shown):
+    total = fields.Integer()
+    active = fields.Integer()
+    terminal = fields.Integer()
+    failures = fields.Integer()
+    byStatus = _one(_counts("CountsByStatus", TASK_STATUSES))
+    byRuntime = _one(_counts("CountsByRuntime", TASK_RUNTIMES))
+
+
+class FlowResultShown(Shown):
+    """What the actions and their refusals answer, each some of it."""
+
+    optional = "created applied found cancelled code reason flow flows current task tasks summary"
+
+    created = fields.Boolean()
+    applied = fields.Boolean()
+    found = fields.Boolean()
+    cancelled = fields.Boolean()
+    code = fields.String()
+    reason = fields.String()
+    flow = _one(FlowShown, allow_none=True)
+    flows = _many(FlowShown)
+    current = _one(FlowShown)
+    task = _one(ChildTaskShown)
+    tasks = _many(ChildTaskShown)
+    summary = _one(FlowSummaryShown, allow_none=True)
+
+
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
     "expectedRevision": 0,
@@ -1309,7 +1400,7 @@ def _intake(converter: Any) -> dict[str, Any]:
             "routeId": {"type": "string"},
             "code": {"type": "string"},
             "error": {"type": "string"},
-            "result": {"type": "object"},
+            "result": converter.resolve_nested_schema(FlowResultShown),
         },
     }
     answers = {
@@ -1393,6 +1484,16 @@ class Url(Text):
         url = super()._deserialize(value, *arguments, **options)
         web_url(url)
         return url
+
+
+class Address(Url):
+    """Where the service is; from here on without a slash at its end."""
+
+    def _deserialize(self, *arguments: Any, **options: Any) -> str:
+        url = super()._deserialize(*arguments, **options)
+        if "?" in url or "#" in url:
+            raise ValidationError("must end with a path, without ? and #")
+        return url.rstrip("/")
 
 
 class Secret(fields.Field):
@@ -1518,7 +1619,7 @@ class PluginSettings(Base):
 
 
 class ServerSettings(Base):
-    base_url = Url(load_default="http://127.0.0.1:8000")
+    base_url = Address(load_default="http://127.0.0.1:8000")
     database = Text(4000, load_default="tasks.db")
     max_body_bytes = Whole(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = Whole(0, 10, load_default=0)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 import requests
-from conftest import Server
+from conftest import Server, document
 
 CONFIG = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -41,6 +41,7 @@ class Caller:
 
     def __init__(self, server, route="zapier"):
         self.url, self.route = server.base + PATHS[route], route
+        self.document = document(f"{server.base}/api/v1")
         self.session = requests.Session()
         self.session.trust_env = False
         server.clients.append(self)
@@ -55,6 +56,7 @@ class Caller:
         return answer
 
     def check(self, answer):
+        self.document.validate(answer, "/plugins/webhooks/{routeId}", "post")
         assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
         body = answer.json()
         assert body["routeId"] == self.route

@@ -1,0 +1,158 @@
+"""The OpenAPI document is valid, and says everything: paths, bodies, errors, events and actions."""
+
+import json
+import re
+
+import pytest
+import requests
+from conftest import EVERY_EVENT, document
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+import app
+import gateway
+import schemas
+
+INTAKE = "/plugins/webhooks/{routeId}"
+
+
+@pytest.fixture(scope="module")
+def spec(server):
+    answer = requests.get(f"{server.base}/api/v1/openapi.json", timeout=30)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    return answer.json()
+
+
+def operations(spec):
+    for path, methods in spec["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def resolved(spec, part):
+    while "$ref" in part:
+        *_, group, name = part["$ref"].split("/")
+        part = spec["components"][group][name]
+    return part
+
+
+def validator(spec, schema):
+    return Draft202012Validator({"components": spec["components"], **schema})
+
+
+def test_the_document_is_valid(spec):
+    assert spec["openapi"].startswith("3.1.")
+    OpenAPIV31SpecValidator(spec).validate()
+
+
+def test_it_has_every_route_and_none_besides(spec):
+    routed = {
+        (method.lower(), re.sub("<(?:string:)?([^>]*)>", r"{\1}", rule.rule))
+        for rule in app.create_app().url_map.iter_rules()
+        for method in rule.methods - {"HEAD"}
+    }
+    assert {(method, path) for method, path, _ in operations(spec)} == routed | {("post", INTAKE)}
+
+
+def test_operations_have_names_of_their_own_and_summaries(spec):
+    names = [operation["operationId"] for _, _, operation in operations(spec)]
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"].endswith(".") for _, _, operation in operations(spec))
+
+
+def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
+    for method, path, operation in operations(spec):
+        if not path.startswith("/api/v1"):
+            continue
+        named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
+        assert named == set(re.findall("{([^}]*)}", path))
+        assert {"401", "422", "429", "500", "503"} < set(operation["responses"])
+        assert ("404" in operation["responses"]) == ("{" in path)
+        assert {} in operation["security"] or "403" in operation["responses"], (method, path)
+
+
+def test_it_has_every_error_that_is_answered(spec):
+    answered = {status for status, _ in app.FAULTS.values()} | {500}
+    documented = {status for _, _, operation in operations(spec) for status in operation["responses"]}
+    assert {str(status) for status in answered} < documented
+
+
+def test_every_body_is_described_with_an_example_that_fits(spec):
+    bodies = 0
+    for method, path, operation in operations(spec):
+        for kind, body in operation.get("requestBody", {"content": {}})["content"].items():
+            if kind == "multipart/form-data":
+                continue
+            examples = [named["value"] for named in body.get("examples", {}).values()]
+            examples = examples or [body["example"]]
+            for example in examples:
+                problems = list(validator(spec, body["schema"]).iter_errors(example))
+                assert not problems, (method, path, problems)
+            bodies += 1
+    assert bodies > 12
+
+
+def test_the_examples_pass_the_schemas_that_check_bodies():
+    loaded = 0
+    for schema in vars(schemas).values():
+        if isinstance(schema, schemas.Schema) and (example := getattr(schema, "EXAMPLE", None)):
+            schema.load({name: value for name, value in example.items() if name in schema.fields})
+            loaded += 1
+    assert loaded > 8
+
+
+def test_it_has_every_action_of_the_gateway(spec):
+    content = spec["paths"][INTAKE]["post"]["requestBody"]["content"]["application/json"]
+    assert {body["properties"]["action"]["const"] for body in content["schema"]["oneOf"]} == set(
+        gateway.ACTIONS
+    )
+    assert set(content["examples"]) == set(gateway.ACTIONS)
+
+
+def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
+    owner = hooked.client()
+    task = owner.make_task(owner.make_project())
+    path = f"/tasks/{task['id']}"
+    owner.patch(path, {"status": "review", "metadata": {"a": 1}})
+    owner.post(f"{path}/comments", {"content": "x"})
+    owner.post(f"{path}/complete")
+    owner.delete(path)
+    body = {"email": "ana@example.com", "full_name": "Ana", "role": "client"}
+    link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+    hooked.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    owner.post(f"/webhooks/{webhook['id']}/test")
+    arrived = set()
+    for call in receiver.all_here():
+        described = spec["webhooks"][call.headers["x-service-event"]]["post"]
+        assert {parameter["name"] for parameter in described["parameters"]} <= set(call.headers)
+        schema = described["requestBody"]["content"]["application/json"]["schema"]
+        problems = list(validator(spec, schema).iter_errors(json.loads(call.body)))
+        assert not problems, problems
+        arrived.add(call.headers["x-service-event"])
+    assert arrived == {*EVERY_EVENT, "ping"} == set(spec["webhooks"])
+
+
+def test_a_wrong_body_is_wrong_by_the_document_too(server, owner, project, spec):
+    content = spec["paths"]["/api/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]
+    good = {"project_id": project["id"], "title": "x"}
+    check = validator(spec, content["schema"])
+    assert check.is_valid(good)
+    for wrong in (
+        {},
+        {"title": "x"},
+        good | {"title": 5},
+        good | {"title": "x" * 501},
+        good | {"priority": "asap"},
+        good | {"unknown": 1},
+        good | {"metadata": []},
+    ):
+        assert not check.is_valid(wrong), wrong
+        assert owner.post("/tasks", wrong).status_code == 422
+
+
+def test_the_address_of_the_service_is_the_configured_one(launch):
+    base = launch(TASKS_SERVER__BASE_URL="https://tasks.example.com/").base
+    spec = document(f"{base}/api/v1").spec
+    assert spec["servers"] == [{"url": "https://tasks.example.com"}]

@@ -1,0 +1,60 @@
+"""The optional limit of requests per minute and API key."""
+
+import re
+
+import pytest
+from conftest import at_once, fault
+
+
+@pytest.fixture
+def limited(launch):
+    return launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="5")
+
+
+def headers_of(answer):
+    """What the RateLimit headers say: how many requests are left, and for how many seconds."""
+    assert answer.headers["RateLimit-Policy"] == '"key";q=5;w=60'
+    left, seconds = re.fullmatch(r'"key";r=(\d+);t=(\d+)', answer.headers["RateLimit"]).groups()
+    assert 0 < int(seconds) <= 60
+    return int(left), int(seconds)
+
+
+def test_the_sixth_request_of_a_minute_is_refused(limited):
+    owner = limited.client()
+    paths = ("/me", "/tasks", "/nowhere", "/tasks?limit=x", "/health")  # whatever comes of them
+    answers = [owner.get(path) for path in paths]
+    assert [headers_of(answer)[0] for answer in answers] == [4, 3, 2, 1, 0]
+    refused = owner.get("/me")
+    fault(refused, 429, "rate_limited")
+    left, seconds = headers_of(refused)
+    assert left == 0
+    assert refused.headers["Retry-After"] == str(seconds)
+    fault(owner.post("/projects", {"name": "x"}), 429, "rate_limited")
+    assert limited.rows("SELECT 1 FROM project") == []
+
+
+def test_each_key_has_a_limit_of_its_own_and_who_has_none_is_not_counted(limited):
+    first = limited.client()
+    second = limited.client(limited.flask("key", "create").stdout.strip())
+    for _ in range(5):
+        assert first.get("/me").status_code == 200
+    fault(first.get("/me"), 429, "rate_limited")
+    assert second.get("/me").status_code == 200
+    stranger = limited.client(None)
+    for _ in range(10):
+        answer = stranger.get("/health")
+        assert answer.status_code == 200
+        assert "RateLimit" not in answer.headers
+        fault(limited.client("tms_wrong").get("/me"), 401, "unauthorized")
+
+
+def test_of_twenty_at_once_five_are_answered(limited):
+    key = limited.flask("key", "create").stdout.strip()
+    clients = [limited.client(key) for _ in range(20)]
+    answers = at_once(*[lambda client=client: client.get("/me") for client in clients])
+    assert sorted(answer.status_code for answer in answers) == [200] * 5 + [429] * 15
+
+
+def test_without_a_limit_there_are_no_headers(owner):
+    for _ in range(30):
+        assert "RateLimit" not in owner.get("/me").headers
