@@ -19,7 +19,7 @@ from functools import cache, wraps
 from inspect import isfunction
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import click
 import flask_swagger_ui
@@ -390,8 +390,10 @@ def refuse(error: Exception) -> Response:
         headers["Retry-After"] = str(error.seconds)
     if status == 503:
         headers["Retry-After"] = "5"
-    if request.path.startswith("/enroll/"):
-        return page("enroll.html", status, refused=message)
+    if request.path.startswith("/enroll/") and not isinstance(error, HTTPException):
+        answer = page("enroll.html", status, refused=message)
+        answer.headers.update(headers)
+        return answer
     if not call().in_api:
         return Response(f"{message}\n", status, headers, content_type="text/plain")
     fault: Row = {"code": code, "message": message}
@@ -671,7 +673,9 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
     """A page of ours; its own scripts and styles are all that it may load."""
     nonce = secrets.token_urlsafe(16)
     workspace_name = current_app.config["WORKSPACE"]["name"]
-    html = render_template(template, nonce=nonce, workspace_name=workspace_name, api=API, **values)
+    base_url = current_app.config["SERVER"]["base_url"]
+    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": urlsplit(base_url).path}
+    html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
@@ -694,7 +698,7 @@ def show_enrollment(token: str) -> Response:
 def join(change: Change, token: str) -> Callable[[], Response]:
     """Join with an enrollment link, and show the first API key."""
     joined = accept(change, token)
-    return lambda: page("enroll.html", joined=joined, base_url=current_app.config["SERVER"]["base_url"])
+    return lambda: page("enroll.html", joined=joined)
 
 
 @api.get("/openapi.json")

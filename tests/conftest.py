@@ -26,6 +26,7 @@ import pytest
 import requests
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -43,7 +44,10 @@ EVERY_EVENT = [
 ]
 NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
 needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
+needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -326,6 +330,43 @@ def join(server, owner):
         return client
 
     return invite
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real Chromium without a window."""
+    if not CHROMIUM:
+        pytest.skip("Chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(browser):
+    """Open pages of our own browser, each in a fresh profile; what fails in one fails the test."""
+    contexts, faults = [], []
+
+    def judge(said, page):
+        # That the page itself is a refusal is not a fault of what is on it.
+        refusal = said.text.startswith("Failed to load") and said.location["url"] == page.url
+        if said.type in ("error", "warning") and not refusal:
+            faults.append(f"{said.location['url']}: {said.text}")
+
+    def open_page(**options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: judge(said, page))
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert faults == []
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""The page on which the API can be tried, in a browser that reaches nothing but this server."""
+
+import pytest
+import requests
+from conftest import OWNER_KEY
+
+
+@pytest.mark.parametrize("path", ["/api/v1/docs", "/api/v1/docs/"])
+def test_a_call_is_tried_on_the_page(browse, server, owner, path):
+    page = browse()
+    elsewhere = []
+    page.route(
+        lambda url: not url.startswith((server.base, "data:")),
+        lambda route: (elsewhere.append(route.request.url), route.abort()),
+    )
+    page.goto(server.base + path)
+    page.get_by_role("button", name="Authorize").first.click()
+    page.get_by_label("auth-bearer-value").first.fill(OWNER_KEY)
+    page.get_by_role("button", name="Apply credentials").first.click()
+    page.get_by_role("button", name="Close").first.click()
+    block = page.locator("#operations-me-get_me")
+    block.get_by_role("button").first.click()
+    block.get_by_role("button", name="Try it out").click()
+    block.get_by_role("button", name="Execute").click()
+    answer = block.locator(".live-responses-table .highlight-code").first
+    answer.wait_for()
+    assert owner.data(owner.get("/me"))["member"]["email"] in answer.inner_text()
+    assert elsewhere == []
+
+
+def test_every_operation_and_event_is_on_the_page(browse, server):
+    spec = requests.get(f"{server.base}/api/v1/openapi.json", timeout=30).json()
+    page = browse()
+    page.goto(f"{server.base}/api/v1/docs")
+    page.locator(".opblock").first.wait_for()
+    operations = sum(len(methods) for methods in spec["paths"].values())
+    assert page.locator(".opblock").count() == operations + len(spec["webhooks"])
+
+
+def test_the_pages_files_are_served_from_here_and_no_others(server):
+    for name, kind in (("swagger-ui.css", "text/css"), ("swagger-ui-bundle.js", "javascript")):
+        answer = requests.get(f"{server.base}/api/v1/docs/{name}", timeout=30)
+        assert answer.status_code == 200
+        assert kind in answer.headers["Content-Type"]
+        assert "max-age" in answer.headers["Cache-Control"]
+    for name in ("index.html", "..%2Fapp.py", "../app.py", "%2Fetc%2Fpasswd", "swagger-ui.css.map"):
+        assert requests.get(f"{server.base}/api/v1/docs/{name}", timeout=30).status_code in (401, 404)
+
+
+def test_the_page_may_be_framed_by_nobody(server):
+    answer = requests.get(f"{server.base}/api/v1/docs", timeout=30)
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert "script-src 'self' 'nonce-" in answer.headers["Content-Security-Policy"]

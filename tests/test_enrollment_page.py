@@ -1,0 +1,250 @@
+"""The page behind an enrollment link, as a browser gets it and as a person sees it."""
+
+import re
+import shlex
+import subprocess
+from functools import partial
+from html import unescape
+
+import pytest
+import requests
+from conftest import at_once, needs_curl
+from test_members import invite, token_of
+
+NAME = 'Ana "<b>Lima</b>" & Co'
+
+
+@pytest.fixture(scope="module")
+def server(launch_module):
+    return launch_module(TASKS_WORKSPACE__NAME="Rocket & Söhne")
+
+
+@pytest.fixture(scope="module")
+def owner(server):
+    return server.client()
+
+
+@pytest.fixture
+def invitation(owner):
+    """A fresh one; inviting anew kills the link of the test before."""
+    known = owner.get("/members").text.count("@page.example")
+    return invite(owner, f"ana-{known}@page.example", full_name=NAME)
+
+
+@pytest.fixture
+def link(server, invitation):
+    return f"{server.base}/enroll/{token_of(invitation)}"
+
+
+def key_on(html):
+    return re.search(r"tms_[\w-]{43}", html)[0]
+
+
+def check_headers(answer):
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert "unsafe" not in str(policy)
+    nonce = re.search("'nonce-([^']+)'", policy["script-src"])[1]
+    for tag in re.findall(r"<(?:script|style)[^>]*>", answer.text):
+        assert f'nonce="{nonce}"' in tag
+    assert not re.search(r'(?:src|href)="(?!/|data:)', answer.text)  # nothing from elsewhere
+
+
+def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, owner, invitation):
+    for _ in range(3):
+        answer = requests.get(link, timeout=30)
+        assert answer.status_code == 200
+        check_headers(answer)
+    assert "Rocket &amp; Söhne" in answer.text
+    assert "Ana &#34;&lt;b&gt;Lima&lt;/b&gt;&#34; &amp; Co" in answer.text
+    assert "<b>" not in answer.text
+    assert "<dd>member</dd>" in answer.text
+    assert requests.head(link, timeout=30).status_code == 200
+    member = owner.data(owner.get(f"/members/{invitation['member']['id']}"))
+    assert member["status"] == "invited"
+
+
+def test_the_button_makes_a_member_and_shows_a_key_once(link, server, owner, invitation):
+    answer = requests.post(link, timeout=30)
+    assert answer.status_code == 200
+    check_headers(answer)
+    client = server.client(key_on(answer.text))
+    me = client.data(client.get("/me"))["member"]
+    assert (me["id"], me["status"]) == (invitation["member"]["id"], "active")
+    again = requests.get(link, timeout=30)
+    assert again.status_code == 410
+    assert "tms_" not in again.text
+
+
+@needs_curl
+def test_the_line_to_try_works_as_it_is(link, server):
+    html = requests.post(link, timeout=30).text
+    line = unescape(re.search('id="curl"[^>]*>([^<]*)<', html)[1])
+    assert " http://127.0.0.1:8000/api/v1/" in line  # the configured address, but not this server's
+    arguments = shlex.split(line.replace("http://127.0.0.1:8000", server.base))
+    done = subprocess.run([*arguments, "-sf"], capture_output=True, text=True, timeout=30)
+    assert '"success":true' in done.stdout, done
+
+
+def test_joining_is_told_to_receivers(hooked, receiver):
+    invitation = invite(hooked.client(), "ana@example.com")
+    assert receiver.next().headers["x-service-event"] == "member.invited"
+    requests.post(f"{hooked.base}/enroll/{token_of(invitation)}", timeout=30)
+    call = receiver.next()
+    assert call.headers["x-service-event"] == "member.joined"
+    assert call.event["data"]["member"]["status"] == "active"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("spoil", "status", "said"),
+    [
+        ("used", 410, "This enrollment link has already been used."),
+        ("revoked", 410, "This enrollment link has been revoked."),
+        ("expired", 410, "This enrollment link has expired."),
+        ("mistyped", 404, "No such invitation."),
+    ],
+)
+def test_a_link_that_is_no_good_says_why(server, owner, invitation, link, method, spoil, status, said):
+    member_id = invitation["member"]["id"]
+    if spoil == "used":
+        requests.post(link, timeout=30)
+    elif spoil == "revoked":
+        owner.delete(f"/members/{member_id}/invitation")
+    elif spoil == "expired":
+        server.rows("UPDATE invitation SET expires_at = created_at WHERE member_id = ?", member_id)
+    else:
+        link = link[:-1] + ("a" if link[-1] != "a" else "b")
+    answer = requests.request(method, link, timeout=30)
+    assert answer.status_code == status
+    check_headers(answer)
+    assert said in answer.text
+    assert "<button" not in answer.text
+    assert "tms_" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/enroll/x/y", "/enroll/", "/enroll"])
+def test_a_path_that_is_no_link_is_not_found(server, path):
+    assert requests.get(server.base + path, timeout=30).status_code == 404
+
+
+def test_other_methods_are_refused_on_the_page(link):
+    for method in ("PUT", "DELETE", "OPTIONS"):
+        answer = requests.request(method, link, timeout=30)
+        assert answer.status_code == 405
+        assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
+
+
+def test_a_link_that_got_parameters_on_its_way_still_works(link):
+    assert requests.get(f"{link}?utm_source=mail&x=1", timeout=30).status_code == 200
+    assert "tms_" in requests.post(f"{link}?fbclid=1", data={"a": "b"}, timeout=30).text
+
+
+def test_of_two_who_press_the_button_at_once_one_joins(server, link, invitation):
+    answers = at_once(*[partial(requests.post, link, timeout=30)] * 8)
+    assert sorted(answer.status_code for answer in answers) == [200] + [410] * 7
+    assert sum("tms_" in answer.text for answer in answers) == 1
+    keys = server.rows("SELECT 1 FROM api_key WHERE member_id = ?", invitation["member"]["id"])
+    assert len(keys) == 1
+
+
+def test_neither_the_link_nor_the_key_is_logged(server, link, invitation):
+    requests.get(f"{link}?x=1", timeout=30)
+    key = key_on(requests.post(link, timeout=30).text)
+    log = server.log.read_text()
+    assert "GET /enroll/ 200" in log
+    assert token_of(invitation) not in log
+    assert key not in log
+
+
+# In a browser
+
+
+def contrast(page, selector):
+    """WCAG's contrast of an element's text and what is behind it."""
+    return page.eval_on_selector(
+        selector,
+        """element => {
+            const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+            const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255)
+                .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+                .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+            let behind = element;
+            const background = () => getComputedStyle(behind).backgroundColor;
+            while ((channels(background())[3] ?? 1) === 0) behind = behind.parentElement;
+            const pair = [getComputedStyle(element).color, background()].map(luminance);
+            return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+        }""",
+    )
+
+
+SCREENS = {"phone": {"width": 320, "height": 640}, "desktop": {"width": 1280, "height": 800}}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_joining_with_the_keyboard_and_without_javascript(browse, link, server, scheme, screen):
+    page = browse(java_script_enabled=False, color_scheme=scheme, viewport=SCREENS[screen])
+    page.goto(link)
+    assert page.title() == "Join – Rocket & Söhne"
+    assert page.get_by_role("heading", level=1).inner_text() == "Rocket & Söhne invites you"
+    assert page.get_by_text(NAME, exact=True).is_visible()
+    button = page.get_by_role("button", name="Join Rocket & Söhne")
+    assert fits(page)
+    legible(page, scheme, "h1", "dt", "dd", "button", "p.dim")
+    page.keyboard.press("Tab")
+    assert button.evaluate("element => element === document.activeElement")
+    page.keyboard.press("Enter")
+    key = page.get_by_label("Your API key")
+    key.wait_for()
+    assert page.title() == "Welcome – Rocket & Söhne"
+    assert fits(page)
+    legible(page, scheme, "h1", "p", "pre", "p.dim")
+    client = server.client(key.inner_text())
+    assert client.data(client.get("/me"))["member"]["full_name"] == NAME
+    assert not page.get_by_role("button").is_visible()  # to copy takes JavaScript
+    page.goto(link)
+    assert "has already been used" in page.get_by_role("alert").inner_text()
+    assert fits(page)
+
+
+def fits(page):
+    """Whether nothing sticks out at the side."""
+    root = page.locator("html")
+    return root.evaluate("element => element.scrollWidth <= element.clientWidth")
+
+
+def legible(page, scheme, *selectors):
+    lightness = page.eval_on_selector(
+        "body", "body => Number(getComputedStyle(body).backgroundColor.match(/\\d+/)[0])"
+    )
+    assert lightness > 200 if scheme == "light" else lightness < 50
+    for selector in selectors:
+        assert contrast(page, selector) >= 4.5, selector
+
+
+def test_the_key_is_copied_with_a_button_that_says_so(browse, link):
+    page = browse(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(link)
+    page.get_by_role("button").click()
+    page.get_by_role("button", name="Copy the key").click()
+    page.get_by_text("Copied.").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.get_by_label("Your API key").inner_text()
+
+
+def test_a_reload_after_joining_gives_no_second_key(browse, link, server, invitation):
+    page = browse()
+    page.goto(link)
+    page.get_by_role("button").click()
+    page.get_by_label("Your API key").wait_for()
+    page.reload()
+    page.get_by_role("alert").wait_for()
+    assert "tms_" not in page.content()
+    keys = server.rows("SELECT 1 FROM api_key WHERE member_id = ?", invitation["member"]["id"])
+    assert len(keys) == 1
