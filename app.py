@@ -12,6 +12,7 @@ import re
 import secrets
 import socket
 import sqlite3
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-import click
 import flask_swagger_ui
 import orjson
 from flask import Blueprint, Flask, Response, current_app, render_template, request, send_from_directory
@@ -294,11 +294,14 @@ class Service(Flask):
 
 
 def create_app(**overrides: Mapping[str, Any]) -> Service:
-    """The application with its settings; touches no database, resolves no secret, starts nothing."""
+    """The application with its settings; touches no database, resolves no secret, starts nothing.
+
+    Settings that cannot be used end the program with one line.
+    """
     try:
         settings = read_settings(overrides)
     except schemas.SettingsError as error:
-        raise click.ClickException(str(error)) from error
+        sys.exit(f"Error: {error}")  # of anything else `flask --help` would print a traceback
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["PROPAGATE_EXCEPTIONS"] = False

@@ -15,6 +15,7 @@ from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
 
 import gateway
+import models
 import schemas
 import webhooks
 from models import (
@@ -56,7 +57,7 @@ SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL databas
 
 
 def register(app: Flask) -> None:
-    for command in (init, key, member, project, webhook, deliver, redeliver, seed, doctor):
+    for command in (init, key, member, project, webhook, deliver, redeliver, seed, backup, restore, doctor):
         app.cli.add_command(command)
 
 
@@ -155,10 +156,10 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 @click.command()
 @with_appcontext
 def init() -> None:
-    """Make the database and the first owner, and print the owner's API key once.
+    """Make the database, and the first owner with an API key.
 
-    Name, address and key can be given under [bootstrap] in the configuration; a key that is given
-    is never printed. Where everything exists already, nothing happens.
+    The key is printed once. Name, address and key can be given under [bootstrap] in the configuration;
+    a key that is given is never printed. Where everything exists already, nothing happens.
     """
     given = start(current_app.config) is not None
     made = None if given else bootstrap(current_app.config)
@@ -335,7 +336,7 @@ def webhook_list() -> None:
 @as_option
 @in_database
 def webhook_test(name: str, email: str | None) -> None:
-    """Send a ping to the webhook with this name, and say what it answered."""
+    """Send a ping to the webhook NAME, and say what it answered."""
     configured()
     with write(acting(email)) as change:
         delivery_id = webhooks.ping(change, named(name))
@@ -356,7 +357,10 @@ def webhook_enable(name: str) -> None:
 @click.command()
 @in_database
 def deliver() -> None:
-    """Send all deliveries that are due, once; the server does so by itself."""
+    """Send all deliveries that are due, once.
+
+    The server does so by itself, unless delivery.sweeper is false.
+    """
     configured()
     click.echo(f"{webhooks.sweep()} deliveries were accepted, {Delivery.waiting()['pending']} are pending.")
 
@@ -371,6 +375,38 @@ def redeliver(delivery_id: str) -> None:
         webhooks.redeliver(change, delivery_id)
     webhooks.deliver(change)
     report(delivery_id)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@in_database
+def backup(file: Path) -> None:
+    """Copy the database to FILE, also while the server runs.
+
+    FILE must not exist. It is written whole or not at all, checked, and readable by its owner alone.
+    """
+    if file.exists():
+        raise click.ClickException(f"{file} exists; name another file")
+    models.backup(file)
+    click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@with_appcontext
+def restore(file: Path) -> None:
+    """Put the backup FILE in the database's place.
+
+    No server may use the database meanwhile. The one that was there is kept beside it. A backup of an
+    older version is upgraded when the server starts.
+    """
+    try:
+        aside = models.restore(file)
+    except BadDatabase as error:
+        raise click.ClickException(str(error)) from error
+    if aside:
+        click.echo(f"The former database is now {aside}.")
+    click.echo(f"{db.database} is restored; start the server.")
 
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:
@@ -398,7 +434,10 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
 @click.option("--repair", is_flag=True, help="Count the projects' tasks anew.")
 @in_database
 def doctor(repair: bool) -> None:
-    """Check configuration, database, counters, deliveries and files; exit 1 on a problem."""
+    """Check configuration, database, deliveries and files.
+
+    Each problem is a line; with one or more, the exit code is 1.
+    """
     if repair:
         with write() as change:
             ProjectStats.repair(change)
@@ -644,7 +683,11 @@ class Demonstration:
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same workspace.")
 @in_database
 def seed(tasks: int, seed: int) -> None:
-    """Fill an empty workspace with a demonstration: people, projects, tasks and all the rest."""
+    """Fill an empty workspace with a demonstration.
+
+    It has people of every role, projects with milestones, tasks in every status with due dates around
+    today, comments, meetings past and to come, whiteboards and attachments.
+    """
     if Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with write(acting(None)) as change:

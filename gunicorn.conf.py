@@ -12,7 +12,7 @@ import commands
 import gateway
 import webhooks
 from app import create_app
-from models import StoredAnswer, db
+from models import BadDatabase, StoredAnswer, db, hold
 
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -33,9 +33,12 @@ def on_starting(server):
     """Check everything before a port is bound; what is wrong is said in one line."""
     try:
         app = create_app()
+        server.held = hold()  # by all workers, as long as one of them lives
         made = commands.start(app.config)
     except click.ClickException as error:
         sys.exit(f"Error: {error.format_message()}")
+    except BadDatabase as error:
+        sys.exit(f"Error: {error}")
     db.close()  # before the fork: a connection must not be shared
     if made:
         server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])

@@ -5,6 +5,7 @@ copying: a statement's columns become a dict's keys, and a column named `owner.i
 `{"owner": {"id": …}}`.
 """
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -19,7 +20,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import orjson
 from peewee import (
@@ -2289,9 +2290,9 @@ def prepare() -> list[str]:
     is copied. Raises `BadDatabase` with what to do.
     """
     path = Path(db.database)
-    try:
+    with _explained(path):
+        _make_folder(path)
         if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _create_private(path)
         db.connect(reuse_if_open=True)
         health = db.execute_sql("PRAGMA quick_check(1)").fetchone()[0]
@@ -2300,10 +2301,6 @@ def prepare() -> list[str]:
         applied = _migrate(path)
         optimize()
         return applied
-    except OSError as error:
-        raise BadDatabase(f"{path}: {error.strerror or error}") from error
-    except DatabaseError as error:
-        raise BadDatabase(f"{path} cannot be used: {error}") from error
 
 
 def health_problems() -> list[str]:
@@ -2329,16 +2326,38 @@ def optimize() -> None:
 
 def _migrate(path: Path) -> list[str]:
     runner = Runner(db, str(MIGRATIONS))
+    pending, applied = _versions(path, runner)
+    if pending and applied:
+        backup(path.with_name(f"{path.name}.before-{pending[0]}"))
+    return runner.up()
+
+
+def _versions(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
+    """The migrations that are still to be applied, and those that are. Raises `BadDatabase`."""
     steps = runner.status()
+    pending = [step.name for step in steps if not step.applied]
+    applied = [step.name for step in steps if step.applied]
     newer = [step.name for step in steps if step.path is None]
     if newer:
         raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}")
-    pending = [step.name for step in steps if not step.applied]
-    if len(pending) == len(steps) and db.get_tables():
+    if not applied and set(runner.database.get_tables()) - {runner.table_name}:
         raise BadDatabase(f"{path} is a database of something else")
-    if pending and len(pending) < len(steps):
-        backup(path.with_name(f"{path.name}.before-{pending[0]}"))
-    return runner.up()
+    return pending, applied
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say of which file it is that something failed, in one line: `BadDatabase`."""
+    try:
+        yield
+    except OSError as error:
+        raise BadDatabase(f"{path}: {error.strerror or error}") from error
+    except (DatabaseError, sqlite3.Error) as error:
+        raise BadDatabase(f"{path} cannot be used: {error}") from error
+
+
+def _make_folder(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _create_private(path: Path) -> None:
@@ -2346,9 +2365,87 @@ def _create_private(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
+def hold(*, alone: bool = False) -> IO[str]:
+    """Hold the database as one of its servers, or alone, until the returned file is closed.
+
+    Raises `BadDatabase` while it is held otherwise. The kernel frees it when the process ends.
+    """
+    path = Path(f"{db.database}.server")
+    with _explained(path):
+        _make_folder(path)
+        held = os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
+        try:
+            fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            held.close()
+            by = "a server uses it; stop the server first" if alone else "a backup is being restored"
+            raise BadDatabase(f"{db.database}: {by}") from error
+    return held
+
+
+# Copies ---------------------------------------------------------------------------------------
+
+
 def backup(target: Path) -> None:
-    """Copy the database while it is in use; the copy holds every write that was done before."""
-    target.unlink(missing_ok=True)
-    _create_private(target)
-    with closing(sqlite3.connect(target)) as copy:
-        db.connection().backup(copy)
+    """Copy the database while it is in use; the copy holds every write that was done before.
+
+    Raises `BadDatabase` where it cannot be written, or is not in order.
+    """
+    with _explained(target):
+        _copy(db.connection(), target)
+
+
+def _copy(source: sqlite3.Connection, target: Path) -> None:
+    """Make `target`, all at once, a single file that only its owner can read."""
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        _create_private(partial)
+        with closing(sqlite3.connect(partial)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            health = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if health != "ok":
+            raise BadDatabase(f"a copy would be damaged, as is what it is made from: {health}")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def restore(source: Path) -> Path | None:
+    """Put a copy of `source` in the database's place, and the database aside; returns its new path.
+
+    Raises `BadDatabase` for a file that is damaged, not ours, or made by a newer version, and while
+    the database is in use; nothing has changed then.
+    """
+    path = Path(db.database)
+    new = path.with_name(f"{path.name}.restored")
+    with closing(hold(alone=True)), _explained(source):
+        try:
+            with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                _copy(connection, new)
+            with SqliteDatabase(str(new)) as copy:
+                _, applied = _versions(source, Runner(copy, str(MIGRATIONS)))
+            if not applied:
+                raise BadDatabase(f"{source} is empty")
+            aside = _set_aside(path) if path.exists() else None
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    return aside
+
+
+def _set_aside(path: Path) -> Path:
+    """Give the database another name too, with all that was written, or as it is where it is damaged."""
+    aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")  # takes in the log, and takes nobody else
+    except sqlite3.Error as error:
+        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise BadDatabase(f"{path} is in use; stop what uses it") from error
+    for suffix in ("-wal", "-shm"):
+        if (part := Path(f"{path}{suffix}")).exists():
+            part.replace(f"{aside}{suffix}")
+    os.link(path, aside)
+    return aside

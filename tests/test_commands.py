@@ -48,7 +48,9 @@ def test_every_command_has_help_and_is_in_the_readme():
     readme = (ROOT / "README.md").read_text()
     for words, command in listed.items():
         assert command.help, words
-        assert command.help.split("\n")[0].endswith("."), words
+        line = command.help.split("\n")[0]
+        assert line.endswith("."), words
+        assert len(line) < 66, f"{words} is cut off in a terminal of 80 columns"
         assert f"`{words}`" in readme, words
         for parameter in command.params:
             assert isinstance(parameter, click.Argument) or parameter.help or parameter.type.name == "choice"

@@ -1,0 +1,218 @@
+"""Copies of the database, made while it is in use, and put back when it is not."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+from contextlib import closing
+
+import pytest
+from conftest import Server, wait_until
+
+import models
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def copy(server):
+    """A backup of a workspace with one project, whose server has been stopped."""
+    server.start().client().make_project(name="Kept")
+    copy = server.folder / "backup.db"
+    done = server.flask("backup", str(copy))
+    assert done.returncode == 0, done.stderr
+    server.client().make_project(name="Later")
+    server.stop()
+    return copy
+
+
+def names(server):
+    return {row["name"] for row in server.rows("SELECT name FROM project")}
+
+
+def refused(done, said):
+    """The command failed with one line."""
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_backup_under_load_holds_every_write_that_was_answered_before(server):
+    server.start()
+    project = server.client().make_project()
+    answered, stop = [], threading.Event()
+
+    def write():
+        client = server.client()
+        while not stop.is_set():
+            answered.append(client.make_task(project)["id"])
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for number in range(3):
+        before = set(answered)
+        copy = server.folder / f"backup-{number}.db"
+        done = server.flask("backup", str(copy))
+        assert done.returncode == 0, done.stderr
+        assert "in order" in done.stdout
+        with closing(sqlite3.connect(copy)) as database:
+            kept = {id for (id,) in database.execute("SELECT id FROM task")}
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)  # it is one file
+        assert before <= kept
+        assert copy.stat().st_mode & 0o777 == 0o600
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert len(answered) > 3
+
+
+def test_a_backup_overwrites_nothing(server):
+    server.flask("init")
+    taken = server.folder / "taken"
+    taken.write_text("precious")
+    refused(server.flask("backup", str(taken)), "exists")
+    assert taken.read_text() == "precious"
+    refused(server.flask("backup", str(server.database)), "exists")
+    refused(server.flask("backup", str(server.folder / "nowhere" / "copy")), "No such file or directory")
+
+
+def test_a_damaged_database_is_not_passed_off_as_a_backup(server):
+    server.flask("init")
+    server.flask("seed")
+    damage(server.database)
+    copy = server.folder / "backup.db"
+    refused(server.flask("backup", str(copy)), "")
+    assert [file.name for file in server.folder.iterdir()] == ["data"]
+
+
+def damage(path):
+    """Overwrite pages in the middle."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4 : len(content) * 3 // 4] = b"\xaa" * (len(content) * 3 // 4 - len(content) // 4)
+    path.write_bytes(content)
+
+
+def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
+    done = server.flask("restore", str(copy))
+    assert done.returncode == 0, done.stderr
+    (aside,) = server.database.parent.glob("tasks.db.before-restore-*")
+    assert str(aside) in done.stdout
+    assert server.database.stat().st_mode & 0o777 == 0o600
+    client = server.start().client()  # with the key of before
+    assert {project["name"] for project in client.data(client.get("/projects"))["projects"]} == {"Kept"}
+    client.make_project(name="After")
+    with closing(sqlite3.connect(aside)) as former:
+        assert set(former.execute("SELECT name FROM project")) == {("Kept",), ("Later",)}
+    assert server.flask("doctor").returncode == 0
+
+
+def test_a_backup_makes_a_database_where_there_is_none(server, copy):
+    shutil.rmtree(server.database.parent)
+    assert server.flask("restore", str(copy)).returncode == 0
+    assert names(server) == {"Kept"}
+
+
+def test_a_damaged_database_is_replaced_too(server, copy):
+    damage(server.database)
+    assert server.flask("restore", str(copy)).returncode == 0
+    assert names(server) == {"Kept"}
+    assert server.start().client().get("/context").status_code == 200
+
+
+def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy):
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("DROP TABLE stored_answer")
+        database.execute("DELETE FROM schema_migration WHERE name LIKE '0002%'")
+    assert server.flask("restore", str(copy)).returncode == 0
+    client = server.start().client()
+    client.data(client.post("/projects", {"name": "x"}, headers={"Idempotency-Key": "k"}), 201)
+    assert server.database.with_name("tasks.db.before-0002_stored_answers").exists()
+
+
+def spoil(copy, how):
+    """Make a file that is no backup of this version."""
+    if how == "damaged":
+        damage(copy)
+    elif how == "text":
+        copy.write_text("This is no database. " * 100)
+    elif how == "empty":
+        copy.write_bytes(b"")
+    elif how == "other":
+        copy.unlink()
+        with closing(sqlite3.connect(copy)) as database:
+            database.execute("CREATE TABLE recipe (name)")
+    else:
+        with closing(sqlite3.connect(copy)) as database, database:
+            database.execute("UPDATE schema_migration SET name = '9999_newer' WHERE name LIKE '0002%'")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("damaged", ""),
+        ("text", "not a database"),
+        ("empty", "is empty"),
+        ("other", "a database of something else"),
+        ("newer", "made by a newer version"),
+    ],
+)
+def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, how, said):
+    spoil(copy, how)
+    done = server.flask("restore", str(copy))
+    refused(done, said)
+    assert str(copy) in done.stderr or how == "damaged"
+    assert names(server) == {"Kept", "Later"}
+    left = {file.name for file in server.database.parent.iterdir()}
+    assert left <= {"tasks.db", "tasks.db-wal", "tasks.db-shm", "tasks.db.server", "tasks.db.sender"}
+
+
+def test_a_backup_that_does_not_exist_is_a_mistake_in_usage(server):
+    done = server.flask("restore", str(server.folder / "nowhere"))
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+
+
+def test_a_running_server_keeps_its_database(server, copy):
+    server.start()
+    refused(server.flask("restore", str(copy)), "a server uses it; stop the server first")
+    assert server.client().get("/context").status_code == 200
+    assert names(server) == {"Kept", "Later"}
+
+
+def test_a_worker_that_outlives_its_master_keeps_the_database_too(server, copy):
+    server.start()
+    (worker,) = server.children()
+    os.kill(worker, signal.SIGSTOP)  # or else it would notice, and end
+    server.process.kill()
+    server.process.wait()
+    server.process = None
+    refused(server.flask("restore", str(copy)), "a server uses it")
+    os.kill(worker, signal.SIGKILL)
+    assert wait_until(lambda: server.flask("restore", str(copy)).returncode == 0)
+
+
+def test_a_database_that_something_else_has_open_is_kept(server, copy):
+    with closing(sqlite3.connect(server.database)) as database:
+        database.execute("SELECT count(*) FROM project").fetchone()
+        refused(server.flask("restore", str(copy)), "is in use")
+    assert names(server) == {"Kept", "Later"}
+
+
+def test_no_server_starts_while_a_backup_is_restored(server, copy):
+    models.db.init(str(server.database))
+    with closing(models.hold(alone=True)):
+        server.start()
+        assert server.process.wait(20) == 1
+        server.process = None
+    assert "a backup is being restored" in server.log.read_text().splitlines()[-1]
