@@ -1,9 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check clean
+.PHONY: install run test check clean
 
-run: .venv/run
+install: .venv/run
+
+run: install
 	$(BIN)/flask --app app init
 	$(BIN)/gunicorn
 

@@ -1,0 +1,162 @@
+"""What README.md says is so: its sessions run, its receivers receive, its tables are complete."""
+
+import json
+import re
+import socket
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+from conftest import BIN, EVERY_EVENT, OWNER_KEY, ROOT, Server, needs_curl, needs_node, wait_until
+
+import app
+import gateway
+import schemas
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(language, containing):
+    """The fenced block in this language that contains this text."""
+    (found,) = [
+        code for code in re.findall(f"```{language}\n(.*?)```", README, re.DOTALL) if containing in code
+    ]
+    return found
+
+
+def run(session, folder):
+    """What the lines of a session printed, each a JSON object."""
+    done = subprocess.run(
+        ["bash", "-eu", "-c", session], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@needs_curl
+def test_the_first_session_can_be_pasted(launch, tmp_path):
+    server = launch()
+    session = block("sh", "KEY=").replace("KEY=tms_…", f"KEY={OWNER_KEY}")
+    session = session.replace("http://127.0.0.1:8000", server.base)
+    answers = run(session, tmp_path)
+    assert [answer["success"] for answer in answers] == [True] * 7
+    comment, attachment, task, page, done, context, invitation = (answer["data"] for answer in answers)
+    assert comment["content"] == "A first version is attached."
+    assert attachment["filename"] == "draft.txt"
+    assert (task["status"], task["metadata"]) == ("in_progress", {"estimate": 3})
+    assert [listed["id"] for listed in page["tasks"]] == [task["id"]]
+    assert done["status"] == "done"
+    assert context["projects"][0]["stats"]["done"] == 1
+    assert "/enroll/" in invitation["enrollment_link"]
+
+
+@needs_curl
+def test_the_session_with_the_gateway_can_be_pasted(tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(block("toml", "routes.zapier"))
+    server = Server(tmp_path, TASKS_CONFIG=str(config), ZAPIER_SECRET="s3cret").start()
+    try:
+        session = block("sh", "create_flow").replace("http://127.0.0.1:8000", server.base)
+        task, waiting, refused, resumed, finished, summary = run(session, tmp_path)
+    finally:
+        server.stop()
+    assert task["result"]["task"]["task"] == "Check the stock"
+    assert waiting["result"]["flow"]["status"] == "waiting"
+    assert (refused["ok"], refused["code"]) == (False, "revision_conflict")
+    assert refused["result"]["current"]["revision"] == 1
+    assert resumed["ok"]
+    assert finished["result"]["flow"]["status"] == "succeeded"
+    assert finished["result"]["flow"]["stateJson"] == {"sent": True}
+    assert summary["result"]["summary"]["total"] == 1
+
+
+@contextmanager
+def python_receiver(folder):
+    (folder / "receiver.py").write_text(block("python", '"/hook"'))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        command = [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", "receiver:app"]
+        with (folder / "out.txt").open("w") as out:
+            process = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=out, pass_fds=[listener.fileno()]
+            )
+    with process:
+        yield f"http://127.0.0.1:{port}/hook", folder / "out.txt"
+        process.terminate()
+
+
+@contextmanager
+def node_receiver(folder):
+    code = block("js", ".listen(9000)")
+    code = code.replace("(9000)", "(0, function () { console.log(`port ${this.address().port}`); })")
+    with (folder / "out.txt").open("w") as out:
+        process = subprocess.Popen(["node", "-e", code], stdout=out, stderr=out)
+    with process:
+        port = wait_until(lambda: re.search(r"port (\d+)\n", (folder / "out.txt").read_text()))[1]
+        yield f"http://127.0.0.1:{port}/", folder / "out.txt"
+        process.terminate()
+
+
+@pytest.mark.parametrize("receiver", [python_receiver, pytest.param(node_receiver, marks=needs_node)])
+def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, receiver):
+    with receiver(tmp_path) as (url, out):
+        hooks = [
+            {"name": "good", "url": url, "secret": "the secret"},
+            {"name": "bad", "url": url, "secret": "another secret"},
+        ]
+        owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
+        task = owner.make_task(owner.make_project())
+        owner.patch(f"/tasks/{task['id']}", {"title": "Ünïcödé ✓ \u2028", "metadata": {"b": 1.0, "1": -0.0}})
+        deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+        statuses = {delivery["webhook"]: delivery["last_status"] for delivery in deliveries}
+        assert statuses == {"good": 204, "bad": 401}
+        wait_until(lambda: out.read_text().count("task.updated") == 1)
+
+
+def test_the_readme_has_every_path_and_none_besides():
+    table = re.findall(r"^\| (`/[^|]*) \|", README, re.MULTILINE)
+    documented = {path for row in table for path in re.findall("`([^`]*)`", row)}
+    routed = {
+        re.sub("<(string:)?(?:attachment_)?(id|token)>", r":\2", rule.rule.removeprefix("/api/v1"))
+        for rule in app.create_app().url_map.iter_rules()
+        if rule.rule.startswith("/api/v1")
+    }
+    assert documented == routed - {"/docs/<string:name>"}
+
+
+def test_the_readme_has_every_error():
+    table = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", README, re.MULTILINE))
+    answered = {(str(status), code) for status, code in app.FAULTS.values()}
+    answered |= {(str(status), code) for status, code in app.HTTP_CODES.items()} | {("500", "internal_error")}
+    assert table == answered
+
+
+def test_the_readme_has_every_event_action_and_filter():
+    for name in [*EVERY_EVENT, *gateway.ACTIONS, *schemas.LIST_TASKS.fields]:
+        assert f"`{name}`" in README, name
+
+
+def test_the_readme_tells_the_retry_schedule():
+    schedule = schemas.load_settings({})["delivery"]["retry_schedule"]
+    assert ", ".join(f"{seconds:.0f}" for seconds in schedule[:6]) + " seconds" in README
+    assert f"for {sum(schedule) / 3600:.0f} hours" in README
+
+
+def test_the_readme_says_what_each_dependency_is_for():
+    ours = (ROOT / "requirements.txt").read_text().partition("# What those bring along.")[0]
+    ours += (ROOT / "requirements-dev.txt").read_text()
+    for name in re.findall("^([A-Za-z][\\w-]*)==", ours, re.MULTILINE):
+        assert f"[{name.lower()}]" in README.lower() or name in ("mypy", "ruff"), name
+
+
+def test_the_files_that_are_linked_exist():
+    for page in (ROOT / "README.md", ROOT / "deploy" / "README.md"):
+        for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_container_holds_every_module():
+    copied = " ".join(re.findall("^COPY (.*) ", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE))
+    assert {"*.py", "migrations", "templates", "requirements.txt", "config.example.toml"} == set(
+        copied.split()
+    )
