@@ -292,19 +292,19 @@ def insertion(model: type[Model]) -> Insertion:
 
 
 @lru_cache(maxsize=64)
-def row_of(model: "type[Identified]") -> Statement:
+def row_of(model: Any) -> Statement:
     """The whole row whose id is `:id`."""
     return Statement(model.select(*columns(model)).where(model.id == hole("id")))
 
 
 @lru_cache(maxsize=64)
-def deletion(model: "type[Identified]") -> Statement:
+def deletion(model: Any) -> Statement:
     """DELETE of the row whose id is `:id`."""
     return Statement(model.delete().where(model.id == hole("id")))
 
 
 @lru_cache(maxsize=256)
-def update_of(model: "type[Identified]", columns: tuple[str, ...]) -> Statement:
+def update_of(model: Any, columns: tuple[str, ...]) -> Statement:
     """UPDATE of these columns in the row whose id is `:id`."""
     fields = model._meta.columns
     assignments = {fields[name]: hole(name) for name in columns}
@@ -693,7 +693,7 @@ class Invitation(Identified):
         one wins, since they come here one after the other.
         """
         invitation = cls.open(token)
-        USE_INVITATION.run(id=invitation["id"], now=change.at)
+        update_of(cls, ("used_at",)).run(id=invitation["id"], used_at=change.at)
         member_id = invitation["member"]["id"]
         update_of(Member, ("joined_at", "status")).run(
             id=member_id, joined_at=change.at, status=Member.ACTIVE
@@ -1414,7 +1414,7 @@ class Endpoint(Identified):
     @classmethod
     def condition(cls, id: str) -> Row:
         """What is known of its health, without counting what waits for it."""
-        return ENDPOINT_CONDITION.existing(id=id)
+        return row_of(cls).existing(id=id)
 
     @classmethod
     def active(cls) -> list[Row]:
@@ -1721,14 +1721,14 @@ class FlowTask(Base):
     def add(cls, flow: Row, **fields: Any) -> Row:
         id = str(uuid.uuid4())
         insertion(FlowTask).run(id=id, flow_seq=flow["seq"], **fields)
-        return FLOW_TASK.existing(id=id)
+        return row_of(cls).existing(id=id)
 
     @classmethod
     def fill(cls, row: Row, **fields: Any) -> Row:
         """Write these columns of the task."""
         if fields:
-            task_update(tuple(sorted(fields))).run(id=row["id"], **fields)
-        return FLOW_TASK.existing(id=row["id"])
+            update_of(cls, tuple(sorted(fields))).run(id=row["id"], **fields)
+        return row_of(cls).existing(id=row["id"])
 
     @classmethod
     def cancel_open(cls, flow: Row, at: int, keep_until: int) -> None:
@@ -1831,9 +1831,6 @@ INVITATION = Statement(
     Invitation.select(*columns(Invitation, "token_hash", "member_id"), *profile(Member, "member"))
     .join(Member, on=(Invitation.member == Member.id))
     .where(Invitation.token_hash == hole("token_hash"))
-)
-USE_INVITATION = Statement(
-    Invitation.update({Invitation.used_at: hole("now")}).where(Invitation.id == hole("id"))
 )
 REVOKE_INVITATIONS = Statement(
     Invitation.update({Invitation.revoked_at: hole("now")}).where(
@@ -2091,7 +2088,6 @@ ALL_ENDPOINTS = Endpoint.select(
     *columns(Endpoint), Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending")
 )
 ENDPOINTS = Statement(ALL_ENDPOINTS)
-ENDPOINT_CONDITION = Statement(Endpoint.select().where(Endpoint.id == hole("id")))
 ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))
 ACTIVE_ENDPOINTS = Statement(
     Endpoint.select(Endpoint.id, ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy")).where(
@@ -2246,7 +2242,6 @@ FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created
 PRUNE_FLOWS = Statement(
     Flow.delete().where(Flow.ended_at < hole("before"), Flow.status.in_(list(Flow.TERMINAL)))
 )
-FLOW_TASK = Statement(FlowTask.select().where(FlowTask.id == hole("id")))
 FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
 CANCEL_FLOW_TASKS = Statement(
     FlowTask.update(
@@ -2269,14 +2264,6 @@ def flow_update(names: tuple[str, ...]) -> Statement:
         Flow.update({fields[name]: hole(name) for name in names}).where(
             Flow.id == hole("id"), Flow.owner == hole("held_owner"), Flow.revision == hole("held_revision")
         )
-    )
-
-
-@lru_cache(maxsize=64)
-def task_update(names: tuple[str, ...]) -> Statement:
-    fields = FlowTask._meta.columns
-    return Statement(
-        FlowTask.update({fields[name]: hole(name) for name in names}).where(FlowTask.id == hole("id"))
     )
 
 
