@@ -182,7 +182,8 @@ class Id(fields.String):
 
     def __init__(self, *words: str, **options: Any):
         self.words = words
-        self.described = {} if words else {"format": "uuid"}
+        uuid = self.PATTERN.pattern.replace("a-f", "a-fA-F")
+        self.described = {"pattern": f"^({'|'.join([*words, uuid])})$"} if words else {"format": "uuid"}
         super().__init__(**options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -197,7 +198,6 @@ class Id(fields.String):
 class Instant(fields.String):
     """A moment (RFC 3339; UTC without an offset; a date alone is midnight), in wire form from here on."""
 
-    described = {"format": "date-time"}
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
@@ -207,6 +207,11 @@ class Instant(fields.String):
         r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
         r"(?:[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,50}))?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
     )
+
+    described = {
+        "pattern": f"^{PATTERN.pattern}$",
+        "description": "RFC 3339, in UTC where no offset is given; a date alone is midnight.",
+    }
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         match = self.PATTERN.fullmatch(super()._deserialize(value, *arguments, **options) or "")
@@ -235,7 +240,8 @@ class JSONObject(fields.Dict):
 
     def __init__(self, maximum: int, **options: Any):
         self.maximum = maximum
-        self.described = {"description": f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep."}
+        limits = f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep; null is {{}}."
+        self.described = {"type": ["object", "null"], "description": limits}
         super().__init__(**options)
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
@@ -520,6 +526,12 @@ class Shown(Schema):
         field_obj.required = field_name not in self.optional.split()
 
 
+class Moment(fields.String):
+    """A time as it is sent: UTC, with milliseconds."""
+
+    described = {"format": "date-time"}
+
+
 def _one(schema: type[Shown], **options: Any) -> fields.Nested:
     return fields.Nested(schema, **options)
 
@@ -550,13 +562,13 @@ class TaskShown(Shown):
     priority = Choice(PRIORITIES)
     assignee_id = Id(allow_none=True)
     created_by = Id()
-    start_date = Instant(allow_none=True)
-    due_date = Instant(allow_none=True)
-    completed_at = Instant(allow_none=True)
+    start_date = Moment(allow_none=True)
+    due_date = Moment(allow_none=True)
+    completed_at = Moment(allow_none=True)
     metadata = fields.Dict()
     version = fields.Integer()
-    created_at = Instant()
-    updated_at = Instant()
+    created_at = Moment()
+    updated_at = Moment()
 
 
 class ProjectOfTaskShown(Shown):
@@ -569,7 +581,7 @@ class ProjectOfTaskShown(Shown):
 class MilestoneOfTaskShown(Shown):
     id = Id()
     title = fields.String()
-    due_date = Instant(allow_none=True)
+    due_date = Moment(allow_none=True)
 
 
 class AttachmentShown(Shown):
@@ -579,7 +591,7 @@ class AttachmentShown(Shown):
     content_type = fields.String()
     size = fields.Integer()
     created_by = Id()
-    created_at = Instant()
+    created_at = Moment()
 
 
 class TaskDetailShown(TaskShown):
@@ -606,7 +618,7 @@ class CommentShown(Shown):
     author_id = Id()
     author = _one(ProfileShown)
     content = fields.String()
-    created_at = Instant()
+    created_at = Moment()
 
 
 class MeetingShown(Shown):
@@ -615,28 +627,28 @@ class MeetingShown(Shown):
     description = fields.String(allow_none=True)
     location = fields.String(allow_none=True)
     project_id = Id(allow_none=True)
-    starts_at = Instant()
-    ends_at = Instant(allow_none=True)
+    starts_at = Moment()
+    ends_at = Moment(allow_none=True)
     organizer = _one(ProfileShown)
     participants = _many(ProfileShown)
     when = Choice(("upcoming", "past"))
-    created_at = Instant()
-    updated_at = Instant()
+    created_at = Moment()
+    updated_at = Moment()
 
 
 class MemberShown(ProfileShown):
     phone_number = fields.String(allow_none=True)
     kind = Choice(("team", "client"))
     status = Choice(("active", "invited"))
-    joined_at = Instant(allow_none=True)
-    created_at = Instant()
+    joined_at = Moment(allow_none=True)
+    created_at = Moment()
 
 
 class InvitationShown(Shown):
     secret = True
     member = _one(MemberShown)
     enrollment_link = fields.String()
-    expires_at = Instant()
+    expires_at = Moment()
 
 
 class InviteeShown(Shown):
@@ -644,7 +656,7 @@ class InviteeShown(Shown):
     full_name = fields.String()
     email = fields.String()
     role = Choice(ROLES)
-    expires_at = Instant()
+    expires_at = Moment()
 
 
 class EnrolledShown(Shown):
@@ -659,10 +671,10 @@ class KeyShown(Shown):
     scope = Choice(SCOPES)
     prefix = fields.String()
     member = _one(ProfileShown)
-    created_at = Instant()
-    expires_at = Instant(allow_none=True)
-    last_used_at = Instant(allow_none=True)
-    revoked_at = Instant(allow_none=True)
+    created_at = Moment()
+    expires_at = Moment(allow_none=True)
+    last_used_at = Moment(allow_none=True)
+    revoked_at = Moment(allow_none=True)
 
 
 class NewKeyShown(Shown):
@@ -693,28 +705,28 @@ class ProjectShown(Shown):
     status = Choice(PROJECT_STATUSES)
     owner = _one(ProfileShown)
     stats = _one(StatisticsShown)
-    created_at = Instant()
-    updated_at = Instant()
+    created_at = Moment()
+    updated_at = Moment()
 
 
 class MilestoneShown(MilestoneOfTaskShown):
     project_id = Id()
     description = fields.String(allow_none=True)
-    created_at = Instant()
-    updated_at = Instant()
+    created_at = Moment()
+    updated_at = Moment()
 
 
 class WhiteboardSummaryShown(Shown):
     id = Id()
     title = fields.String()
     project_id = Id(allow_none=True)
-    updated_at = Instant()
+    updated_at = Moment()
     updated_by = Id()
 
 
 class WhiteboardShown(WhiteboardSummaryShown):
     content = fields.Dict()
-    created_at = Instant()
+    created_at = Moment()
 
 
 class DeletedShown(Shown):
@@ -741,7 +753,7 @@ class ActivityShown(Shown):
     title = fields.String()
     actor = _one(ProfileShown)
     changes = fields.Dict()
-    created_at = Instant()
+    created_at = Moment()
 
 
 class CallerShown(ProfileShown):
@@ -749,7 +761,7 @@ class CallerShown(ProfileShown):
 
 
 class SystemShown(Shown):
-    current_time = Instant()
+    current_time = Moment()
     ai_instructions = fields.String()
     workspace_name = fields.String()
     caller = _one(CallerShown)
@@ -792,11 +804,11 @@ class WebhookShown(Shown):
     state = Choice(("active", "disabled"))
     reason = fields.String(allow_none=True)
     failures = fields.Integer()
-    first_failure_at = Instant(allow_none=True)
-    open_until = Instant(allow_none=True)
+    first_failure_at = Moment(allow_none=True)
+    open_until = Moment(allow_none=True)
     pending = fields.Integer()
-    created_at = Instant()
-    updated_at = Instant()
+    created_at = Moment()
+    updated_at = Moment()
 
 
 class DeliveryShown(Shown):
@@ -807,13 +819,13 @@ class DeliveryShown(Shown):
     event = fields.String()
     status = Choice(("pending", "delivered", "parked"))
     attempts = fields.Integer()
-    next_at = Instant()
-    leased_until = Instant(allow_none=True)
+    next_at = Moment()
+    leased_until = Moment(allow_none=True)
     last_status = fields.Integer(allow_none=True)
     last_error = fields.String(allow_none=True)
     duration_ms = fields.Integer(allow_none=True)
-    delivered_at = Instant(allow_none=True)
-    created_at = Instant()
+    delivered_at = Moment(allow_none=True)
+    created_at = Moment()
 
 
 class DeliveryDetailShown(DeliveryShown):
@@ -823,7 +835,7 @@ class DeliveryDetailShown(DeliveryShown):
 class EventShown(Shown):
     id = fields.String()
     event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
-    timestamp = Instant()
+    timestamp = Moment()
     data = fields.Dict()
     actor = _one(ProfileShown)
     request_id = fields.String()
@@ -1301,7 +1313,8 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
             for name, field in takes.fields.items()
         ]
     if operation.name in CONDITIONAL:
-        parameters.append({"name": "If-Match", "in": "header", "schema": {"type": "string"}})
+        tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
+        parameters.append({"name": "If-Match", "in": "header", "schema": tags})
     secret = getattr(operation.gives, "secret", False)
     if operation.status == 201 and not secret:
         key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
@@ -1323,7 +1336,8 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
             name: value for name, value in getattr(takes, "EXAMPLE", {}).items() if name in takes.fields
         }:
             body["example"] = example
-        described["requestBody"] = {"required": True, "content": {kind: body}}
+        needed = not takes.partial and any(field.required for field in takes.load_fields.values())
+        described["requestBody"] = {"required": needed, "content": {kind: body}}
     return described
 
 
@@ -1347,9 +1361,12 @@ def _answers(converter: Any, operation: Operation) -> dict[str, Any]:
         statuses.add(410)
     if operation.name in CONDITIONAL:
         statuses.add(412)
-    if not operation.path.startswith("/api/"):  # pages
-        statuses = set()
     answers: dict[str, Any] = {str(operation.status): {"description": operation.summary, "content": content}}
+    if not operation.path.startswith("/api/"):  # a page, and so are its refusals
+        return answers | {
+            str(status): {"description": ERRORS[status][1], "content": content}
+            for status in (404, 410, 500, 503)
+        }
     if operation.name == "invite_member":
         answers["200"] = {
             "description": "They had been invited before; the old link is dead.",

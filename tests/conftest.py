@@ -44,6 +44,7 @@ EVERY_EVENT = [
 ]
 NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
 
+EMPTY = {"type": "object", "maxProperties": 0}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
@@ -125,26 +126,28 @@ class Document:
             assert answer.status_code in (401, 404, 405), (method, path, answer.status_code)
 
     def validate(self, answer, template, method):
-        operation, status = self.spec["paths"][template][method], str(answer.status_code)
-        assert status in operation["responses"], (
-            f"{method} {template} does not document {status}: {answer.text}"
-        )
-        if answer.request.method == "HEAD" or "json" not in answer.headers["Content-Type"]:
-            return
-        validator = self.validators.get((template, method, status)) or self.validator(
-            template, method, status
-        )
-        problem = best_match(validator.iter_errors(answer.json()))
-        assert problem is None, f"{method} {template} {status}: {problem}"
+        """The answer is as documented, and so is the JSON of a request that was not refused."""
+        where, status = (template, method), str(answer.status_code)
+        operation = self.spec["paths"][template][method]
+        assert status in operation["responses"], f"{where} does not document {status}: {answer.text}"
+        body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
+        if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
+            taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})
+            self.conforms(json.loads(body), (*where, "request"), taken)
+        if answer.request.method != "HEAD" and "json" in answer.headers["Content-Type"]:
+            self.conforms(answer.json(), (*where, status), operation["responses"][status])
 
-    def validator(self, template, method, status):
-        schema = self.spec["paths"][template][method]["responses"][status]
-        if "$ref" in schema:
-            schema = self.spec["components"]["responses"][schema["$ref"].rpartition("/")[2]]
-        schema = schema["content"]["application/json"].get("schema", {})
-        checked = {"components": self.spec["components"], **schema}
-        made = Draft202012Validator(checked, format_checker=Draft202012Validator.FORMAT_CHECKER)
-        return self.validators.setdefault((template, method, status), made)
+    def conforms(self, value, where, described):
+        if where not in self.validators:
+            if "$ref" in described:
+                described = self.spec["components"]["responses"][described["$ref"].rpartition("/")[2]]
+            schema = described["content"]["application/json"].get("schema", {})
+            self.validators[where] = Draft202012Validator(
+                {"components": self.spec["components"], **schema},
+                format_checker=Draft202012Validator.FORMAT_CHECKER,
+            )
+        problem = best_match(self.validators[where].iter_errors(value))
+        assert problem is None, f"{where}: {problem}"
 
 
 @cache
