@@ -16,7 +16,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import isfunction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -554,9 +554,10 @@ def endpoint(
             if reads:
                 data = view(**ids)
             else:
-                key = idempotency_key(gives) if status == 201 else None
+                repeatable = idempotency(gives, ids) if status == 201 else None
                 with write(this.caller, this.request_id) as change:
-                    data = once(change, key, status, ids, view) if key else view(change, **ids)
+                    do = partial(view, change, **ids)
+                    data = once(change, *repeatable, status, do) if repeatable else do()
                 if change.deliveries or change.queued:
                     counts = deliver(change)
                     this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
@@ -582,8 +583,11 @@ class Declared(NamedTuple):
     role: str | None
 
 
-def idempotency_key(gives: Any) -> str | None:
-    """The request's `Idempotency-Key`. Raises `Invalid` where the answer may not be stored."""
+def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
+    """The request's `Idempotency-Key`, and a digest of what is asked.
+
+    Raises `Invalid` where the answer may not be stored.
+    """
     key = request.headers.get("Idempotency-Key")
     if key is not None and gives.secret:
         raise Invalid(
@@ -591,18 +595,17 @@ def idempotency_key(gives: Any) -> str | None:
         )
     if key is not None and not re.fullmatch("[!-~]{1,255}", key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return key
+    return (key, digest(f"{request.path} {sorted(arguments.items())!r}")) if key else None
 
 
-def once(change: Change, key: str, status: int, arguments: Row, view: Callable) -> Row:
+def once(change: Change, key: str, fingerprint: str, status: int, do: Callable[[], Row]) -> Row:
     """Do it, or answer as when it was done. Raises `KeyReused`."""
     this = call()
-    fingerprint = digest(f"{request.path} {sorted(arguments.items())!r}")
     if stored := StoredAnswer.find(change, key, fingerprint):
         this.status = stored["status"]
         this.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
         return stored["data"]
-    data = view(change, **arguments)
+    data = do()
     StoredAnswer.keep(change, key, fingerprint, status, this.headers, data)
     return data
 
