@@ -834,7 +834,7 @@ def create_key(change: Change, **fields: Any) -> Row:
 @endpoint(gives=schemas.RevokedShown())
 def revoke_key(change: Change, id: str) -> Row:
     """Revoke an API key."""
-    ApiKey.withdraw(change, id)
+    ApiKey.revoke(change, id)
     return {"id": id, "revoked": True}
 
 

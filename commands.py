@@ -178,18 +178,21 @@ key = AppGroup("key", help="Make, list and revoke API keys.")
 
 
 @key.command("create")
-@click.option("--member", "email", metavar="EMAIL", help="Whose key (the first owner's).")
+@click.option("--member", "holder_email", metavar="EMAIL", help="Whose key (the first owner's).")
 @click.option("--name", default="command line", show_default=True, help="What the key is for.")
 @click.option("--scope", type=click.Choice(SCOPES), default="write", show_default=True)
 @click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (never).")
+@as_option
 @in_database
-def key_create(email: str | None, name: str, scope: str, days: float | None) -> None:
+def key_create(
+    holder_email: str | None, name: str, scope: str, days: float | None, email: str | None
+) -> None:
     """Make an API key, and print it once."""
-    fields = checked(schemas.CREATE_KEY, {"name": name})
-    holder = acting(email)
+    fields = checked(schemas.CREATE_KEY, {"name": name, "scope": scope})
+    holder = acting(holder_email)
     expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
-    with write(holder) as change:
-        _, secret = ApiKey.issue(change, holder["id"], scope=scope, expires_at=expires_at, **fields)
+    with write(acting(email)) as change:
+        _, secret = ApiKey.grant(change, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(secret)
 
 
@@ -209,13 +212,14 @@ def key_list() -> None:
 
 @key.command("revoke")
 @click.argument("id_or_prefix")
+@as_option
 @in_database
-def key_revoke(id_or_prefix: str) -> None:
+def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, as `key list` shows them."""
     found = [k for k in ApiKey.everyones() if id_or_prefix in (k["id"], k["prefix"])]
     if len(found) != 1:
         raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {id_or_prefix}")
-    with write(acting(None)) as change:
+    with write(acting(email)) as change:
         ApiKey.revoke(change, found[0]["id"])
     click.echo(f"Revoked {found[0]['prefix']}… of {found[0]['member']['email']}.")
 

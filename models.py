@@ -774,13 +774,14 @@ class ApiKey(Identified):
         return key
 
     @classmethod
-    def withdraw(cls, change: Change, id: str) -> None:
+    def revoke(cls, change: Change, id: str) -> None:
         """Revoke a key as `grant` may make it; one that the caller may not see does not exist."""
         key = cls.fetch(id)
-        if key["id"] not in [seen["id"] for seen in cls.visible(change.actor)]:
+        if change.actor["role"] not in ADMINS and key["member"]["id"] != change.actor["id"]:
             raise NotFound("key")
         cls._managed(change, key["member"])
-        if cls.revoke(change, id):
+        if key["revoked_at"] is None:
+            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
             Member.record(change, key["member"], {"api_key": [key["name"], None]})
 
     @classmethod
@@ -789,14 +790,6 @@ class ApiKey(Identified):
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
             if change.actor["role"] not in allowed:
                 raise Forbidden(f"the keys of this {holder['role']} take {' or '.join(allowed)}")
-
-    @classmethod
-    def revoke(cls, change: Change, id: str) -> bool:
-        """Whether it was still of use."""
-        valid = cls.fetch(id)["revoked_at"] is None
-        if valid:
-            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
-        return valid
 
     @classmethod
     def caller(cls, key: str) -> Row | None:

@@ -118,6 +118,23 @@ def test_keys_are_made_listed_and_revoked(made):
     assert (says(result, 1), result.stderr) == ("", "Error: no active member nobody@example.com\n")
 
 
+def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as(made):
+    made.start()
+    link = says(made.flask("member", "invite", "ana@example.com", "Ana Lima")).strip()
+    assert made.client(None).post(f"/enroll/{link.rpartition('/')[2]}").status_code == 201
+    says(made.flask("key", "create", "--member", "ana@example.com", "--name", "CI"))
+    says(made.flask("key", "create", "--as", "ana@example.com", "--member", "ana@example.com"))
+    made.stop()
+    recorded = made.rows(
+        "SELECT email, entity_id = actor_id AS own FROM activity JOIN member ON member.id = actor_id "
+        "WHERE changes LIKE '%api_key%' ORDER BY activity.id"
+    )
+    assert recorded == [{"email": "owner@example.com", "own": 0}, {"email": "ana@example.com", "own": 1}]
+    result = made.flask("key", "create", "--as", "ana@example.com")
+    assert "the keys of this owner take owner" in result.stderr
+    says(result, 1)
+
+
 def test_members_are_invited_and_listed(made):
     result = made.flask("member", "invite", "ana@example.com", "Ana Lima", "--role", "admin")
     link = says(result).strip()
