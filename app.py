@@ -509,12 +509,17 @@ def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
     return io.BytesIO()
 
 
-def read_form() -> Row:
-    """Nothing: who joins, and as what, is in the invitation."""
-    return {}
-
-
-READERS: dict[Schema, Callable[[], Row]] = {schemas.UPLOAD: read_upload, schemas.FORM: read_form}
+def read_arguments(takes: Schema, *, reads: bool) -> Row:
+    """What the request holds for a view, checked. Raises as the readers do, and `ValidationError`."""
+    if takes is schemas.FORM:  # no field of it counts, and links to pages get parameters on their way
+        return {}
+    read = read_upload if takes is schemas.UPLOAD else read_json
+    body = {} if reads else read()
+    query = read_query()
+    fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
+    if other:
+        schemas.NOTHING.load(other)
+    return takes.load(fields) if fields or takes is not schemas.NOTHING else {}
 
 
 def endpoint(
@@ -534,33 +539,14 @@ def endpoint(
     """
 
     def decorate(view: Callable) -> Callable:
-        nothing = takes is schemas.NOTHING
-        reader = READERS.get(takes, read_json)
-
         @wraps(view)
         def answer(**ids: str) -> Response:
             this = call()
             reads = request.method in ("GET", "HEAD")
             if role is not None:
                 authorize(this.caller, role, writes=not reads)
-            body = {} if reads else reader()
-            if takes is not schemas.FORM:  # links to pages get parameters added on their way
-                query = read_query()
-                fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
-                if other:
-                    schemas.NOTHING.load(other)
-                if fields or not nothing:
-                    ids = ids | takes.load(fields)
-            if reads:
-                data = view(**ids)
-            else:
-                repeatable = idempotency(gives, ids) if status == 201 else None
-                with write(this.caller, this.request_id) as change:
-                    do = partial(view, change, **ids)
-                    data = once(change, *repeatable, status, do) if repeatable else do()
-                if change.deliveries or change.queued:
-                    counts = deliver(change)
-                    this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+            arguments = ids | read_arguments(takes, reads=reads)
+            data = view(**arguments) if reads else perform(view, arguments, gives, status)
             if isfunction(data):  # what only the deliveries decide
                 data = data()
             if isinstance(data, Response):
@@ -572,6 +558,19 @@ def endpoint(
         return answer
 
     return decorate
+
+
+def perform(view: Callable, arguments: Row, gives: Any, status: int) -> Any:
+    """Run a view that writes, in its transaction, and send what it left to be sent."""
+    this = call()
+    repeatable = idempotency(gives, arguments) if status == 201 else None
+    with write(this.caller, this.request_id) as change:
+        do = partial(view, change, **arguments)
+        data = once(change, *repeatable, status, do) if repeatable else do()
+    if change.deliveries or change.queued:
+        counts = deliver(change)
+        this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+    return data
 
 
 class Declared(NamedTuple):
