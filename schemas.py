@@ -1092,6 +1092,7 @@ ERRORS = {
     503: ("Unavailable", "The database is locked, full or read-only; see `Retry-After`."),
 }
 CONDITIONAL = ("update_task", "complete_task", "delete_task")
+VERSIONED = ("create_task", "get_task", "update_task", "complete_task")
 CONFLICTING = {
     *("invite_member", "renew_invitation", "revoke_invitation", "update_member", "delete_member"),
     *("delete_project", "test_webhook", "enable_webhook", "redeliver_delivery"),
@@ -1250,6 +1251,11 @@ class Operation(NamedTuple):
     def path(self) -> str:
         return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
+        return self.status == 201 and not getattr(self.gives, "secret", False)
+
 
 def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of these operations, the events, and the gateway's actions."""
@@ -1315,8 +1321,7 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
     if operation.name in CONDITIONAL:
         tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
         parameters.append({"name": "If-Match", "in": "header", "schema": tags})
-    secret = getattr(operation.gives, "secret", False)
-    if operation.status == 201 and not secret:
+    if operation.repeatable:
         key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     # Of a view that several methods reach, each has a name of its own.
@@ -1361,7 +1366,10 @@ def _answers(converter: Any, operation: Operation) -> dict[str, Any]:
         statuses.add(410)
     if operation.name in CONDITIONAL:
         statuses.add(412)
-    answers: dict[str, Any] = {str(operation.status): {"description": operation.summary, "content": content}}
+    success = {"description": operation.summary, "content": content}
+    if headers := _headers(operation):
+        success["headers"] = headers
+    answers: dict[str, Any] = {str(operation.status): success}
     if not operation.path.startswith("/api/"):  # a page, and so are its refusals
         return answers | {
             str(status): {"description": ERRORS[status][1], "content": content}
@@ -1373,6 +1381,19 @@ def _answers(converter: Any, operation: Operation) -> dict[str, Any]:
             "content": content,
         }
     return answers | {str(status): ERRORS[status][0] for status in sorted(statuses)}
+
+
+def _headers(operation: Operation) -> dict[str, Any]:
+    """The headers of a success that say more than its body."""
+    text, headers = {"type": "string"}, {}
+    if operation.name in VERSIONED:
+        headers["ETag"] = {"description": "The task's version.", "required": True, "schema": text}
+    if operation.repeatable and operation.name != "add_comment":
+        headers["Location"] = {"description": "Where it is.", "required": True, "schema": text}
+    if operation.repeatable:
+        told = "Where this is the answer of the first call with the same Idempotency-Key."
+        headers["Idempotent-Replayed"] = {"description": told, "schema": {"const": "true"}}
+    return headers
 
 
 def _event(converter: Any, name: str) -> dict[str, Any]:

@@ -130,6 +130,8 @@ class Document:
         where, status = (template, method), str(answer.status_code)
         operation = self.spec["paths"][template][method]
         assert status in operation["responses"], f"{where} does not document {status}: {answer.text}"
+        for name, header in operation["responses"][status].get("headers", {}).items():
+            assert name in answer.headers or not header.get("required"), f"{where} has no {name}"
         body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
         if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
             taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})
