@@ -27,7 +27,7 @@ import orjson
 from flask import Blueprint, Flask, Response, current_app, render_template, request, send_from_directory
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
-from werkzeug.datastructures import CombinedMultiDict, MultiDict
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -40,7 +40,6 @@ import gateway
 import schemas
 from models import (
     LOCK_SECONDS,
-    ROLES,
     Activity,
     ApiKey,
     Attachment,
@@ -72,6 +71,7 @@ from models import (
     digest,
     new_request_id,
     now,
+    permit,
     to_json,
     write,
 )
@@ -114,7 +114,9 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise schemas.SettingsError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
         raise schemas.SettingsError(f"{path}: {error}") from error
 
 
@@ -129,6 +131,10 @@ def _read_environment() -> dict[str, Any]:
                 raise schemas.SettingsError(f"{name}: must be a JSON array: {error}") from error
         elif name.startswith("TASKS_") and name != "TASKS_CONFIG":
             section, _, key = name.removeprefix("TASKS_").lower().partition("__")
+            if section == "webhooks":
+                raise schemas.SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")
+            if not key:
+                raise schemas.SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
             settings.setdefault(section, {})[key] = text
     return settings
 
@@ -216,6 +222,7 @@ class Call:
             failure = error
         self.unread = failure is None and not late.cut and len(body) > limit
         if late.cut:
+            self.close()
             raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
             raise schemas.BadJSON("the body broke off or is badly framed") from failure
@@ -284,7 +291,9 @@ class Service(Flask):
         this = call()
         if this.in_api:
             public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
-            this.caller = authenticate(this.environ.get("HTTP_AUTHORIZATION"), public=public)
+            header = this.environ.get("HTTP_AUTHORIZATION")
+            if header is not None or not public:  # a wrong key is refused also where none is needed
+                this.caller = authenticate(header)
             if self.window and this.caller:
                 count_request(self.window, this)
         return super().dispatch_request()
@@ -359,7 +368,8 @@ FAULTS: dict[type[Exception], tuple[int, str]] = {
 HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 # What SQLite says when it is busy, full, read-only or without its disk; anything else is our bug.
 OUTAGES = tuple(
-    f"SQLITE_{what}" for what in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT")
+    f"SQLITE_{what}"
+    for what in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT", "NOTADB", "PROTOCOL")
 )
 
 
@@ -425,10 +435,8 @@ def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
 # Who calls ------------------------------------------------------------------------------------
 
 
-def authenticate(header: str | None, *, public: bool) -> Row | None:
-    """Whose key it is. Raises `Unauthorized`, also for a wrong key where none is needed."""
-    if header is None and public:
-        return None
+def authenticate(header: str | None) -> Row:
+    """Whose key it is. Raises `Unauthorized`."""
     scheme, _, key = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthorized("send the header Authorization: Bearer <API key>")
@@ -440,9 +448,7 @@ def authenticate(header: str | None, *, public: bool) -> Row | None:
 
 def authorize(caller: Row, role: str, *, writes: bool) -> None:
     """Raises `Forbidden` unless the caller has at least this role, and a key that may do it."""
-    allowed = ROLES[: ROLES.index(role) + 1]
-    if caller["role"] not in allowed:
-        raise Forbidden(f"your role is {caller['role']}; this takes {' or '.join(allowed)}")
+    permit(caller, role)
     if writes and caller["scope"] != "write":
         raise Forbidden("your key's scope is read; this takes a key of scope write")
 
@@ -474,22 +480,10 @@ def read_json() -> Row:
     return schemas.load_json(call().read(current_app.config["SERVER"]["max_body_bytes"], READ_SECONDS))
 
 
-def read_query() -> Row:
-    """The query's parameters. Raises `ValidationError` for one that is repeated."""
-    return single(request.args) if request.query_string else {}
-
-
-def single(fields: MultiDict) -> Row:
-    repeated = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
-    if repeated:
-        raise ValidationError(repeated)
-    return fields.to_dict()
-
-
-def read_upload() -> Row:
+def read_upload() -> MultiDict:
     """The fields of a multipart form, files among them. Raises `Unsupported`, `TooLarge` and `BadJSON`."""
     if not call().unread:
-        return {}
+        return MultiDict()
     if request.mimetype != "multipart/form-data":
         raise Unsupported("send the file as multipart/form-data, in a part that is called file")
     most = current_app.config["LIMITS"]["max_attachment_bytes"]
@@ -502,7 +496,7 @@ def read_upload() -> Row:
         raise schemas.BadJSON("the body is not a form that can be read") from error
     if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
         raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
-    return single(CombinedMultiDict([parts, files]))
+    return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
 
 def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
@@ -515,11 +509,25 @@ def read_arguments(takes: Schema, *, reads: bool) -> Row:
         return {}
     read = read_upload if takes is schemas.UPLOAD else read_json
     body = {} if reads else read()
-    query = read_query()
+    query = request.args if request.query_string else {}
     fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
     if other:
-        schemas.NOTHING.load(other)
-    return takes.load(fields) if fields or takes is not schemas.NOTHING else {}
+        check(schemas.NOTHING, other)
+    return check(takes, fields) if fields or takes is not schemas.NOTHING else {}
+
+
+def check(schema: Schema, fields: Row | MultiDict) -> Row:
+    """What the schema makes of the fields. Raises `ValidationError`, also for one that is repeated."""
+    if not isinstance(fields, MultiDict):
+        return schema.load(fields)
+    problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
+    try:
+        loaded = schema.load(fields.to_dict())
+    except ValidationError as error:
+        raise ValidationError(error.messages_dict | problems) from error
+    if problems:
+        raise ValidationError(problems)
+    return loaded
 
 
 def endpoint(
@@ -546,7 +554,7 @@ def endpoint(
             if role is not None:
                 authorize(this.caller, role, writes=not reads)
             arguments = ids | read_arguments(takes, reads=reads)
-            data = view(**arguments) if reads else perform(view, arguments, gives, status)
+            data = view(**arguments) if reads else perform(view, arguments, gives, status, role)
             if isfunction(data):  # what only the deliveries decide
                 data = data()
             if isinstance(data, Response):
@@ -560,11 +568,14 @@ def endpoint(
     return decorate
 
 
-def perform(view: Callable, arguments: Row, gives: Any, status: int) -> Any:
+def perform(view: Callable, arguments: Row, gives: Any, status: int, role: str | None) -> Any:
     """Run a view that writes, in its transaction, and send what it left to be sent."""
     this = call()
     repeatable = idempotency(gives, arguments) if status == 201 else None
     with write(this.caller, this.request_id) as change:
+        if role is not None:  # while the body came, the key may have been revoked, or the role changed
+            change.actor = authenticate(this.environ.get("HTTP_AUTHORIZATION"))
+            authorize(change.actor, role, writes=True)
         do = partial(view, change, **arguments)
         data = once(change, *repeatable, status, do) if repeatable else do()
     if change.deliveries or change.queued:

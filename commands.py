@@ -1,9 +1,11 @@
 """The command line, `flask --app app …`: thin commands over `models` and `webhooks`."""
 
+import math
 import random
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
@@ -13,6 +15,7 @@ import click
 from flask import Flask, current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
+from peewee import DatabaseError
 
 import gateway
 import models
@@ -45,14 +48,17 @@ from models import (
     Whiteboard,
     db,
     health_problems,
+    hold,
     insertion,
     instant,
+    permit,
     prepare,
     searchable,
     uuid7,
     write,
 )
 
+NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers
 
 
@@ -65,14 +71,15 @@ def register(app: Flask) -> None:
 
 
 def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Make, check and upgrade the database, and note the configured webhooks.
+    """Make, check and upgrade the database, and see that all secrets can be had.
 
     Makes the first owner where `bootstrap.api_key` is given and there is none yet, and returns them
     with the key. Raises `click.ClickException` with one line that says what to mend.
     """
     try:
         prepare()
-        note_webhooks(config)
+        gateway.resolve_hooks(config)
+        webhooks.tls_context(config["DELIVERY"]["ca_file"])
         key = {"bootstrap.api_key": config["BOOTSTRAP"]["api_key"]}
         given = gateway.resolve_all(key, config)["bootstrap.api_key"]
     except (BadDatabase, LookupError) as error:
@@ -80,16 +87,13 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     return bootstrap(config, given) if given else None
 
 
-def note_webhooks(config: dict[str, Any]) -> list[Row]:
-    """Make the table of endpoints say what the configuration does; returns it with its secrets.
+def note_webhooks(config: dict[str, Any]) -> list[str]:
+    """Make the table of endpoints say what the configuration does; returns the names of who left it.
 
-    Raises `LookupError` for a secret, or a file of certificates, that cannot be had.
+    The server's to do: the environment of a command may lack what the server's has.
     """
-    hooks = gateway.resolve_hooks(config)
-    webhooks.tls_context(config["DELIVERY"]["ca_file"])
     with write() as change:
-        Endpoint.mirror(change, hooks)
-    return hooks
+        return Endpoint.mirror(change, config["WEBHOOKS"])
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
@@ -107,7 +111,7 @@ def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, st
 
 
 def in_database(command: Callable) -> Callable:
-    """Run the command on a database that exists; a mistake is one line."""
+    """Run the command on a database that exists and is not being restored; a mistake is one line."""
 
     @wraps(command)
     @with_appcontext
@@ -115,9 +119,12 @@ def in_database(command: Callable) -> Callable:
         if not Path(db.database).exists():
             raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
         try:
-            return command(*arguments, **options)
+            with closing(hold()):
+                return command(*arguments, **options)
         except (Problem, BadDatabase) as error:
             raise click.ClickException(str(error)) from error
+        except DatabaseError as error:
+            raise click.ClickException(f"{db.database}: {error}") from error
 
     return call
 
@@ -131,11 +138,15 @@ def checked(schema: Schema, fields: Row) -> Row:
         raise click.UsageError(problems) from error
 
 
-def acting(email: str | None) -> Row:
-    """The member in whose name a command changes something: the first owner unless named."""
+def acting(email: str | None, role: str = "client") -> Row:
+    """The member in whose name a command changes something: the first owner unless named.
+
+    Raises `click.ClickException`, and `Forbidden` for one who has not at least this role.
+    """
     found = Member.by_email(email.strip().lower()) if email else Member.first_owner()
     if not found or found["status"] != Member.ACTIVE:
-        raise click.ClickException(f"no active member {email}" if email else "run init first")
+        raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
+    permit(found, role)
     return found
 
 
@@ -161,8 +172,12 @@ def init() -> None:
     The key is printed once. Name, address and key can be given under [bootstrap] in the configuration;
     a key that is given is never printed. Where everything exists already, nothing happens.
     """
-    given = start(current_app.config) is not None
-    made = None if given else bootstrap(current_app.config)
+    try:
+        with closing(hold()):
+            given = start(current_app.config) is not None
+            made = None if given else bootstrap(current_app.config)
+    except BadDatabase as error:
+        raise click.ClickException(str(error)) from error
     click.echo(f"The database {db.database} is ready.")
     if made is None:
         click.echo("The first owner has the key of the configuration." if given else "It has an owner.")
@@ -190,6 +205,8 @@ def key_create(
     """Make an API key, and print it once."""
     fields = checked(schemas.CREATE_KEY, {"name": name, "scope": scope})
     holder = acting(holder_email)
+    if days is not None and math.isnan(days):
+        raise click.UsageError("--days must be a number")
     expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
     with write(acting(email)) as change:
         _, secret = ApiKey.grant(change, member_id=holder["id"], expires_at=expires_at, **fields)
@@ -216,9 +233,10 @@ def key_list() -> None:
 @in_database
 def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, as `key list` shows them."""
-    found = [k for k in ApiKey.everyones() if id_or_prefix in (k["id"], k["prefix"])]
+    wanted = id_or_prefix if len(id_or_prefix) == 36 else id_or_prefix[:12]  # the key itself will do too
+    found = [k for k in ApiKey.everyones() if wanted in (k["id"], k["prefix"])]
     if len(found) != 1:
-        raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {id_or_prefix}")
+        raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {wanted}")
     with write(acting(email)) as change:
         ApiKey.revoke(change, found[0]["id"])
     click.echo(f"Revoked {found[0]['prefix']}… of {found[0]['member']['email']}.")
@@ -255,7 +273,7 @@ def member_invite(
     invitation = checked(schemas.INVITE_MEMBER, fields)
     config = current_app.config
     configured()
-    with write(acting(email)) as change:
+    with write(acting(email, "admin")) as change:
         invited, token, expires_at, _ = Invitation.invite(
             change, config["WORKSPACE"]["invitation_days"], **invitation
         )
@@ -276,7 +294,7 @@ project = AppGroup("project", help="Make and list projects.")
 def project_create(name: str, description: str | None, email: str | None) -> None:
     """Make a project, and print its id."""
     fields = checked(schemas.CREATE_PROJECT, {"name": name, "description": description})
-    with write(acting(email)) as change:
+    with write(acting(email, "member")) as change:
         click.echo(Project.add(change, **fields)["id"])
 
 
@@ -298,10 +316,10 @@ webhook = AppGroup("webhook", help="List, test and enable webhooks.")
 
 
 def configured() -> None:
-    """Make the receivers known, with their secrets. Raises `click.ClickException`."""
+    """Make this process know the receivers, with their secrets. Raises `click.ClickException`."""
     config = current_app.config
     try:
-        webhooks.configure(note_webhooks(config), config["DELIVERY"])
+        webhooks.configure(gateway.resolve_hooks(config), config["DELIVERY"])
     except LookupError as error:
         raise click.ClickException(str(error)) from error
 
@@ -318,14 +336,18 @@ def report(delivery_id: str) -> None:
     """Print what came of a delivery; a failure is the command's failure."""
     sent = Delivery.fetch(delivery_id)
     if sent["status"] != "delivered":
-        raise click.ClickException(f"{sent['status']}: {sent['last_error'] or 'not sent yet'}")
+        then = "it is tried again" if sent["status"] == "pending" else "it is parked"
+        raise click.ClickException(f"not delivered ({sent['last_error'] or 'not sent yet'}); {then}")
     click.echo(f"{sent['webhook']} answered {sent['last_status']} after {sent['duration_ms']} ms.")
 
 
 @webhook.command("list")
 @in_database
 def webhook_list() -> None:
-    """List the configured webhooks, and how they are."""
+    """List the webhooks that the server knows, and how they are.
+
+    It reads the configuration at its start and on a reload.
+    """
     table(
         "NAME STATE PENDING FAILURES OPEN-UNTIL REASON URL",
         [
@@ -342,7 +364,7 @@ def webhook_list() -> None:
 def webhook_test(name: str, email: str | None) -> None:
     """Send a ping to the webhook NAME, and say what it answered."""
     configured()
-    with write(acting(email)) as change:
+    with write(acting(email, "admin")) as change:
         delivery_id = webhooks.ping(change, named(name))
     webhooks.deliver(change)
     report(delivery_id)
@@ -366,7 +388,8 @@ def deliver() -> None:
     The server does so by itself, unless delivery.sweeper is false.
     """
     configured()
-    click.echo(f"{webhooks.sweep()} deliveries were accepted, {Delivery.waiting()['pending']} are pending.")
+    accepted, pending = webhooks.sweep(), Delivery.waiting()["pending"]
+    click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 
 @click.command()
@@ -442,11 +465,8 @@ def doctor(repair: bool) -> None:
 
     Each problem is a line; with one or more, the exit code is 1.
     """
-    if repair:
-        with write() as change:
-            ProjectStats.repair(change)
-    problems = health_problems()
-    for path in (Path(db.database), *([Path(db.database + "-wal")])):
+    problems = database_problems(repair)
+    for path in (Path(db.database), Path(f"{db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += gateway_problems(current_app.config)
@@ -457,13 +477,33 @@ def doctor(repair: bool) -> None:
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         wanted = ".".join(map(str, SAFE_SQLITE))
         click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {wanted} mends a rare fault of WAL")
-    if pending := Delivery.waiting()["pending"]:
-        click.echo(f"note: {pending} deliveries are pending")
     for problem in problems:
         click.echo(f"problem: {problem}")
     if problems:
         raise click.exceptions.Exit(1)
     click.echo(f"{db.database} and its configuration are in order.")
+
+
+def database_problems(repair: bool) -> list[str]:
+    """Print what is worth knowing of the database; returns what is wrong with it."""
+    try:
+        if repair:
+            with write() as change:
+                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair(change)}")
+        problems = health_problems()
+        if not Member.first_owner():
+            problems.append(NO_OWNER)
+        if pending := Delivery.waiting()["pending"]:
+            click.echo(f"note: deliveries that are pending: {pending}")
+        for name, parked in Delivery.parked():
+            click.echo(f"note: deliveries to {name} that are parked: {parked}; see GET /api/v1/deliveries")
+    except DatabaseError as error:
+        return [f"the database cannot be read ({error}); restore a backup"]
+    return problems + [
+        f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
+        for hook in Endpoint.listing()
+        if hook["state"] == "disabled" and hook["reason"] != Endpoint.LEFT
+    ]
 
 
 # A demonstration ------------------------------------------------------------------------------

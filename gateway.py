@@ -486,7 +486,6 @@ def _act(route: Route, request: Request) -> Outcome:
         request.close()
         raise Refused(413, "payload_too_large", "Payload too large") from error
     except schemas.TooSlow as error:
-        request.close()
         raise Refused(408, "request_timeout", "Request body timeout") from error
     except schemas.BadJSON as error:
         raise Refused(400, "invalid_json", "invalid request body") from error

@@ -21,6 +21,7 @@ worker_class = "gthread"
 threads = 16
 graceful_timeout = 30
 keepalive = 15
+forwarder_headers = ""  # or else a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
@@ -35,10 +36,13 @@ def on_starting(server):
         app = create_app()
         server.held = hold()  # by all workers, as long as one of them lives
         made = commands.start(app.config)
+        left = commands.note_webhooks(app.config)
     except click.ClickException as error:
         sys.exit(f"Error: {error.format_message()}")
     except BadDatabase as error:
         sys.exit(f"Error: {error}")
+    for name in left:
+        server.log.warning("webhook %s is no longer in the configuration; what waits for it is parked", name)
     db.close()  # before the fork: a connection must not be shared
     if made:
         server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])

@@ -120,6 +120,13 @@ class BadDatabase(Exception):
     """The database file cannot be served: damaged, made by a newer version, or not ours."""
 
 
+def permit(member: Row, role: str) -> None:
+    """Raises `Forbidden` unless the member has at least this role."""
+    allowed = ROLES[: ROLES.index(role) + 1]
+    if member["role"] not in allowed:
+        raise Forbidden(f"your role is {member['role']}; this takes {' or '.join(allowed)}")
+
+
 # Time and identity ----------------------------------------------------------------------------
 
 
@@ -358,7 +365,7 @@ class Change:
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, for this request to send
         self.queued = 0  # deliveries that are left to the sweeper
-        self.endpoints: dict[str, bool] | None = None  # `webhooks` keeps here what it has looked up
+        self.endpoints: list[Row] | None = None  # `webhooks` keeps here what it has looked up
 
     @property
     def profile(self) -> Row:
@@ -456,13 +463,17 @@ class Resource(Identified):
         return cls.fetch(cls.insert_row(change, **fields)["id"])
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
-        """Change what was sent; with a change, `written` is written too."""
+    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
+        """Change what was sent; with a change, `written` is written too.
+
+        `also` are changes in other tables that belong to this one.
+        """
         stored = cls.stored(id)
-        if changes := _changes(stored, fields):
-            _check_references({name: fields[name] for name in changes})
+        if changes := _changes(stored, fields) | (also or {}):
+            changed = {name: fields[name] for name in changes if name in fields}
+            _check_references(changed)
             cls.check(stored | fields)
-            _update(cls, change, id, fields | written, changes.keys() | written)
+            _update(cls, change, id, changed | written, changed.keys() | written)
             cls.record(change, "updated", stored | fields, changes)
         return cls.fetch(id)
 
@@ -767,6 +778,7 @@ class ApiKey(Identified):
         """
         holder = Member.active(member_id or change.actor["id"])
         cls._managed(change, holder)
+        fields = {name: value for name, value in fields.items() if value is not None}
         if (fields.get("expires_at") or change.at) < change.at:
             raise Invalid(("expires_at", "must be in the future"))
         key = cls.issue(change, holder["id"], **fields)
@@ -789,7 +801,7 @@ class ApiKey(Identified):
         if holder["id"] != change.actor["id"]:
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
             if change.actor["role"] not in allowed:
-                raise Forbidden(f"the keys of this {holder['role']} take {' or '.join(allowed)}")
+                raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
@@ -926,11 +938,13 @@ class ProjectStats(Base):
         return [{"project_id": id, **counted[id]} for id in counted if kept.get(id) != counted[id]]
 
     @classmethod
-    def repair(cls, change: Change) -> None:
-        """Make every counter what a count of the tasks says."""
-        for row in cls.wrong():
+    def repair(cls, change: Change) -> int:
+        """Make every counter what a count of the tasks says; returns how many were not."""
+        wrong = cls.wrong()
+        for row in wrong:
             cls.delete_by_id(row["project_id"])
             insertion(ProjectStats).run(**row)
+        return len(wrong)
 
 
 class Milestone(Resource):
@@ -1179,7 +1193,8 @@ class Attachment(Identified):
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
-        return cls.fetch(task_id, id), ATTACHMENT_DATA.value(id=id)
+        row, data = cls.fetch(task_id, id), ATTACHMENT_DATA.value(id=id)
+        return row, _missing("attachment") if data is None else data  # it may go between the two
 
     @classmethod
     def add(cls, change: Change, task_id: str, *, filename: str, content_type: str, data: bytes) -> Row:
@@ -1246,25 +1261,23 @@ class Meeting(Resource):
             raise Invalid(("ends_at", "must not be before starts_at"))
 
     @classmethod
-    def add(cls, change: Change, *, participant_ids: Iterable[str] = (), **fields: Any) -> Row:
+    def add(cls, change: Change, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
         """A new meeting, which the caller organizes."""
         row = cls.insert_row(change, organizer_id=change.actor["id"], **fields)
-        Participant.replace_all(row["id"], participant_ids)
+        Participant.replace_all(row["id"], [], participant_ids or [])
         return cls.fetch(row["id"])
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
+    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
         """Change what was sent; participants are replaced as a whole. Raises `Forbidden`."""
         cls._by_organizer(change, cls.stored(id))
-        wanted = fields.pop("participant_ids", None)
-        held = [row["member"]["id"] for row in PARTICIPANTS.all(id=id)]
-        meeting = super().edit(change, id, fields)
-        if wanted is None or set(wanted) == set(held):
-            return meeting
-        Participant.replace_all(id, wanted)
-        _update(cls, change, id, {}, ())
-        cls.record(change, "updated", meeting, {"participant_ids": [held, list(wanted)]})
-        return cls.fetch(id)
+        if "participant_ids" in fields:
+            held = [row["member"]["id"] for row in PARTICIPANTS.all(id=id)]
+            wanted = fields.pop("participant_ids") or []
+            if set(wanted) != set(held):
+                Participant.replace_all(id, held, wanted)
+                also = {"participant_ids": [held, wanted]}
+        return super().edit(change, id, fields, also)
 
     @classmethod
     def remove(cls, change: Change, id: str) -> Row:
@@ -1274,7 +1287,7 @@ class Meeting(Resource):
     @classmethod
     def _by_organizer(cls, change: Change, row: Row) -> None:
         if change.actor["role"] not in ADMINS and change.actor["id"] != row["organizer_id"]:
-            raise Forbidden("a meeting takes its organizer, or owner or admin")
+            raise Forbidden("only its organizer, an owner or an admin may change or delete a meeting")
 
 
 def _complete_meetings(rows: list[Row], participants: list[Row]) -> list[Row]:
@@ -1284,7 +1297,8 @@ def _complete_meetings(rows: list[Row], participants: list[Row]) -> list[Row]:
         over = (meeting["ends_at"] or meeting["starts_at"]) <= at
         meeting |= {"participants": [], "when": "past" if over else "upcoming"}
     for row in participants:
-        meetings[row["meeting_id"]]["participants"].append(row["member"])
+        if row["meeting_id"] in meetings:  # or else it was made since the meetings were read
+            meetings[row["meeting_id"]]["participants"].append(row["member"])
     return rows
 
 
@@ -1296,11 +1310,16 @@ class Participant(Base):
         primary_key = CompositeKey("meeting", "member")
 
     @classmethod
-    def replace_all(cls, meeting_id: str, member_ids: Iterable[str]) -> None:
-        """Make these the meeting's participants. Raises `Invalid` for who is no member."""
-        ids = list(dict.fromkeys(member_ids))
+    def replace_all(cls, meeting_id: str, held: list[str], wanted: list[str]) -> None:
+        """Make the wanted members the meeting's participants, and no longer those held.
+
+        Raises `Invalid` for who is no member, but for those held, who may have left since.
+        """
+        ids = list(dict.fromkeys(wanted))
         problems = [
-            (f"participant_ids.{n}", "no such member") for n, id in enumerate(ids) if not MEMBER.one(id=id)
+            (f"participant_ids.{n}", "no such member")
+            for n, id in enumerate(wanted)
+            if id not in held and not MEMBER.one(id=id)
         ]
         if problems:
             raise Invalid(*problems)
@@ -1334,7 +1353,7 @@ class Whiteboard(Resource):
         return super().add(change, **{"content": "{}", **fields, "updated_by": change.actor["id"]})
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, **written: Any) -> Row:
+    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
         return super().edit(change, id, fields, updated_by=change.actor["id"])
 
 
@@ -1405,13 +1424,31 @@ class Endpoint(Identified):
         return ENDPOINT.one(id=id) or _missing("webhook")
 
     @classmethod
+    def present(cls, id: str) -> Row:
+        """Raises `NotFound`, and `Conflict` where it left the configuration."""
+        endpoint = cls.fetch(id)
+        if endpoint["reason"] == cls.LEFT:
+            raise Conflict(f"the webhook {endpoint['name']} is {cls.LEFT}; put it back there first")
+        return endpoint
+
+    @classmethod
+    def able(cls, id: str) -> Row:
+        """One that can be sent to. Raises as `present` does, and `Conflict` where it is disabled."""
+        endpoint = cls.present(id)
+        if endpoint["state"] == "disabled":
+            raise Conflict(
+                f"the webhook {endpoint['name']} is disabled ({endpoint['reason']}); enable it first"
+            )
+        return endpoint
+
+    @classmethod
     def condition(cls, id: str) -> Row:
         """What is known of its health, without counting what waits for it."""
         return row_of(cls).existing(id=id)
 
     @classmethod
     def active(cls) -> list[Row]:
-        """The ids of the active endpoints; `healthy` ones can be sent to at once."""
+        """The active endpoints and their events; `healthy` ones can be sent to at once."""
         return ACTIVE_ENDPOINTS.all()
 
     @classmethod
@@ -1420,8 +1457,11 @@ class Endpoint(Identified):
         return [row["id"] for row in DUE_ENDPOINTS.all(**window)]
 
     @classmethod
-    def mirror(cls, change: Change, hooks: list[Row]) -> None:
-        """Make the table say what the configuration does; who left it is disabled."""
+    def mirror(cls, change: Change, hooks: list[Row]) -> list[str]:
+        """Make the table say what the configuration does; who left it is disabled.
+
+        Returns the names of those who have left since the last time.
+        """
         known = {row["name"]: row for row in cls.listing()}
         for hook in hooks:
             fields = {"url": hook["url"], "events": to_json(hook["events"]).decode()}
@@ -1436,9 +1476,10 @@ class Endpoint(Identified):
                 _update(cls, change, row["id"], fields, changes)
             if row["reason"] == cls.LEFT:
                 cls.enable(change, row["id"])
-        for row in known.values():
-            if row["state"] == "active":
-                cls.disable(change, row["id"], cls.LEFT)
+        left = [row for row in known.values() if row["state"] == "active"]
+        for row in left:
+            cls.disable(change, row["id"], cls.LEFT)
+        return [row["name"] for row in left]
 
     @classmethod
     def disable(cls, change: Change, id: str, reason: str) -> None:
@@ -1559,6 +1600,11 @@ class Delivery(Identified):
         return {"pending": PENDING.value(), "failing_endpoints": FAILING.value()}
 
     @classmethod
+    def parked(cls) -> list[tuple[str, int]]:
+        """How many deliveries are parked, by the endpoint's name."""
+        return [(row["name"], row["parked"]) for row in PARKED.all()]
+
+    @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
         return [DELIVERY_TO_SEND.existing(id=id) for id in ids]
 
@@ -1595,8 +1641,7 @@ class Delivery(Identified):
         Raises `Conflict` while it is being sent, and where its endpoint is disabled.
         """
         row = cls.fetch(id)
-        if Endpoint.fetch(row["webhook_id"])["state"] == "disabled":
-            raise Conflict(f"the webhook {row['webhook']} is disabled; enable it first")
+        Endpoint.able(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > change.at:
             raise Conflict("the delivery is being sent")
         REOPEN_DELIVERY.run(id=id)
@@ -2083,14 +2128,14 @@ ALL_ENDPOINTS = Endpoint.select(
 ENDPOINTS = Statement(ALL_ENDPOINTS)
 ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))
 ACTIVE_ENDPOINTS = Statement(
-    Endpoint.select(Endpoint.id, ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy")).where(
-        Endpoint.state == "active"
-    )
+    Endpoint.select(
+        Endpoint.id, Endpoint.events, ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy")
+    ).where(Endpoint.state == "active")
 )
 FAILING = Statement(
     Endpoint.select(fn.COUNT(SQL("*"))).where(
-        Endpoint.first_failure_at.is_null(False)
-        | ((Endpoint.state == "disabled") & (Endpoint.reason != Endpoint.LEFT))
+        Endpoint.first_failure_at.is_null(False) | (Endpoint.state == "disabled"),
+        fn.COALESCE(Endpoint.reason, "") != Endpoint.LEFT,
     )
 )
 
@@ -2159,7 +2204,12 @@ DELIVERY_TO_SEND = Statement(
     .where(Delivery.id == hole("id"))
 )
 PENDING = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(WAITING))
-PARKED = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.status == "parked"))
+PARKED = Statement(
+    Delivery.select(Endpoint.name, fn.COUNT(SQL("*")).alias("parked"))
+    .join(Endpoint, on=OF_ENDPOINT)
+    .where(Delivery.status == "parked")
+    .group_by(Endpoint.name)
+)
 
 
 def _come(field: Any, limit: str) -> Expression:
@@ -2208,11 +2258,14 @@ PRUNE_DELIVERIES = Statement(
         Delivery.id.in_(Delivery.select(Delivery.id).where(FINISHED_BEFORE).limit(hole("most")))
     )
 )
+LAST_EVENT = Event.select(fn.MAX(Event.seq))  # which is kept, or else its place would be given again
 UNREFERRED = ~fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == Event.seq))
 PRUNE_EVENTS = Statement(
     Event.delete().where(
         Event.seq.in_(
-            Event.select(Event.seq).where(Event.created_at < hole("before"), UNREFERRED).limit(hole("most"))
+            Event.select(Event.seq)
+            .where(Event.created_at < hole("before"), UNREFERRED, Event.seq < LAST_EVENT)
+            .limit(hole("most"))
         )
     )
 )
@@ -2293,8 +2346,7 @@ def health_problems() -> list[str]:
         f"the counters of project {row['project_id']} are wrong; --repair mends them"
         for row in ProjectStats.wrong()
     ]
-    parked = PARKED.value()
-    return problems + [f"{parked} deliveries are parked"] * bool(parked)
+    return problems
 
 
 def optimize() -> None:
@@ -2345,6 +2397,11 @@ def _create_private(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
+def lock_file(path: Path) -> IO[str]:
+    """An empty file to be locked, which only its owner can open."""
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
+
+
 def hold(*, alone: bool = False) -> IO[str]:
     """Hold the database as one of its servers, or alone, until the returned file is closed.
 
@@ -2353,7 +2410,7 @@ def hold(*, alone: bool = False) -> IO[str]:
     path = Path(f"{db.database}.server")
     with _explained(path):
         _make_folder(path)
-        held = os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
+        held = lock_file(path)
         try:
             fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -2369,24 +2426,26 @@ def hold(*, alone: bool = False) -> IO[str]:
 def backup(target: Path) -> None:
     """Copy the database while it is in use; the copy holds every write that was done before.
 
-    Raises `BadDatabase` where it cannot be written, or is not in order.
+    Raises `BadDatabase` where it cannot be written, or the database is not in order.
     """
+    path = Path(db.database)
+    with _explained(path):
+        connection = db.connection()
     with _explained(target):
-        _copy(db.connection(), target)
+        _copy(path, connection, target)
 
 
-def _copy(source: sqlite3.Connection, target: Path) -> None:
-    """Make `target`, all at once, a single file that only its owner can read."""
-    partial = target.with_name(f"{target.name}.partial")
+def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
+    """Make `target` at once, a single file that only its owner can read, of what is read from `source`."""
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        partial.unlink(missing_ok=True)
         _create_private(partial)
         with closing(sqlite3.connect(partial)) as copy:
-            source.backup(copy)
+            connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
             health = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if health != "ok":
-            raise BadDatabase(f"a copy would be damaged, as is what it is made from: {health}")
+            raise BadDatabase(f"{source} is damaged: {health.splitlines()[-1]}")
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -2399,33 +2458,39 @@ def restore(source: Path) -> Path | None:
     the database is in use; nothing has changed then.
     """
     path = Path(db.database)
-    new = path.with_name(f"{path.name}.restored")
+    new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
     with closing(hold(alone=True)), _explained(source):
         try:
             with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                _copy(connection, new)
+                _copy(source, connection, new)
             with SqliteDatabase(str(new)) as copy:
                 _, applied = _versions(source, Runner(copy, str(MIGRATIONS)))
             if not applied:
                 raise BadDatabase(f"{source} is empty")
-            aside = _set_aside(path) if path.exists() else None
+            aside = _set_aside(path)
             new.replace(path)
         finally:
             new.unlink(missing_ok=True)
     return aside
 
 
-def _set_aside(path: Path) -> Path:
-    """Give the database another name too, with all that was written, or as it is where it is damaged."""
+def _set_aside(path: Path) -> Path | None:
+    """Give the database another name too, with all that was written, or as it is where it is damaged.
+
+    Its logs, which SQLite would apply to what comes in its place, have the other name alone from here on.
+    Returns the name, or None where there is no database.
+    """
     aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
-    try:
-        with closing(sqlite3.connect(path)) as database:
-            database.execute("PRAGMA journal_mode = DELETE")  # takes in the log, and takes nobody else
-    except sqlite3.Error as error:
-        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise BadDatabase(f"{path} is in use; stop what uses it") from error
-    for suffix in ("-wal", "-shm"):
+    there = path.exists()
+    if there:
+        try:
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("PRAGMA journal_mode = DELETE")  # takes in the log, and takes nobody else
+        except sqlite3.Error as error:
+            if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise BadDatabase(f"{path} is in use; stop what uses it") from error
+        os.link(path, aside)
+    for suffix in ("-wal", "-shm", "-journal"):
         if (part := Path(f"{path}{suffix}")).exists():
             part.replace(f"{aside}{suffix}")
-    os.link(path, aside)
-    return aside
+    return aside if there else None

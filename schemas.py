@@ -184,6 +184,8 @@ class Id(fields.String):
         self.words = words
         uuid = self.PATTERN.pattern.replace("a-f", "a-fA-F")
         self.described = {"pattern": f"^({'|'.join([*words, uuid])})$"} if words else {"format": "uuid"}
+        if words:
+            options["error_messages"] = {"invalid": f"must be a UUID or {' or '.join(words)}"}
         super().__init__(**options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -201,6 +203,7 @@ class Instant(fields.String):
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
+        "blank": "must be a date and time without blanks; in a query, + is written as %2B",
         "range": "must be between the years 1970 and 9999",
     }
     PATTERN = re.compile(
@@ -214,9 +217,10 @@ class Instant(fields.String):
     }
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
-        match = self.PATTERN.fullmatch(super()._deserialize(value, *arguments, **options) or "")
+        text = super()._deserialize(value, *arguments, **options) or ""
+        match = self.PATTERN.fullmatch(text)
         if not match:
-            raise self.make_error("invalid")
+            raise self.make_error("blank" if " " in text.strip() else "invalid")
         date, clock, fraction, offset = match.groups()
         milliseconds = (fraction or "")[:3].ljust(3, "0")
         zone = offset if offset and offset not in "Zz" else "+00:00"
@@ -298,7 +302,7 @@ class UploadedFile(fields.Field):
         filename = re.split(r"[/\\]", value.filename or "")[-1].strip()
         if problem := _text_problem(filename) or _line_problem(filename, 255):
             raise ValidationError(f"its name {problem}")
-        kind = value.mimetype if 0 < len(value.mimetype) <= 200 else "application/octet-stream"
+        kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
         return {"filename": filename, "content_type": kind, "data": value.read()}
 
 
@@ -399,9 +403,9 @@ class Member(Base):
 
 class Key(Base):
     name = Text(200, required=True)
-    scope = Choice(SCOPES)
+    scope = Choice(SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
-    member_id = Id()
+    member_id = Id(allow_none=True)
 
     EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
@@ -410,9 +414,13 @@ class Project(Base):
     name = Text(200, required=True)
     description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
     status = Choice(PROJECT_STATUSES)
-    owner_id = Id()
+    owner_id = Id(allow_none=True)
 
     EXAMPLE = {"name": "Website", "description": "Everything at www.example.com"}
+
+
+class ProjectUpdate(Project):
+    owner_id = Id()  # nobody is no owner
 
 
 class ProjectQuery(Base):
@@ -440,6 +448,7 @@ class Meeting(Base):
     ends_at = Instant(allow_none=True)
     participant_ids = fields.List(
         Id(error_messages={"null": "must be a UUID"}),
+        allow_none=True,
         validate=validate.Length(max=500, error="must be at most {max} members"),
         error_messages={**MESSAGES, "invalid": "must be a list of ids"},
     )
@@ -480,7 +489,7 @@ INVITE_MEMBER = Member()
 UPDATE_MEMBER = Member(exclude=["email"], partial=True, when=" on update")
 CREATE_KEY = Key()
 CREATE_PROJECT = Project(exclude=["status"], when=" on create")
-UPDATE_PROJECT = Project(partial=True)
+UPDATE_PROJECT = ProjectUpdate(partial=True)
 LIST_PROJECTS = ProjectQuery()
 DELETE_PROJECT = ProjectDeletion()
 CREATE_MILESTONE = Milestone()
@@ -1082,7 +1091,7 @@ ERRORS = {
     404: ("NotFound", "There is no such path or object."),
     408: ("RequestTimeout", "The body did not arrive in time."),
     409: ("Conflict", "The state does not allow it."),
-    410: ("Gone", "The enrollment link was used or revoked, or has expired."),
+    410: ("Gone", "The enrollment link was used, replaced or revoked, or has expired."),
     412: ("PreconditionFailed", "`If-Match` names another version."),
     413: ("PayloadTooLarge", "The body is over the limit."),
     415: ("UnsupportedMediaType", "The body is of another type than the documented one."),
@@ -1270,6 +1279,8 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
     spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
+    header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
+    spec.components.security_scheme("routeHeader", header)
     spec.components.schema("Meta", META)
     spec.components.schema("Fault", FAULT)
     for status, (name, said) in ERRORS.items():
@@ -1453,7 +1464,7 @@ def _intake(converter: Any) -> dict[str, Any]:
         "summary": "Drive managed flows, on a route of the agent gateway.",
         "tags": ["gateway"],
         "parameters": [{"name": "routeId", "in": "path", "required": True, "schema": {"type": "string"}}],
-        "security": [{"route": []}],
+        "security": [{"route": []}, {"routeHeader": []}],
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": {"oneOf": bodies}, "examples": examples}},

@@ -39,6 +39,7 @@ from models import (
     Event,
     Row,
     db,
+    lock_file,
     new_id,
     now,
     optimize,
@@ -334,7 +335,6 @@ class Receiver:
 
     name: str
     url: str
-    events: list[str]
     secrets: list[str]  # the current one first
 
 
@@ -375,14 +375,15 @@ def check_secrets(name: str, secrets: list[str]) -> None:
 
 
 def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Make this process know the receivers, whose secrets are resolved and rows are written.
+    """Make this process know the receivers, whose secrets are resolved, as far as a server noted them.
 
     Of its threads that answer requests, a quarter may be sending at a time.
     """
     ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
     settings.receivers = {
-        ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["events"], hook["secrets"])
+        ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["secrets"])
         for hook in hooks
+        if hook["name"] in ids
     }
     settings.senders = threading.BoundedSemaphore(max(threads // 4, 1))
     settings.request_budget = delivery["request_budget_seconds"]
@@ -414,14 +415,15 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
     }
     seq = Event.add(change, id, name, to_json(event).decode())
     ids = []
-    for endpoint_id, receiver in settings.receivers.items():
-        if name not in receiver.events and endpoint_id != only:
+    if change.endpoints is None:  # asked once a change; the server's, of which a command may know fewer
+        change.endpoints = Endpoint.active()
+    for endpoint in change.endpoints:
+        endpoint_id = endpoint["id"]
+        if f'"{name}"' not in endpoint["events"] and endpoint_id != only:
             continue
-        healthy = _healthy(change).get(endpoint_id)
-        if healthy is None:  # disabled
-            continue
-        at_once = (healthy or endpoint_id == only) and settings.request_budget > 0
-        if at_once and len(change.deliveries) < MOST_AT_ONCE:
+        at_once = endpoint_id in settings.receivers and settings.request_budget > 0
+        healthy = endpoint["healthy"] or endpoint_id == only
+        if at_once and healthy and len(change.deliveries) < MOST_AT_ONCE:
             lease = now(settings.request_budget + LEASE_GRACE)
             ids.append(Delivery.add(change, seq, endpoint_id, lease))
             change.deliveries.append(ids[-1])
@@ -436,17 +438,16 @@ def ping(change: Change, endpoint_id: str) -> str:
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
-    endpoint = Endpoint.fetch(endpoint_id)
-    if endpoint["state"] == "disabled" or endpoint_id not in settings.receivers:
-        raise Conflict(f"the webhook {endpoint['name']} is disabled ({endpoint['reason']}); enable it first")
-    named = {"webhook": {"id": endpoint_id, "name": endpoint["name"]}}
+    name = Endpoint.able(endpoint_id)["name"]
+    if endpoint_id not in settings.receivers:  # the server knows it, but not this process
+        raise Conflict(f"the webhook {name} is not in the configuration in use here")
+    named = {"webhook": {"id": endpoint_id, "name": name}}
     return emit(change, "ping", named, only=endpoint_id)[0]
 
 
 def enable(change: Change, endpoint_id: str) -> Row:
     """Send to the endpoint again. Raises `NotFound`, and `Conflict` when it left the configuration."""
-    if Endpoint.fetch(endpoint_id)["reason"] == Endpoint.LEFT:
-        raise Conflict(f"the webhook is {Endpoint.LEFT}")
+    Endpoint.present(endpoint_id)
     left_something.set()
     return Endpoint.enable(change, endpoint_id)
 
@@ -455,13 +456,6 @@ def redeliver(change: Change, delivery_id: str) -> None:
     """Leave a delivery to be sent again. Raises as `Delivery.again` does."""
     lease = now(max(settings.request_budget, settings.timeout) + LEASE_GRACE)
     change.deliveries.append(Delivery.again(change, delivery_id, lease)["id"])
-
-
-def _healthy(change: Change) -> dict[str, bool]:
-    """The active endpoints, and whether they can be sent to at once; asked once a change."""
-    if change.endpoints is None:
-        change.endpoints = {row["id"]: bool(row["healthy"]) for row in Endpoint.active()}
-    return change.endpoints
 
 
 def deliver(change: Change) -> dict[str, int]:
@@ -672,7 +666,7 @@ class Sweeper:
 
     def _take_lock(self) -> bool:
         """Take the lock, which the kernel frees when this process ends, however it does."""
-        self._file = self._lock.open("a")
+        self._file = lock_file(self._lock)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -136,6 +136,20 @@ def test_a_form_that_holds_no_file_or_more_is_refused(server, owner, task, heade
     assert server.rows("SELECT count(*) AS n FROM attachment") == before
 
 
+@pytest.mark.parametrize("kind", ["a\x01/b", "a b/c", "é/ü", "x/" + "y" * 300])
+def test_a_content_type_that_is_none_is_that_of_bytes(owner, task, kind):
+    part = '--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
+    body = f"{part}Content-Type: {kind}\r\n\r\nx\r\n--B--\r\n".encode()
+    answer = owner.request("POST", f"/tasks/{task['id']}/attachments", data=body, headers=FORM)
+    assert owner.data(answer, 201)["content_type"] == "application/octet-stream"
+
+
+def test_an_attachment_whose_bytes_went_meanwhile_is_not_found(server, owner, task):
+    made = owner.data(attach(owner, task), 201)
+    server.rows("DELETE FROM attachment_content WHERE attachment_id = ?", made["id"])
+    fault(owner.get(f"/tasks/{task['id']}/attachments/{made['id']}"), 404, "not_found")
+
+
 def test_an_attachment_is_found_under_its_own_task_alone(owner, project, task):
     made = owner.data(attach(owner, task), 201)
     other = owner.make_task(project)

@@ -114,6 +114,9 @@ def test_keys_are_made_listed_and_revoked(made):
     result = made.flask("key", "revoke", "nothing")
     says(result, 1)
     assert result.stderr == "Error: no keys have the id or prefix nothing\n"
+    wrong = "tms_0000" + "x" * 39
+    assert wrong not in made.flask("key", "revoke", wrong).stderr  # it may be somebody's elsewhere
+    says(made.flask("key", "revoke", key))
     result = made.flask("key", "create", "--member", "nobody@example.com")
     assert (says(result, 1), result.stderr) == ("", "Error: no active member nobody@example.com\n")
 
@@ -131,7 +134,22 @@ def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as(made):
     )
     assert recorded == [{"email": "owner@example.com", "own": 0}, {"email": "ana@example.com", "own": 1}]
     result = made.flask("key", "create", "--as", "ana@example.com")
-    assert "the keys of this owner take owner" in result.stderr
+    assert "only an owner manages the keys of this owner" in result.stderr
+    says(result, 1)
+
+
+def test_whom_one_acts_as_may_do_no_more_than_over_the_api(made):
+    made.start()
+    for email, role in (("ana@example.com", "member"), ("carl@example.com", "client")):
+        link = says(made.flask("member", "invite", email, "X", "--role", role)).strip()
+        assert made.client(None).post(f"/enroll/{link.rpartition('/')[2]}").status_code == 201
+    made.stop()
+    result = made.flask("member", "invite", "zoe@example.com", "Zoe", "--as", "ana@example.com")
+    assert "your role is member; this takes owner or admin" in result.stderr
+    says(result, 1)
+    says(made.flask("project", "create", "Hers", "--as", "ana@example.com"))
+    result = made.flask("project", "create", "His", "--as", "carl@example.com")
+    assert "your role is client" in result.stderr
     says(result, 1)
 
 
@@ -175,6 +193,7 @@ def test_an_unknown_command_or_option_is_said(made):
         ["key", "nothing"],
         ["seed", "--colour", "blue"],
         ["key", "create", "--scope", "x"],
+        ["key", "create", "--days", "nan"],
     ):
         result = made.flask(*words)
         says(result, 2)
@@ -326,3 +345,25 @@ def test_the_command_line_starts_without_a_database_or_secrets(tmp_path):
         [BIN / "flask", "--app", "app", "--help"], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert "doctor" in says(result)
+
+
+def test_a_database_that_cannot_be_read_is_one_line(made):
+    for suffix in ("-wal", "-shm"):
+        made.database.with_name(f"tasks.db{suffix}").unlink(missing_ok=True)
+    made.database.write_bytes(b"no database " * 1000)
+    for words in (["key", "list"], ["member", "list"], ["deliver"], ["seed"], ["project", "create", "x"]):
+        result = made.flask(*words)
+        says(result, 1)
+        assert result.stderr == f"Error: {made.database}: file is not a database\n"
+    assert "problem: the database cannot be read (file is not a database)" in says(made.flask("doctor"), 1)
+
+
+def test_doctor_misses_an_owner_and_says_what_it_repaired(home):
+    home.start()
+    home.stop()
+    assert "problem: there is no owner yet; run: flask --app app init" in says(home.flask("doctor"), 1)
+    says(home.flask("init"))
+    says(home.flask("project", "create", "x"))
+    home.rows("UPDATE project_stats SET todo = 5")
+    assert "--repair" in says(home.flask("doctor"), 1)
+    assert "counters that were wrong and are right now: 1" in says(home.flask("doctor", "--repair"))

@@ -186,6 +186,8 @@ def test_a_mistake_is_named(tmp_path, monkeypatch, text, words):
         ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
         ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),
+        ("", {"TASKS_SERVER": "{}"}, ["TASKS_SERVER", "TASKS_SERVER__BASE_URL"]),
+        ("", {"TASKS_WEBHOOKS__URL": "x"}, ["TASKS_WEBHOOKS__URL", "one JSON array"]),
         ("", {"TASKS_CONFIG": "/nowhere/config.toml"}, ["/nowhere/config.toml", "No such file"]),
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere/ca.pem"}, ["delivery.ca_file", "/nowhere/ca.pem"]),
     ],

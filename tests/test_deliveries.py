@@ -156,7 +156,10 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiv
     assert receiver.next().event["actor"]["full_name"] == "Olga Owner"
     receiver.answers = [410]
     refused = hooked.flask("webhook", "test", "receiver")
-    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (1, "Error: parked: answered 410")
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (
+        1,
+        "Error: not delivered (answered 410); it is parked",
+    )
     assert "disabled" in hooked.flask("webhook", "list").stdout
     assert hooked.flask("webhook", "enable", "receiver").stdout == "receiver is active.\n"
     unknown = hooked.flask("webhook", "enable", "other")
@@ -176,8 +179,23 @@ def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiv
     for _ in range(3):
         owner.make_task(project)
     receiver.up()
-    assert server.flask("deliver").stdout == "3 deliveries were accepted, 0 are pending.\n"
+    assert (
+        server.flask("deliver").stdout == "Accepted: 3. Waiting for their next try (see webhook list): 0.\n"
+    )
     ids = [receiver.next().headers["x-service-delivery"] for _ in range(3)]
     assert server.flask("redeliver", ids[1]).stdout.startswith("receiver answered 200 after")
     assert receiver.next().headers["x-service-delivery"] == ids[1]
     assert server.flask("redeliver", NOBODY).stderr == "Error: no such delivery\n"
+
+
+def test_a_command_that_lacks_the_servers_configuration_harms_no_webhook(hooked, owner, receiver):
+    without = {"TASKS_WEBHOOKS": "[]"}
+    assert hooked.flask("init", **without).returncode == 0
+    invited = hooked.flask("member", "invite", "ana@example.com", "Ana", **without)
+    assert invited.returncode == 0, invited.stderr
+    # It knows no secret: the server sends what the command has left.
+    assert receiver.next().event["event"] == "member.invited"
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert webhook["state"] == "active"
+    tested = hooked.flask("webhook", "test", "receiver", **without)
+    assert "is not in the configuration in use here" in tested.stderr

@@ -1,9 +1,11 @@
 """API keys: which are taken, what is kept of them, and who may make and revoke which."""
 
+import json
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import NOBODY, OWNER_KEY, fault
+from conftest import NOBODY, OWNER_KEY, fault, wait_until
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_key_ends_when_it_was_made_to(server, owner):
     ("field", "value"),
     [
         *(("name", value) for value in (None, "", " ", "x" * 201, 5)),
-        *(("scope", value) for value in (None, "", "admin", "READ")),
+        *(("scope", value) for value in ("", "admin", "READ")),
         *(("expires_at", value) for value in ("soon", 5)),
         *(("member_id", value) for value in ("x", NOBODY, 5)),
         *((name, "x") for name in ("key", "id", "hash", "prefix")),
@@ -188,3 +190,56 @@ def test_a_key_for_someone_who_is_only_invited_is_refused(owner):
 def test_revoking_a_key_that_is_none_is_not_found(owner):
     for id in (NOBODY, "x"):
         fault(owner.delete(f"/keys/{id}"), 404, "not_found")
+
+
+def test_null_is_as_good_as_nothing(owner):
+    key = make_key(owner, scope=None, member_id=None, expires_at=None)["key"]
+    assert (key["scope"], key["expires_at"]) == ("write", None)
+    assert key["member"] == owner.data(owner.get("/me"))["key"]["member"]
+
+
+class Upload:
+    """A POST whose body is held back until `finish`, when its caller has been authenticated already."""
+
+    def __init__(self, server, key, path, body):
+        self.body = json.dumps(body).encode()
+        self.line = socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), 30)
+        head = f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        head += (
+            f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.line.sendall(head.encode() + self.body[:1])
+
+    def finish(self):
+        self.line.sendall(self.body[1:])
+        with self.line:
+            return b"".join(iter(lambda: self.line.recv(65536), b"")).decode()
+
+
+def used(server, key):
+    """Whether the server has seen the key: that is noted with the next write, which this is."""
+    server.client().make_project()
+    return server.rows("SELECT 1 FROM api_key WHERE prefix = ? AND last_used_at IS NOT NULL", key["prefix"])
+
+
+def test_a_key_that_is_revoked_while_the_body_comes_does_nothing(server, owner):
+    made = make_key(owner)
+    upload = Upload(server, made["api_key"], "/keys", {"name": "minted in time"})
+    wait_until(lambda: used(server, made["key"]))
+    owner.data(owner.delete(f"/keys/{made['key']['id']}"))
+    answer = upload.finish()
+    assert answer.startswith("HTTP/1.1 401 ")
+    assert server.rows("SELECT 1 FROM api_key WHERE name = 'minted in time'") == []
+
+
+def test_a_role_that_is_lost_while_the_body_comes_does_nothing_more(server, owner, join):
+    admin = join("admin")
+    made = make_key(admin)
+    body = {"email": "backdoor@example.com", "full_name": "Backdoor", "role": "admin"}
+    upload = Upload(server, made["api_key"], "/members/invite", body)
+    wait_until(lambda: used(server, made["key"]))
+    owner.data(owner.patch(f"/members/{admin.member['id']}", {"role": "client"}))
+    answer = upload.finish()
+    assert answer.startswith("HTTP/1.1 403 ")
+    assert "your role is client" in answer
+    assert "backdoor@example.com" not in owner.get("/members").text

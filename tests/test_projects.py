@@ -108,3 +108,9 @@ def test_a_project_that_does_not_exist_is_not_found(owner, id):
     fault(owner.get(f"/projects/{id}"), 404, "not_found")
     fault(owner.patch(f"/projects/{id}", {"name": "x"}), 404, "not_found")
     fault(owner.delete(f"/projects/{id}"), 404, "not_found")
+
+
+def test_null_as_owner_means_the_caller_and_later_nobody(owner):
+    made = owner.make_project(owner_id=None)
+    assert made["owner"] == owner.make_project()["owner"]
+    fault(owner.patch(f"/projects/{made['id']}", {"owner_id": None}), 422, "validation_error", "owner_id")

@@ -259,3 +259,37 @@ def test_the_content_may_be_512_kib_and_no_byte_more(owner):
         fault(
             owner.post("/whiteboards", {"title": "x", "content": wrong}), 422, "validation_error", "content"
         )
+
+
+def test_null_as_participants_means_none(owner, join):
+    member = join().member
+    body = {"title": "x", "starts_at": "2099-01-01"}
+    made = owner.data(owner.post("/meetings", body | {"participant_ids": None}), 201)
+    assert made["participants"] == []
+    path = f"/meetings/{made['id']}"
+    assert len(owner.data(owner.patch(path, {"participant_ids": [member["id"]]}))["participants"]) == 1
+    assert owner.data(owner.patch(path, {"participant_ids": None}))["participants"] == []
+
+
+def test_one_change_of_a_meeting_is_one_activity(server, owner, join):
+    member = join().member
+    meeting = owner.data(owner.post("/meetings", {"title": "x", "starts_at": "2099-01-01"}), 201)
+    answer = owner.patch(f"/meetings/{meeting['id']}", {"title": "y", "participant_ids": [member["id"]]})
+    assert owner.data(answer)["title"] == "y"
+    (row,) = server.rows(
+        "SELECT changes FROM activity WHERE request_id = ?", answer.json()["meta"]["request_id"]
+    )
+    assert json.loads(row["changes"]) == {"title": ["x", "y"], "participant_ids": [[], [member["id"]]]}
+
+
+def test_a_participant_who_has_left_the_workspace_may_stay_in_the_list(owner, join):
+    leaver, comer = join().member, join().member
+    body = {"title": "x", "starts_at": "2099-01-01", "participant_ids": [leaver["id"]]}
+    meeting = owner.data(owner.post("/meetings", body), 201)
+    owner.data(owner.delete(f"/members/{leaver['id']}"))
+    path = f"/meetings/{meeting['id']}"
+    both = owner.data(owner.patch(path, {"participant_ids": [leaver["id"], comer["id"]]}))["participants"]
+    assert {participant["id"] for participant in both} == {leaver["id"], comer["id"]}
+    owner.data(owner.patch(path, {"participant_ids": [comer["id"]]}))
+    answer = owner.patch(path, {"participant_ids": [leaver["id"]]})
+    fault(answer, 422, "validation_error", "participant_ids.0")

@@ -140,8 +140,15 @@ def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_bac
     without = launch(folder=server.folder)
     (webhook,) = without.client().data(without.client().get("/webhooks"))["webhooks"]
     assert (webhook["state"], webhook["reason"]) == ("disabled", "no longer in the configuration")
-    fault(without.client().post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
+    refused = fault(without.client().post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
+    assert "put it back there first" in refused["message"]
+    health = without.client().data(without.client().get("/health"))
+    assert health["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 0}
+    doctor = without.flask("doctor")
+    assert doctor.returncode == 0, doctor.stdout
+    assert "note: deliveries to receiver that are parked: 1" in doctor.stdout
     without.stop()
+    assert "webhook receiver is no longer in the configuration" in without.log.read_text()
     receiver.up()
     serve(launch, hook(receiver), folder=server.folder)
     assert receiver.next().event["event"] == "task.created"

@@ -224,3 +224,20 @@ def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
     page = owner.data(owner.get("/tasks", updated_since="1970-01-01", limit=100, offset=11_950))
     assert len(page["tasks"]) == 50
     assert page["pagination"]["has_more"] is False
+
+
+def test_all_that_is_wrong_with_a_query_is_said(owner):
+    answer = owner.request(
+        "GET", "/tasks?limit=0&sort=name&foo=1&foo=2&limit=3&due_before=never&assignee_id=you"
+    )
+    error = fault(answer, 422, "validation_error", "limit", "sort", "foo", "due_before", "assignee_id")
+    said = {detail["field"]: detail["message"] for detail in error["details"]}
+    assert said["limit"] == said["foo"] == "is repeated"
+    assert said["assignee_id"] == "must be a UUID or me"
+
+
+def test_a_plus_that_was_not_escaped_is_pointed_out(owner):
+    answer = owner.request("GET", "/tasks?updated_since=2026-12-01T10:00:00+01:00")
+    assert "%2B" in fault(answer, 422, "validation_error", "updated_since")["message"]
+    answer = owner.request("GET", "/tasks?updated_since=2026-12-01T10:00:00%2B01:00")
+    assert answer.status_code == 200

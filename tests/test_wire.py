@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+import requests
 from conftest import OWNER_KEY, fault
 
 MIB = 1024 * 1024
@@ -181,3 +182,10 @@ def test_control_characters_of_a_path_cannot_forge_a_line_of_the_log(server, lin
     said = server.log.read_text()
     assert "%0A2026-01-01%20forged%1B" in said
     assert not re.search("^2026-01-01 forged", said, re.M)
+
+
+def test_a_client_cannot_move_the_service_below_another_path(server):
+    for name in ("/foo", "/api"):
+        answer = requests.get(f"{server.base}/api/v1/health", headers={"SCRIPT_NAME": name}, timeout=30)
+        assert answer.status_code == 200
+        assert answer.json()["success"] is True
