@@ -80,7 +80,8 @@ from webhooks import deadlines, deliver, emit, enable, ping, redeliver
 API = "/api/v1"
 VERSION = "1.1"
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
-DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer
+DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer,
+DRAIN_SECONDS = 2.0  # which waits no longer than this
 UPLOAD_SECONDS = 120.0  # the same for a file
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -234,7 +235,7 @@ class Call:
 
     def discard(self, left: int) -> None:
         """Read on a little after a refusal: a client that is still sending would miss the answer."""
-        self.unread, late = False, self._late_after(READ_SECONDS)
+        self.unread, late = False, self._late_after(DRAIN_SECONDS)
         stream = get_input_stream(self.environ)
         try:
             with late:
