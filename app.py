@@ -389,7 +389,7 @@ def refuse(error: Exception) -> Response:
         details = schemas.problems_of(error)
     elif isinstance(error, Invalid):
         details = list(error.problems)
-    elif isinstance(error, DatabaseError) and _is_outage(error):
+    elif isinstance(error, DatabaseError) and is_outage(error):
         log.error("%s: the database: %s", call().request_id, error)
         status, code = FAULTS[Unavailable]
         message = "the database cannot be written to at the moment"
@@ -417,7 +417,7 @@ def refuse(error: Exception) -> Response:
     return envelope({"success": False, "error": fault}, status, headers)
 
 
-def _is_outage(error: BaseException | None) -> bool:
+def is_outage(error: BaseException | None) -> bool:
     """Whether SQLite could not, rather than would not; peewee's rollback may hide the reason."""
     while error is not None:
         if isinstance(error, sqlite3.Error):

@@ -2,8 +2,10 @@
 
 import math
 import random
+import signal
 import sqlite3
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -77,9 +79,11 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     with the key. Raises `click.ClickException` with one line that says what to mend.
     """
     try:
+        fresh = not Path(db.database).exists()
         prepare()
-        gateway.resolve_hooks(config)
-        webhooks.tls_context(config["DELIVERY"]["ca_file"])
+        check_webhooks(config)
+        if fresh:
+            note_webhooks(config)
         key = {"bootstrap.api_key": config["BOOTSTRAP"]["api_key"]}
         given = gateway.resolve_all(key, config)["bootstrap.api_key"]
     except (BadDatabase, LookupError) as error:
@@ -87,10 +91,19 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     return bootstrap(config, given) if given else None
 
 
+def check_webhooks(config: dict[str, Any]) -> list[Row]:
+    """The configured webhooks with their secrets.
+
+    Raises `LookupError` for a secret, or a file of certificates, that cannot be had.
+    """
+    webhooks.tls_context(config["DELIVERY"]["ca_file"])
+    return gateway.resolve_hooks(config)
+
+
 def note_webhooks(config: dict[str, Any]) -> list[str]:
     """Make the table of endpoints say what the configuration does; returns the names of who left it.
 
-    The server's to do: the environment of a command may lack what the server's has.
+    The server's to do, once there is a database: the environment of a command may be another one.
     """
     with write() as change:
         return Endpoint.mirror(change, config["WEBHOOKS"])
@@ -233,7 +246,8 @@ def key_list() -> None:
 @in_database
 def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, as `key list` shows them."""
-    wanted = id_or_prefix if len(id_or_prefix) == 36 else id_or_prefix[:12]  # the key itself will do too
+    is_id = schemas.Id.PATTERN.fullmatch(id_or_prefix)
+    wanted = id_or_prefix if is_id else id_or_prefix[:12]  # the key itself will do too
     found = [k for k in ApiKey.everyones() if wanted in (k["id"], k["prefix"])]
     if len(found) != 1:
         raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {wanted}")
@@ -319,7 +333,7 @@ def configured() -> None:
     """Make this process know the receivers, with their secrets. Raises `click.ClickException`."""
     config = current_app.config
     try:
-        webhooks.configure(gateway.resolve_hooks(config), config["DELIVERY"])
+        webhooks.configure(check_webhooks(config), config["DELIVERY"])
     except LookupError as error:
         raise click.ClickException(str(error)) from error
 
@@ -414,6 +428,7 @@ def backup(file: Path) -> None:
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing half made is left
     models.backup(file)
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
@@ -427,6 +442,7 @@ def restore(file: Path) -> None:
     No server may use the database meanwhile. The one that was there is kept beside it. A backup of an
     older version is upgraded when the server starts.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as above
     try:
         aside = models.restore(file)
     except BadDatabase as error:
@@ -471,7 +487,7 @@ def doctor(repair: bool) -> None:
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += gateway_problems(current_app.config)
     try:
-        gateway.resolve_hooks(current_app.config)
+        check_webhooks(current_app.config)
     except LookupError as error:
         problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
@@ -497,13 +513,14 @@ def database_problems(repair: bool) -> list[str]:
             click.echo(f"note: deliveries that are pending: {pending}")
         for name, parked in Delivery.parked():
             click.echo(f"note: deliveries to {name} that are parked: {parked}; see GET /api/v1/deliveries")
+        problems += [
+            f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
+            for hook in Endpoint.listing()
+            if hook["state"] == "disabled" and hook["reason"] != Endpoint.LEFT
+        ]
     except DatabaseError as error:
         return [f"the database cannot be read ({error}); restore a backup"]
-    return problems + [
-        f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
-        for hook in Endpoint.listing()
-        if hook["state"] == "disabled" and hook["reason"] != Endpoint.LEFT
-    ]
+    return problems
 
 
 # A demonstration ------------------------------------------------------------------------------

@@ -1476,7 +1476,7 @@ class Endpoint(Identified):
                 _update(cls, change, row["id"], fields, changes)
             if row["reason"] == cls.LEFT:
                 cls.enable(change, row["id"])
-        left = [row for row in known.values() if row["state"] == "active"]
+        left = [row for row in known.values() if row["reason"] != cls.LEFT]
         for row in left:
             cls.disable(change, row["id"], cls.LEFT)
         return [row["name"] for row in left]
@@ -2415,7 +2415,7 @@ def hold(*, alone: bool = False) -> IO[str]:
             fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             held.close()
-            by = "a server uses it; stop the server first" if alone else "a backup is being restored"
+            by = "a server or a command uses it; stop it first" if alone else "a backup is being restored"
             raise BadDatabase(f"{db.database}: {by}") from error
     return held
 
@@ -2448,7 +2448,8 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
             raise BadDatabase(f"{source} is damaged: {health.splitlines()[-1]}")
         partial.replace(target)
     finally:
-        partial.unlink(missing_ok=True)
+        for suffix in ("", "-journal"):
+            Path(f"{partial}{suffix}").unlink(missing_ok=True)
 
 
 def restore(source: Path) -> Path | None:

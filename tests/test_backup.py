@@ -4,11 +4,12 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import threading
 from contextlib import closing
 
 import pytest
-from conftest import Server, wait_until
+from conftest import BIN, ROOT, Server, wait_until
 
 import models
 
@@ -185,7 +186,7 @@ def test_a_backup_that_does_not_exist_is_a_mistake_in_usage(server):
 
 def test_a_running_server_keeps_its_database(server, copy):
     server.start()
-    refused(server.flask("restore", str(copy)), "a server uses it; stop the server first")
+    refused(server.flask("restore", str(copy)), "a server or a command uses it; stop it first")
     assert server.client().get("/context").status_code == 200
     assert names(server) == {"Kept", "Later"}
 
@@ -197,7 +198,7 @@ def test_a_worker_that_outlives_its_master_keeps_the_database_too(server, copy):
     server.process.kill()
     server.process.wait()
     server.process = None
-    refused(server.flask("restore", str(copy)), "a server uses it")
+    refused(server.flask("restore", str(copy)), "a server or a command uses it")
     os.kill(worker, signal.SIGKILL)
     assert wait_until(lambda: server.flask("restore", str(copy)).returncode == 0)
 
@@ -231,12 +232,9 @@ def test_a_log_whose_database_is_gone_is_not_applied_to_the_backup(server, copy)
 
 
 def test_a_backup_of_any_name_stays_as_it_is(server, copy):
-    for name in ("tasks.db.restored", "tasks.db.partial"):
-        source = server.database.with_name(name)
-        copy.replace(source)
-        assert server.flask("restore", str(source)).returncode == 0
-        copy = source
-        assert copy.exists()
+    copy = copy.rename(server.database.with_name("tasks.db.restored"))
+    assert server.flask("restore", str(copy)).returncode == 0
+    assert copy.exists()
     copy.write_bytes(b"no database " * 1000)
     refused(server.flask("restore", str(copy)), f"{copy} cannot be used: file is not a database")
     assert copy.exists()
@@ -246,3 +244,16 @@ def test_a_command_waits_for_no_restoring(server, copy):
     models.db.init(str(server.database))
     with closing(models.hold(alone=True)):
         refused(server.flask("member", "list"), "a backup is being restored")
+
+
+def test_a_backup_that_is_ended_leaves_nothing_behind(server):
+    server.flask("init")
+    server.flask("seed", "--tasks", "20000")
+    folder = server.folder / "backups"
+    folder.mkdir()
+    command = [BIN / "flask", "--app", "app", "backup", str(folder / "copy.db")]
+    process = subprocess.Popen(command, cwd=ROOT, env=server.environment)
+    wait_until(lambda: any(folder.iterdir()) or process.poll() is not None)
+    process.terminate()
+    assert process.wait(30) in (0, 143)  # it may have been done already
+    assert {file.name for file in folder.iterdir()} <= {"copy.db"}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import INSTANT, NOBODY, fault, hook
+from conftest import INSTANT, NOBODY, Server, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook
 
 
@@ -199,3 +199,40 @@ def test_a_command_that_lacks_the_servers_configuration_harms_no_webhook(hooked,
     assert webhook["state"] == "active"
     tested = hooked.flask("webhook", "test", "receiver", **without)
     assert "is not in the configuration in use here" in tested.stderr
+
+
+def test_what_happens_before_the_first_start_is_delivered_then(tmp_path, new_receiver):
+    receiver = new_receiver()
+    server = Server(tmp_path, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    assert server.flask("init").returncode == 0
+    assert server.flask("member", "invite", "ana@example.com", "Ana").returncode == 0
+    receiver.up()
+    server.start()
+    assert receiver.next().event["event"] == "member.invited"
+    server.stop()
+
+
+def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked):
+    for words in (["webhook", "test", "receiver"], ["deliver"], ["member", "invite", "a@example.com", "A"]):
+        done = hooked.flask(*words, TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+        said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
+        assert (done.returncode, done.stderr) == (1, said)
+    assert (
+        "problem: delivery.ca_file"
+        in hooked.flask("doctor", TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem").stdout
+    )
+
+
+def test_the_place_of_an_event_that_was_dropped_is_not_given_again(launch, receiver):
+    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    owner = server.client()
+    project = owner.make_project()
+    for _ in range(3):
+        owner.make_task(project)
+    last = server.rows("SELECT max(seq) AS seq FROM event")
+    server.stop()
+    server.rows("UPDATE delivery SET created_at = '2026-01-01T00:00:00.000Z'")
+    server.rows("UPDATE event SET created_at = '2026-01-01T00:00:00.000Z'")
+    launch(folder=server.folder, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    wait_until(lambda: server.rows("SELECT count(*) AS n FROM event") == [{"n": 1}])
+    assert server.rows("SELECT max(seq) AS seq FROM event") == last

@@ -6,8 +6,10 @@ from contextlib import closing
 import pytest
 import requests
 from conftest import NOBODY, OWNER_KEY, fault
+from peewee import DatabaseError
 
-from app import FAULTS, HTTP_CODES
+import models
+from app import FAULTS, HTTP_CODES, is_outage
 
 JSON = {"Content-Type": "application/json"}
 
@@ -127,3 +129,12 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
     log = server.log.read_text()
     assert "no such table: whiteboard" in log
     assert answer.json()["meta"]["request_id"] in log
+
+
+def test_a_file_that_is_no_database_any_more_is_an_outage(tmp_path):
+    path = tmp_path / "tasks.db"
+    path.write_bytes(b"no database " * 1000)
+    models.db.init(str(path))
+    with pytest.raises(DatabaseError) as raised:
+        models.db.execute_sql("SELECT 1")
+    assert is_outage(raised.value)

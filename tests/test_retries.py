@@ -154,6 +154,22 @@ def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_bac
     assert receiver.next().event["event"] == "task.created"
 
 
+def test_an_endpoint_that_was_disabled_and_left_cannot_be_enabled_until_it_is_back(launch, new_receiver):
+    receiver = new_receiver().up()
+    receiver.answers = [410]
+    server = serve(launch, hook(receiver))
+    server.client().make_task(server.client().make_project())
+    server.stop()
+    without = launch(folder=server.folder)
+    (webhook,) = without.client().data(without.client().get("/webhooks"))["webhooks"]
+    assert webhook["reason"] == "no longer in the configuration"
+    fault(without.client().post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
+    without.stop()
+    serve(launch, hook(receiver), folder=server.folder)
+    receiver.next()
+    assert receiver.next().event["event"] == "task.created"
+
+
 def test_a_receiver_that_hangs_costs_one_budget_and_holds_up_nobody_else(launch, new_receiver):
     hanging, healthy = new_receiver().up(), new_receiver().up()
     let_go = threading.Event()
