@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import select
 import stat
 import subprocess
 import threading
@@ -64,6 +65,8 @@ def resolve(references: list[Row], providers: dict[str, Row]) -> list[str | Unre
             return dict.fromkeys(ids, Unresolved(error.strerror or "it cannot be read"))
         except UnicodeDecodeError:
             return dict.fromkeys(ids, Unresolved("it is not UTF-8"))
+        except (ValueError, RuntimeError) as error:  # no such home, too deep, a NUL in an argument
+            return dict.fromkeys(ids, Unresolved(f"it cannot be read ({type(error).__name__})"))
 
     with ThreadPoolExecutor(max(len(asked), 1)) as pool:
         answers = dict(zip(asked, pool.map(ask, asked), strict=True))
@@ -77,7 +80,7 @@ def _checked(reference: Row, answers: dict[tuple[str, str], dict[str, Any]]) -> 
     secret = answers[place].get(reference["id"], Unresolved("there is no such secret"))
     if isinstance(secret, Unresolved):
         return Unresolved(f"{place[0]}:{place[1]}:{reference['id']}: {secret}")
-    if not isinstance(secret, str) or not secret.strip() or "\0" in secret:
+    if not isinstance(secret, str) or not secret.strip() or schemas.text_problem(secret):
         return Unresolved(f"{place[0]}:{place[1]}:{reference['id']}: is not a text that is not blank")
     return secret
 
@@ -189,26 +192,37 @@ def _run(command: list[str], environment: dict[str, str], question: bytes) -> by
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as program:
-        timer = threading.Timer(EXEC_SECONDS, _kill, (program,))
-        timer.start()
         try:
+            ends_at = time.monotonic() + EXEC_SECONDS
             assert program.stdin and program.stdout  # noqa: S101 - they are pipes
             with suppress(BrokenPipeError):  # a program need not listen
                 program.stdin.write(question)
                 program.stdin.close()
-            said = program.stdout.read(SECRET_BYTES + 1)
-            if len(said) > SECRET_BYTES:
-                raise Unresolved("the program said more than 1 MiB")
-            code = program.wait()
+            said = _read_until(program.stdout.fileno(), ends_at)
+            code = program.wait(max(ends_at - time.monotonic(), 0))
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
+            raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
         finally:
-            expired = not timer.is_alive()
-            timer.cancel()
             _kill(program)
-    if expired:
-        raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s")
     if code != 0:
         raise Unresolved(f"the program ended with code {code}")
     return said
+
+
+def _read_until(pipe: int, ends_at: float) -> bytes:
+    """All that comes, until its last writer closes it: some child of the program may outlive that.
+
+    Raises `TimeoutError`, and `Unresolved` for too much.
+    """
+    said = b""
+    while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
+        part = os.read(pipe, 65536)
+        said += part
+        if len(said) > SECRET_BYTES:
+            raise Unresolved("the program said more than 1 MiB")
+        if not part:
+            return said
+    raise TimeoutError
 
 
 def _kill(program: subprocess.Popen) -> None:
@@ -480,7 +494,7 @@ def _act(route: Route, request: Request) -> Outcome:
         raise Refused(401, "unauthorized", "unauthorized")
     try:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
-        body = schemas.load_lenient_json(raw)
+        name, fields = schemas.load_action(schemas.load_lenient_json(raw))
     except schemas.TooLarge as error:
         request.discard(DRAIN_BYTES)
         request.close()
@@ -489,8 +503,6 @@ def _act(route: Route, request: Request) -> Outcome:
         raise Refused(408, "request_timeout", "Request body timeout") from error
     except schemas.BadJSON as error:
         raise Refused(400, "invalid_json", "invalid request body") from error
-    try:
-        name, fields = schemas.load_action(body)
     except ValidationError as error:
         raise Refused(400, "invalid_request", schemas.first_problem(error)) from error
     function, writes = ACTIONS[name]
@@ -506,10 +518,11 @@ def _act(route: Route, request: Request) -> Outcome:
 
 def _knows_secret(route: Route, environ: dict) -> bool:
     """Whether the caller's secret is the route's; `Authorization` wins, even where it is wrong."""
-    scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").strip().partition(" ")
+    # Headers are bytes as latin-1, where half a character of UTF-8 can look like a blank.
+    scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
         given = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
-    presented = given.strip().encode("latin-1", "replace")
+    presented = given.strip(" \t").encode("latin-1", "replace")
     return bool(presented) and hmac.compare_digest(presented, route.secret)
 
 

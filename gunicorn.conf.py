@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import click
+from peewee import DatabaseError
 
 import commands
 import gateway
 import webhooks
 from app import create_app
-from models import BadDatabase, StoredAnswer, db, hold
+from models import BadDatabase, StoredAnswer, Unavailable, db, hold
 
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -30,41 +31,56 @@ pin = os.environ.get("PIN_WORKERS", "1") != "0"
 CHORES = (webhooks.prune, gateway.prune, StoredAnswer.prune)
 
 
-def on_starting(server):
-    """Check everything before a port is bound; what is wrong is said in one line."""
+@contextlib.contextmanager
+def one_line():
+    """What is wrong ends the service with one line."""
     try:
+        yield
+    except click.ClickException as error:
+        sys.exit(f"Error: {error.format_message()}")
+    except (BadDatabase, LookupError) as error:
+        sys.exit(f"Error: {error}")
+
+
+def on_starting(server):
+    """Check everything before a port is bound."""
+    logger = logging.getLogger("tasks")
+    logger.handlers = server.log.error_log.handlers
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    with one_line():
         app = create_app()
         server.held = hold()  # by all workers, as long as one of them lives
         made = commands.start(app.config)
-        left = commands.note_webhooks(app.config)
-    except click.ClickException as error:
-        sys.exit(f"Error: {error.format_message()}")
-    except BadDatabase as error:
-        sys.exit(f"Error: {error}")
-    for name in left:
-        server.log.warning("webhook %s is no longer in the configuration; what waits for it is parked", name)
-    db.close()  # before the fork: a connection must not be shared
+        learn(server, app.config)
     if made:
         server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
 
 
 def on_reload(server):
-    """Check again before new workers read the configuration; what is wrong ends the service."""
-    on_starting(server)
+    """Check the configuration and its secrets again, before new workers serve with them."""
+    with one_line():
+        learn(server, create_app().config)
+
+
+def learn(server, config):
+    """Note the webhooks, and resolve all secrets for the workers: one that is made later needs none anew."""
+    hooks = commands.check_webhooks(config)
+    try:
+        for name in commands.note_webhooks(config):
+            server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
+    except (Unavailable, DatabaseError) as error:  # a database that is busy is no wrong configuration
+        server.log.error("the webhooks are as they were until the next reload: %s", error)
+    webhooks.configure(hooks, config["DELIVERY"], server.cfg.threads)
+    gateway.open_routes(config)
+    db.close()  # before the fork: a connection must not be shared
 
 
 def post_worker_init(worker):
-    """Pin the worker, let it know its webhook receivers, and start its sweeper."""
+    """Pin the worker, and start its sweeper."""
     if pin:
         _pin(worker)
-    logger = logging.getLogger("tasks")
-    logger.handlers = worker.log.error_log.handlers
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    config = worker.wsgi.config
-    gateway.open_routes(config)
-    webhooks.configure(gateway.resolve_hooks(config), config["DELIVERY"], worker.cfg.threads)
-    if config["DELIVERY"]["sweeper"]:
+    if worker.wsgi.config["DELIVERY"]["sweeper"]:
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), CHORES)
         worker.sweeper.start()
 

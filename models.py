@@ -1495,6 +1495,7 @@ class Endpoint(Identified):
         fields = {"state": "active", "reason": None} | cls.WELL
         _update(cls, change, id, fields, fields)
         RESUME_PARKED.run(endpoint_id=id, now=change.at)
+        HURRY.run(endpoint_id=id, now=change.at)
         return cls.fetch(id)
 
     @classmethod
@@ -1503,14 +1504,19 @@ class Endpoint(Identified):
         stored = cls.condition(id)
         since = None if well else stored["first_failure_at"] or change.at
         fields = cls.WELL | {"first_failure_at": since}
+        if stored["failures"]:  # what waits behind the failure need not wait any longer
+            HURRY.run(endpoint_id=id, now=change.at)
         if changes := _changes(stored, fields):
             _update(cls, change, id, fields, changes)
 
     @classmethod
-    def failed(cls, change: Change, id: str, until: str) -> str:
-        """Open its circuit; returns until when, which may be as somebody else has found before."""
+    def failed(cls, change: Change, id: str, until: str, far: str) -> str:
+        """Open its circuit; returns until when, which may be as somebody else has found before.
+
+        What lies beyond `far` was found before the clock was set back.
+        """
         stored = cls.condition(id)
-        if stored["open_until"] and change.at < stored["open_until"]:
+        if stored["open_until"] and change.at < stored["open_until"] <= far:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
         fields["first_failure_at"] = stored["first_failure_at"] or change.at
@@ -2246,6 +2252,9 @@ RESUME_PARKED = Statement(
     Delivery.update({Delivery.status: "pending", Delivery.next_at: hole("now")}).where(
         Delivery.status == "parked", OF_THIS, Delivery.queued == 1
     )
+)
+HURRY = Statement(
+    Delivery.update({Delivery.next_at: hole("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
 )
 REOPEN_DELIVERY = Statement(
     Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(

@@ -81,14 +81,14 @@ def load_json(raw: bytes) -> dict[str, Any]:
         raise BadJSON("the body must be a JSON object")
     problems = {}
     for name, value in body.items():
-        if problem := _text_problem(name) or _value_problem(value, MAX_DEPTH):
+        if problem := text_problem(name) or _value_problem(value, MAX_DEPTH):
             problems[name] = [problem]
     if problems:
         raise ValidationError(problems)
     return body
 
 
-def _text_problem(text: str) -> str | None:
+def text_problem(text: str) -> str | None:
     if "\0" in text:
         return "must not contain the character NUL"
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
@@ -98,7 +98,7 @@ def _text_problem(text: str) -> str | None:
 
 def _value_problem(value: Any, levels: int) -> str | None:
     if isinstance(value, str):
-        return _text_problem(value)
+        return text_problem(value)
     if not isinstance(value, (dict, list)):
         return None
     if levels == 0:
@@ -130,9 +130,9 @@ def canonical(value: Any) -> str:
 
 
 def _array_index(key: str) -> float:
-    if key.isascii() and key.isdigit() and (key == "0" or key[0] != "0") and int(key) < 2**32 - 1:
-        return int(key)
-    return math.inf
+    if len(key) > 10 or not (key.isascii() and key.isdigit()) or (key[0] == "0" and key != "0"):
+        return math.inf
+    return int(key) if int(key) < 2**32 - 1 else math.inf
 
 
 # Fields ---------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class UploadedFile(fields.Field):
             raise self.make_error("invalid")
         # Browsers of old sent whole paths; only the last part is the file's name.
         filename = re.split(r"[/\\]", value.filename or "")[-1].strip()
-        if problem := _text_problem(filename) or _line_problem(filename, 255):
+        if problem := text_problem(filename) or _line_problem(filename, 255):
             raise ValidationError(f"its name {problem}")
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
         return {"filename": filename, "content_type": kind, "data": value.read()}
@@ -508,12 +508,15 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
     return list(_flatten(error.messages, ""))
 
 
+def _printable(name: Any) -> str:
+    """What the caller sent as a name, short, and without what JSON could not carry."""
+    return str(name).encode("ascii", "backslashreplace").decode()[:100]
+
+
 def _flatten(messages: Any, path: str) -> Any:
     if isinstance(messages, dict):
         for name, inner in messages.items():
-            # What the caller sent is shown short, and without what JSON could not carry.
-            shown = str(name).encode("ascii", "backslashreplace").decode()[:100]
-            field = "" if name == "_schema" else shown
+            field = "" if name == "_schema" else _printable(name)
             yield from _flatten(inner, f"{path}.{field}".strip("."))
     else:
         yield from ((path or "body", message) for message in messages)
@@ -881,14 +884,20 @@ TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cance
 
 def load_lenient_json(raw: bytes) -> Any:
     """Any JSON value, as the gateway reads it: a repeated key's last value counts, and text that is
-    not UTF-8 is replaced. Raises `BadJSON`; what cannot be stored is for the action's schema."""
+    not UTF-8 is replaced. Raises `BadJSON`, and `ValidationError` for what is nested too deeply to be
+    read; what else cannot be stored is for the action's schema."""
     try:
         text = raw.decode("utf-8-sig", "replace")
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_int=_any_integer)
     except RecursionError as error:
-        raise BadJSON("the body is nested too deeply") from error
+        raise ValidationError({"body": [f"must not be nested deeper than {MAX_DEPTH} levels"]}) from error
     except ValueError as error:
         raise BadJSON(f"the body is not JSON: {error}") from error
+
+
+def _any_integer(digits: str) -> int | float:
+    """The integer, or infinity for one that no double holds, of which Python may not even read the digits."""
+    return int(digits) if len(digits) < 400 else math.inf
 
 
 class Filled(fields.String):
@@ -902,7 +911,7 @@ class Filled(fields.String):
         text = (super()._deserialize(value, *arguments, **options) or "").strip()
         if not text:
             raise ValidationError("must not be empty")
-        if problem := _text_problem(text):
+        if problem := text_problem(text):
             raise ValidationError(problem)
         return text
 
@@ -1068,9 +1077,11 @@ def load_action(body: Any) -> tuple[str, dict[str, Any]]:
 
 def first_problem(error: ValidationError) -> str:
     """The first problem of an action, as `<field>: <message>`, or the key that is not known."""
+    unknown = Action.error_messages["unknown"]
+    name, found = next(iter(error.messages_dict.items()))
+    if found == [unknown]:  # of which any may be a name, "_schema" too
+        return f'{unknown}: "{_printable(name)}"'
     field, message = problems_of(error)[0]
-    if message == Action.error_messages["unknown"]:
-        return f'{message}: "{field}"'
     return f"{field}: {message}"
 
 
@@ -1498,7 +1509,7 @@ AI_INSTRUCTIONS = (
     "outside the workspace. Ask a person before you delete anything, invite anyone, or change what "
     "you were not asked to change."
 )
-SECRET_KEYS = ("api_key", "secret", "previous_secret")  # values that no message shows
+SECRET_KEYS = ("api_key", "secret", "previous_secret", "args", "env")  # values that no message shows
 
 
 class Number(fields.Float):
@@ -1749,7 +1760,8 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise SettingsError(f"{field}{_shown(raw, field.split('.'))} {message}{hint}")
+    shown = "" if accepted != [""] else _shown(raw, field.split("."))  # what is unknown may be a secret
+    raise SettingsError(f"{field}{shown} {message}{hint}")
 
 
 def _shown(value: Any, path: list[str]) -> str:

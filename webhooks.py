@@ -233,13 +233,18 @@ class _Adapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
 
 
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """None ever: even where it does not follow one, `requests` reads the whole body of a redirect."""
+
+
 _sessions = threading.local()
 
 
 def _session() -> requests.Session:
     """This thread's session: no proxies or passwords from the environment, connections kept."""
     if not hasattr(_sessions, "session"):
-        session = requests.Session()
+        session = _Session()
         session.trust_env = False
         session.mount("http://", _Adapter())
         session.mount("https://", _Adapter())
@@ -279,7 +284,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Outc
                 response.raw.read(ANSWER_BYTES, decode_content=False)
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
-    except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
+    except Exception as failure:  # whatever a receiver does is its failure, and holds up no other
         error = _in_words(failure)
     if exchange.cut or time.monotonic() - started >= seconds:
         status, error = None, f"timed out after {seconds:.1f} s"
@@ -292,8 +297,11 @@ def _retry_after(text: str) -> float | None:
     """Seconds, of a header that gives them or a date; at most `RETRY_AFTER_MOST`."""
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), RETRY_AFTER_MOST) or None
-    date = parse_date(text)
-    seconds = date.timestamp() - time.time() if date else 0
+    try:
+        date = parse_date(text)
+        seconds = date.timestamp() - time.time() if date else 0
+    except OverflowError:  # an offset of many digits
+        return None
     return min(seconds, RETRY_AFTER_MOST) if seconds > 0 else None
 
 
@@ -507,7 +515,9 @@ def _send_line(rows: list[Row], ends_at: float, each: float | None = None) -> tu
     sent: Sent = []
     for number, row in enumerate(rows):
         receiver, left = settings.receivers.get(row["endpoint_id"]), ends_at - time.monotonic()
-        if receiver is None or left <= 0 or stopping.is_set():
+        # What the attempts before have left may be too little for a receiver that is well.
+        least = 0 if each or not number else min(1.0, settings.request_budget / 2)
+        if receiver is None or left <= least or stopping.is_set():
             return sent, rows[number:]
         outcome = send(row, receiver, each or left)
         sent.append((row, outcome))
@@ -561,7 +571,7 @@ def _settle(change: Change, row: Row, outcome: Outcome) -> None:
         return
     if outcome.unreachable:
         wait = outcome.retry_after or _step(Endpoint.condition(endpoint_id)["failures"])
-        until = Endpoint.failed(change, endpoint_id, now(wait))
+        until = Endpoint.failed(change, endpoint_id, now(wait), settings.window["far"])
         Delivery.settle(row, queued=1, next_at=until, **noted)
     else:
         parked = row["attempts"] >= REFUSALS

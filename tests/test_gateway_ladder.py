@@ -18,6 +18,10 @@ ROUTES = """
 sessionKey = "agent:main"
 secret = "heslo-č"
 
+[plugins.entries.webhooks.config.routes.grave]
+sessionKey = "agent:main"
+secret = "heslo-à"
+
 [plugins.entries.webhooks.config.routes.off]
 enabled = false
 sessionKey = "agent:main"
@@ -153,7 +157,7 @@ def test_a_wrong_secret_is_said_before_anything_of_the_body(server, body):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b" ", b"{", b"{} {}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b"[" * 100_000, b"//\n{}"]
+    "body", [b"", b" ", b"{", b"{} {}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b"//\n{}"]
 )
 def test_what_is_not_json_is_refused(server, body):
     refused(send(server, body=body), 400, "invalid_json", "invalid request body")
@@ -295,3 +299,37 @@ def test_slots_are_counted_exactly():
     for _ in range(50):
         slots.free("a")
     assert slots.take("a")
+
+
+def test_a_secret_that_ends_in_what_looks_like_a_blank_is_known(server):
+    secret = "heslo-à".encode()  # ends in the byte A0, which latin-1 takes for a blank
+    assert send(server, path="/plugins/webhooks/grave", secret=secret).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"[" * 100_000 + b"]" * 100_000, "body: must not be nested deeper than 32 levels"),
+        (
+            b'{"action":"create_flow","goal":"x","stateJson":' + b"9" * 5000 + b"}",
+            "stateJson: must not hold a number that is out of range",
+        ),
+        (
+            b'{"action":"finish_flow","flowId":"x","expectedRevision":' + b"9" * 5000 + b"}",
+            "expectedRevision: ",
+        ),
+        (b'{"action":"list_flows","_schema":1}', 'Unrecognized key: "_schema"'),
+        (b'{"action":"list_flows","":1}', 'Unrecognized key: ""'),
+    ],
+    ids=range(5),
+)
+def test_json_that_cannot_be_kept_is_an_invalid_request(server, body, error):
+    answer = send(server, body=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert answer.json()["error"].startswith(error)
+
+
+def test_a_key_of_many_digits_is_a_key(server):
+    body = {"action": "create_flow", "goal": "x", "stateJson": {"1" * 5000: 1}}
+    answer = send(server, body=json.dumps(body).encode())
+    assert answer.json()["result"]["flow"]["stateJson"] == body["stateJson"]

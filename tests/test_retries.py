@@ -148,7 +148,7 @@ def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_bac
     assert doctor.returncode == 0, doctor.stdout
     assert "note: deliveries to receiver that are parked: 1" in doctor.stdout
     without.stop()
-    assert "webhook receiver is no longer in the configuration" in without.log.read_text()
+    assert "webhook receiver is no longer configured" in without.log.read_text()
     receiver.up()
     serve(launch, hook(receiver), folder=server.folder)
     assert receiver.next().event["event"] == "task.created"
@@ -311,3 +311,50 @@ def test_a_stale_signature_is_refused_by_the_verifier(hooked, receiver):
     stale = call.headers | {"webhook-timestamp": str(int(time.time()) - 360)}
     with pytest.raises(WebhookVerificationError):
         Webhook(b"a-secret").verify(call.body, stale)
+
+
+def test_when_a_receiver_is_back_what_waited_longest_goes_first(launch, receiver):
+    receiver.answers = [503]
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__RETRY_SCHEDULE="[600]")
+    owner = server.client()
+    project = owner.make_project()
+    for title in "AB":
+        owner.make_task(project, title=title)
+    assert receiver.next().event["data"]["task"]["title"] == "A"
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    owner.post(f"/webhooks/{webhook['id']}/test")
+    assert receiver.next().event["event"] == "ping"
+    assert [receiver.next().event["data"]["task"]["title"] for _ in "AB"] == ["A", "B"]
+
+
+def test_what_is_left_of_a_budget_is_not_held_against_a_receiver(launch, receiver):
+    receiver.answer = lambda call: time.sleep(0.3) or 200
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.8")
+    owner = server.client()
+    project = owner.make_project()
+    server.flask("webhook", "list")
+    tasks = [owner.make_task(project) for _ in range(5)]
+    wait_until(lambda: all_delivered(server))
+    receiver.all_here()
+    owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+    calls = [receiver.next() for _ in tasks]
+    assert [call.event["data"]["task"]["id"] for call in calls] == [task["id"] for task in tasks]
+    wait_until(lambda: all_delivered(server))
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert webhook["failures"] == 0
+    assert receiver.all_here() == []
+
+
+def test_a_circuit_that_a_clock_opened_for_ages_is_opened_anew(launch, receiver):
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__RETRY_SCHEDULE="[600]")
+    owner = server.client()
+    receiver.answers = [503, 503]
+    project = owner.make_project()
+    owner.make_task(project)
+    receiver.next()
+    server.rows("UPDATE endpoint SET open_until = '2999-01-01T00:00:00.000Z'")
+    server.rows("UPDATE delivery SET next_at = '2999-01-01T00:00:00.000Z'")
+    receiver.next()
+    wait_until(lambda: server.rows("SELECT failures FROM endpoint") == [{"failures": 2}])
+    (row,) = server.rows("SELECT open_until FROM endpoint")
+    assert row["open_until"] < "2999"

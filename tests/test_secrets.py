@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
+from contextlib import closing
 
 import pytest
 import requests
-from conftest import Server
+from conftest import Server, wait_until
 
 from gateway import Unresolved, resolve
 
@@ -106,6 +108,11 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
     fails(of(file("x" * (1024 * 1024 + 1))), "larger than 1 MiB")
     fails(of(file("  \n")), "blank")
     fails(of(file(b"\xff")), "not UTF-8")
+    fails(of("~nosuchuser/secret"), "cannot be read")
+    deep = {"path": str(file("[" * 200_000))}
+    fails(ask("file", "/a", deep), "cannot be read")
+    fails(ask("file", "/a", {"path": str(file('{"a": "half \\ud800"}'))}), "not a text")
+    fails(ask("file", "/" + "9" * 5000, {"path": str(file("[1]"))}), "cannot be read")
 
 
 def test_a_program_is_asked_in_the_protocol(program):
@@ -139,6 +146,17 @@ def test_a_program_is_asked_in_the_protocol(program):
 def test_a_program_that_misbehaves_gives_no_secret(program, body, words):
     provider = {"command": program(body)}
     fails(ask("exec", "id", provider), "exec:vault:id", words)
+
+
+def test_a_program_whose_child_lives_on_is_waited_for_no_longer(program):
+    lingering = (
+        "import subprocess\n"
+        "subprocess.Popen(['sleep', '30'], start_new_session=True)\n"
+        'print(\'{"protocolVersion": 1, "values": {"id": "s3cret"}}\', flush=True)'
+    )
+    started = time.monotonic()
+    fails(ask("exec", "id", {"command": program(lingering), "pass_env": ["PATH"]}), "took longer than 5 s")
+    assert time.monotonic() - started < 15
 
 
 def test_a_program_may_print_plain_text_where_that_is_allowed(program):
@@ -231,7 +249,9 @@ def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
     ("text", "words"),
     [
         (ROUTE.format(name="x", secret='""'), "routes.x.secret must be a string that is not blank"),
-        (ROUTE.format(name="x", secret='"s"') + 'extra = "1"', "routes.x.extra = '1' is not accepted"),
+        (ROUTE.format(name="x", secret='"s"') + 'extra = "1"', "routes.x.extra is not accepted"),
+        ('[bootstrap]\napikey = "s3cret"', "bootstrap.apikey is not accepted"),
+        (PROVIDER.format(alias="x", source="exec", rest='env = {TOKEN = "s3cret"}\nargs = 0'), "providers.x"),
         (ROUTE.format(name="x", secret='"s"') + 'path = "/api/v1/x"', "routes.x.path = '/api/v1/x' must not"),
         (ROUTE.format(name="x", secret='"s"') + 'path = "/enroll"', "routes.x.path = '/enroll' must not"),
         (
@@ -265,3 +285,35 @@ def test_a_mistake_ends_the_start_with_one_line_that_names_it(tmp_path, text, wo
     assert words in last
     assert "s3cret" not in last
     server.process = None
+
+
+def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(tmp_path, file, new_receiver):
+    path = file("the-secret")
+    receiver = new_receiver().up()
+    rest = f'path = "{path}"\nmode = "singleValue"'
+    text = ROUTE.format(name="good", secret=reference("file", "vault", "value"))
+    text += PROVIDER.format(alias="vault", source="file", rest=rest)
+    text += f'[[webhooks]]\nurl = "{receiver.url}"\nname = "r"\nevents = ["task.created"]\n'
+    text += f"secret = {reference('file', 'vault', 'value')}\n"
+    server = configured(tmp_path, text).start()
+    path.unlink()
+    (worker,) = server.children()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: server.children() not in ([], [worker]))
+    assert status(server, "good", "the-secret") == 200
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    assert receiver.next().event["event"] == "task.created"
+    server.stop()
+
+
+def test_a_reload_while_the_database_is_locked_is_no_end(tmp_path, file):
+    server = configured(tmp_path, ROUTE.format(name="good", secret='"s3cret"')).start()
+    before = server.children()
+    with closing(sqlite3.connect(server.database)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the webhooks are as they were" in server.log.read_text())
+    wait_until(lambda: server.children() and not set(before) & set(server.children()))
+    assert status(server, "good", "s3cret") == 200
+    server.stop()

@@ -231,6 +231,44 @@ def silent(line, stopped):
     stopped.wait(60)
 
 
+def redirect_at_length(line, stopped):
+    """A redirect with a body of 100 MB; `stopped.sent` tells how much of it was taken."""
+    line.sendall(b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 100000000\r\n\r\n")
+    stopped.sent = 0
+    while not stopped.is_set():
+        stopped.sent += line.send(b"x" * 65536)
+
+
+def test_the_body_of_a_redirect_is_not_read(launch):
+    hostile = Hostile(redirect_at_length)
+    owner = launch(TASKS_WEBHOOKS=json.dumps([hook(hostile)])).client()
+    owner.make_task(owner.make_project())
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert (delivery["last_status"], delivery["last_error"]) == (302, "answered 302")
+    hostile.close()
+    assert hostile.stopped.sent < 20_000_000  # what buffers hold
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 +99999999999999999999"}),
+        (302, {"Location": "http://[x"}),
+        (302, {"Location": "\u00e9\u0080"}),
+        (404, {"Retry-After": "9" * 400}),
+    ],
+)
+def test_a_header_that_makes_no_sense_changes_nothing(launch, receiver, status, headers):
+    receiver.answers = [(status, headers)]
+    owner = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)])).client()
+    owner.make_task(owner.make_project())
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert delivery["last_status"] == status
+    assert delivery["status"] == ("delivered" if status == 200 else "pending")
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert webhook["failures"] == 0
+
+
 def dribble(first, part):
     def behave(line, stopped):
         line.sendall(first)
