@@ -73,7 +73,7 @@ def register(app: Flask) -> None:
 
 
 def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Make, check and upgrade the database, and see that all secrets can be had.
+    """Make, check and upgrade the database.
 
     Makes the first owner where `bootstrap.api_key` is given and there is none yet, and returns them
     with the key. Raises `click.ClickException` with one line that says what to mend.
@@ -81,7 +81,6 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     try:
         fresh = not Path(db.database).exists()
         prepare()
-        check_webhooks(config)
         if fresh:
             note_webhooks(config)
         key = {"bootstrap.api_key": config["BOOTSTRAP"]["api_key"]}
@@ -186,10 +185,11 @@ def init() -> None:
     a key that is given is never printed. Where everything exists already, nothing happens.
     """
     try:
+        check_webhooks(current_app.config)
         with closing(hold()):
             given = start(current_app.config) is not None
             made = None if given else bootstrap(current_app.config)
-    except BadDatabase as error:
+    except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"The database {db.database} is ready.")
     if made is None:

@@ -192,18 +192,23 @@ def _run(command: list[str], environment: dict[str, str], question: bytes) -> by
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as program:
+        ends_at = time.monotonic() + EXEC_SECONDS
+        timer = threading.Timer(EXEC_SECONDS, _kill, (program,))
+        timer.start()  # for one that does not even take the question
         try:
-            ends_at = time.monotonic() + EXEC_SECONDS
             assert program.stdin and program.stdout  # noqa: S101 - they are pipes
             with suppress(BrokenPipeError):  # a program need not listen
                 program.stdin.write(question)
                 program.stdin.close()
             said = _read_until(program.stdout.fileno(), ends_at)
             code = program.wait(max(ends_at - time.monotonic(), 0))
-        except (TimeoutError, subprocess.TimeoutExpired) as error:
-            raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
+        except (TimeoutError, subprocess.TimeoutExpired):
+            code = None
         finally:
+            timer.cancel()
             _kill(program)
+    if code is None or time.monotonic() >= ends_at:
+        raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s")
     if code != 0:
         raise Unresolved(f"the program ended with code {code}")
     return said
@@ -362,7 +367,8 @@ def open_routes(config: Row) -> None:
             continue
         session = route["session_key"]
         controller_id = route.get("controller_id", f"webhooks/{id}")
-        served[route["path"]] = Route(id, route["path"], session, secret.strip().encode(), controller_id)
+        known = secret.strip(" \t\r\n").encode()
+        served[route["path"]] = Route(id, route["path"], session, known, controller_id)
     intake.routes, intake.limits = served, limits
     intake.window = FixedWindow(limits["requests"], limits["window_seconds"])
     intake.slots = Slots(limits["in_flight"])

@@ -49,23 +49,32 @@ def on_starting(server):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     with one_line():
-        app = create_app()
-        server.held = hold()  # by all workers, as long as one of them lives
-        made = commands.start(app.config)
-        learn(server, app.config)
-    if made:
-        server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
+        config = create_app().config
+        hooks = commands.check_webhooks(config)
+        prepare(server, config)
+        learn(server, config, hooks)
 
 
 def on_reload(server):
     """Check the configuration and its secrets again, before new workers serve with them."""
     with one_line():
-        learn(server, create_app().config)
+        before = db.database
+        config = create_app().config
+        hooks = commands.check_webhooks(config)
+        if db.database != before:
+            prepare(server, config)
+        learn(server, config, hooks)
 
 
-def learn(server, config):
+def prepare(server, config):
+    """Hold the database, for all workers, as long as one of them lives, and bring it into order."""
+    server.held = hold()
+    if made := commands.start(config):
+        server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
+
+
+def learn(server, config, hooks):
     """Note the webhooks, and resolve all secrets for the workers: one that is made later needs none anew."""
-    hooks = commands.check_webhooks(config)
     try:
         for name in commands.note_webhooks(config):
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)

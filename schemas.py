@@ -1773,4 +1773,6 @@ def _shown(value: Any, path: list[str]) -> str:
             value = value[step]
         else:
             return ""
+    if isinstance(value, str) and "@" in value.partition("://")[2]:  # an address that holds a password
+        return ""
     return f" = {value!r}"[:100] if isinstance(value, str | int | float) else ""

@@ -159,6 +159,15 @@ def test_a_program_whose_child_lives_on_is_waited_for_no_longer(program):
     assert time.monotonic() - started < 15
 
 
+def test_a_program_that_takes_no_question_is_waited_for_no_longer(program):
+    deaf = program("import os; os.close(1); import time; time.sleep(30)").replace("\n", "")
+    references = [{"source": "exec", "provider": "vault", "id": f"{n}" + "x" * 240} for n in range(400)]
+    started = time.monotonic()
+    (secret, *_) = resolve(references, {"vault": {"source": "exec", "command": deaf}})
+    fails(secret, "took longer than 5 s")
+    assert time.monotonic() - started < 15
+
+
 def test_a_program_may_print_plain_text_where_that_is_allowed(program):
     provider = {
         "command": program("print('s3cret')"),
@@ -316,4 +325,21 @@ def test_a_reload_while_the_database_is_locked_is_no_end(tmp_path, file):
         wait_until(lambda: "the webhooks are as they were" in server.log.read_text())
     wait_until(lambda: server.children() and not set(before) & set(server.children()))
     assert status(server, "good", "s3cret") == 200
+    server.stop()
+
+
+def test_a_reload_with_another_database_makes_and_holds_it(tmp_path):
+    server = configured(tmp_path, '[server]\ndatabase = "one.db"\n')
+    del server.environment["TASKS_SERVER__DATABASE"]
+    before = server.start().children()
+    (tmp_path / "config.toml").write_text('[server]\ndatabase = "two.db"\n')
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.children() and not set(before) & set(server.children()))
+    server.client().make_project()
+    two = tmp_path / "two.db"
+    assert two.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(two)) as database:
+        assert database.execute("SELECT count(*) FROM project").fetchone() == (1,)
+    restored = server.flask("restore", str(two))
+    assert "a server or a command uses it" in restored.stderr
     server.stop()
