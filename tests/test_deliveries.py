@@ -203,7 +203,8 @@ def test_a_command_that_lacks_the_servers_configuration_harms_no_webhook(hooked,
 
 def test_what_happens_before_the_first_start_is_delivered_then(tmp_path, new_receiver):
     receiver = new_receiver()
-    server = Server(tmp_path, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    settings = {"TASKS_WEBHOOKS": json.dumps([hook(receiver)]), "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1]"}
+    server = Server(tmp_path, **settings)
     assert server.flask("init").returncode == 0
     assert server.flask("member", "invite", "ana@example.com", "Ana").returncode == 0
     receiver.up()
