@@ -418,6 +418,11 @@ def redeliver(delivery_id: str) -> None:
     report(delivery_id)
 
 
+def tidy_when_ended() -> None:
+    """Let SIGTERM end this process as an exception does, so that nothing half made is left."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @in_database
@@ -428,7 +433,7 @@ def backup(file: Path) -> None:
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing half made is left
+    tidy_when_ended()
     models.backup(file)
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
@@ -442,7 +447,7 @@ def restore(file: Path) -> None:
     No server may use the database meanwhile. The one that was there is kept beside it. A backup of an
     older version is upgraded when the server starts.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as above
+    tidy_when_ended()
     try:
         aside = models.restore(file)
     except BadDatabase as error:

@@ -15,10 +15,10 @@ import time
 import unicodedata
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -393,6 +393,12 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
         _write_turn.release()
 
 
+def only_owner(change: Change, what: str) -> None:
+    """Raises `Forbidden` unless an owner makes the change."""
+    if change.actor["role"] != "owner":
+        raise Forbidden(f"only an owner may {what}")
+
+
 # Tables ---------------------------------------------------------------------------------------
 
 
@@ -566,7 +572,7 @@ class Member(Identified):
         if change.actor["role"] not in ADMINS and (role or id != change.actor["id"]):
             raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
         if "owner" in role:
-            cls._by_owner(change, "make or unmake an owner")
+            only_owner(change, "make or unmake an owner")
             cls._keep_an_owner(stored)
         if changes:
             update_of(cls, tuple(sorted(changes))).run(id=id, **{name: fields[name] for name in changes})
@@ -585,18 +591,13 @@ class Member(Identified):
         """
         stored = cls.fetch(id)
         if stored["role"] == "owner":
-            cls._by_owner(change, "remove an owner")
+            only_owner(change, "remove an owner")
             cls._keep_an_owner(stored)
         update_of(cls, ("status",)).run(id=id, status="removed")
         for statement in (REVOKE_KEYS, REVOKE_INVITATIONS, UNASSIGN_TASKS):
             statement.run(member_id=id, now=change.at)
         Activity.record(change, "deleted", "member", id, stored["full_name"])
         return stored
-
-    @classmethod
-    def _by_owner(cls, change: Change, what: str) -> None:
-        if change.actor["role"] != "owner":
-            raise Forbidden(f"only an owner may {what}")
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
@@ -629,8 +630,8 @@ class Invitation(Identified):
         known = Member.by_email(email)
         if known and known["status"] == Member.ACTIVE:
             raise Conflict(f"{email} is already a member")
-        if "owner" in (fields["role"], known and known["role"]) and change.actor["role"] != "owner":
-            raise Forbidden("only an owner may invite an owner")
+        if "owner" in (fields["role"], known and known["role"]):
+            only_owner(change, "invite an owner")
         if known:
             fields = {"phone_number": None, **fields}
             update_of(Member, tuple(sorted(fields))).run(id=known["id"], **fields)
@@ -666,8 +667,8 @@ class Invitation(Identified):
         member = Member.fetch(member_id)
         if member["status"] == Member.ACTIVE:
             raise Conflict(f"{member['full_name']} has joined already")
-        if member["role"] == "owner" and change.actor["role"] != "owner":
-            raise Forbidden("only an owner may invite an owner")
+        if member["role"] == "owner":
+            only_owner(change, "invite an owner")
         return member
 
     @classmethod
@@ -767,8 +768,11 @@ class ApiKey(Identified):
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
         """The caller's keys; for an owner or admin everybody's."""
-        everybody = caller["role"] in ADMINS
-        return [key for key in cls.everyones() if everybody or key["member"]["id"] == caller["id"]]
+        return [key for key in cls.everyones() if cls._seen(key, caller)]
+
+    @classmethod
+    def _seen(cls, key: Row, caller: Row) -> bool:
+        return caller["role"] in ADMINS or key["member"]["id"] == caller["id"]
 
     @classmethod
     def grant(cls, change: Change, *, member_id: str | None = None, **fields: Any) -> tuple[Row, str]:
@@ -789,7 +793,7 @@ class ApiKey(Identified):
     def revoke(cls, change: Change, id: str) -> None:
         """Revoke a key as `grant` may make it; one that the caller may not see does not exist."""
         key = cls.fetch(id)
-        if change.actor["role"] not in ADMINS and key["member"]["id"] != change.actor["id"]:
+        if not cls._seen(key, change.actor):
             raise NotFound("key")
         cls._managed(change, key["member"])
         if key["revoked_at"] is None:
@@ -847,8 +851,7 @@ class StoredAnswer(Base):
     @classmethod
     def find(cls, change: Change, idempotency_key: str, request: str) -> Row | None:
         """The answer to this request, if it came before. Raises `KeyReused` where another one did."""
-        held = {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
-        stored = STORED_ANSWER.one(after=now(-cls.DAY), **held)
+        stored = STORED_ANSWER.one(after=now(-cls.DAY), **cls._place(change, idempotency_key))
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
@@ -858,10 +861,14 @@ class StoredAnswer(Base):
         cls, change: Change, idempotency_key: str, request: str, status: int, headers: Row, data: Row
     ) -> None:
         """Part of the change, so that there is no answer without it, nor it without an answer."""
-        held = {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
-        FORGET_ANSWER.run(**held)  # one of more than a day ago
+        place = cls._place(change, idempotency_key)
+        FORGET_ANSWER.run(**place)  # one of more than a day ago
         texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        insertion(cls).run(**held, **texts, request=request, status=status, created_at=change.at)
+        insertion(cls).run(**place, **texts, request=request, status=status, created_at=change.at)
+
+    @classmethod
+    def _place(cls, change: Change, idempotency_key: str) -> Row:
+        return {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
 
     @classmethod
     def prune(cls) -> None:
@@ -1020,8 +1027,7 @@ class Task(Identified):
     @classmethod
     def add(cls, change: Change, *, project_id: str, title: str, **fields: Any) -> Row:
         """A new task. Raises `Invalid` for what does not exist or does not belong together."""
-        references = {"project_id": project_id, **fields}
-        _check_references(references, *cls._unfit(project_id, fields.get("milestone_id")))
+        _check_references({"project_id": project_id, **fields}, partial(cls._unfit, project_id))
         row = fields | {
             "id": new_id(),
             "project_id": project_id,
@@ -1041,12 +1047,11 @@ class Task(Identified):
         return TASK.existing(id=row["id"])
 
     @classmethod
-    def _unfit(cls, project_id: str, milestone_id: str | None) -> Iterator[tuple[str, str]]:
-        """Why a new task cannot be in this project or milestone, where these exist."""
-        project = row_of(Project).one(id=project_id)
+    def _unfit(cls, project_id: str, found: Row) -> Iterator[tuple[str, str]]:
+        """Why a new task cannot be in this project or milestone, where these were found."""
+        project, milestone = found["project_id"], found.get("milestone_id")
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
-        milestone = row_of(Milestone).one(id=milestone_id) if milestone_id else None
         if milestone and milestone["project_id"] != project_id:
             yield "milestone_id", "belongs to another project"
 
@@ -1831,15 +1836,22 @@ def _update(model: type[Identified], change: Change, id: str, values: Row, names
     update_of(model, tuple(sorted(written))).run(id=id, **written)
 
 
-def _check_references(fields: Row, *more: tuple[str, str]) -> None:
-    """Raises `Invalid` for every field that refers to what does not exist, and for what else is wrong."""
-    problems = [
-        (name, f"no such {noun}")
-        for name, (noun, statement) in REFERENCES.items()
-        if fields.get(name) is not None and statement.one(id=fields[name]) is None
-    ]
-    if problems or more:
-        raise Invalid(*problems, *more)
+def _check_references(
+    fields: Row, unfit: Callable[[Row], Iterable[tuple[str, str]]] = lambda found: ()
+) -> None:
+    """Raises `Invalid` for every field that refers to what does not exist, and for what is unfit.
+
+    `unfit` gets the rows that the fields refer to, None for one that there is not.
+    """
+    found = {
+        name: statement.one(id=fields[name])
+        for name, (_, statement) in REFERENCES.items()
+        if fields.get(name) is not None
+    }
+    problems = [(name, f"no such {REFERENCES[name][0]}") for name, row in found.items() if row is None]
+    problems += unfit(found)
+    if problems:
+        raise Invalid(*problems)
 
 
 def _with_stats(project: Row) -> Row:

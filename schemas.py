@@ -166,6 +166,13 @@ class Text(fields.String):
         return text
 
 
+class Description(Text):
+    """Lines about something, which need not be there."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_TEXT, lines=True, blank=True, allow_none=True)
+
+
 class Choice(fields.String):
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
@@ -345,7 +352,7 @@ class Task(Base):
     project_id = Id(required=True)
     milestone_id = Id(allow_none=True)
     title = Text(MAX_TITLE, required=True)
-    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    description = Description()
     status = Choice(STATUSES)
     priority = Choice(PRIORITIES, allow_none=True)
     assignee_id = Id(allow_none=True)
@@ -412,7 +419,7 @@ class Key(Base):
 
 class Project(Base):
     name = Text(200, required=True)
-    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    description = Description()
     status = Choice(PROJECT_STATUSES)
     owner_id = Id(allow_none=True)
 
@@ -433,7 +440,7 @@ class ProjectDeletion(Base):
 
 class Milestone(Base):
     title = Text(MAX_TITLE, required=True)
-    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    description = Description()
     due_date = Instant(allow_none=True)
 
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
@@ -441,7 +448,7 @@ class Milestone(Base):
 
 class Meeting(Base):
     title = Text(MAX_TITLE, required=True)
-    description = Text(MAX_TEXT, lines=True, blank=True, allow_none=True)
+    description = Description()
     location = Text(MAX_TITLE, allow_none=True)
     project_id = Id(allow_none=True)
     starts_at = Instant(required=True)
