@@ -84,6 +84,7 @@ DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client 
 DRAIN_SECONDS = 2.0  # which waits no longer than this
 UPLOAD_SECONDS = 120.0  # the same for a file
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
+FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
 
@@ -489,7 +490,9 @@ def read_upload() -> MultiDict:
         raise Unsupported("send the file as multipart/form-data, in a part that is called file")
     most = current_app.config["LIMITS"]["max_attachment_bytes"]
     body = call().read(most + FORM_BYTES, UPLOAD_SECONDS)
-    parser = MultiPartParser(_in_memory, max_form_memory_size=FORM_BYTES, max_form_parts=10)
+    parser = MultiPartParser(
+        _in_memory, max_form_memory_size=FORM_BYTES, buffer_size=FORM_STEP, max_form_parts=10
+    )
     try:
         boundary = request.mimetype_params.get("boundary", "").encode()
         parts, files = parser.parse(io.BytesIO(body), boundary, len(body))

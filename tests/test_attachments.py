@@ -1,8 +1,13 @@
 """Attaching files to tasks, and getting them back unharmed and harmless."""
 
 import io
+import random
+import struct
+import zlib
+from pathlib import Path
 from urllib.parse import quote
 
+import orjson
 import pytest
 from conftest import NOBODY, fault
 
@@ -37,6 +42,46 @@ def test_a_file_comes_back_as_it_was(owner, task):
     assert download(owner, task, made).content == content
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["attachments"] == [made]
     assert owner.data(owner.get(f"/tasks/{task['id']}/attachments")) == {"attachments": [made]}
+
+
+def png(width, height):
+    """A picture of noise, which hardly compresses."""
+    rows = b"".join(b"\0" + random.Random(row).randbytes(3 * width) for row in range(height))
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    ]
+    chunks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def noise(size):
+    return random.Random(size).randbytes(size)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(noise(size) for size in (1, 4095, 16_384, 65_535, 65_536, 65_537, 131_072, 200_000)),
+        *(noise(size) for size in (MIB, 3 * MIB + 7, 10 * MIB)),
+        b"\r\n--" * (MIB // 4),
+        b"\r\n--B" * (MIB // 5),
+        b"\r" * MIB,
+        b"\n" * MIB,
+        png(512, 512),
+        Path(orjson.orjson.__file__).read_bytes()[: 10 * MIB],  # a program
+    ],
+    ids=lambda content: f"{content[:6].hex()}-{len(content)}",
+)
+def test_files_of_every_content_and_size_come_back_as_they_were(owner, task, content):
+    made = owner.data(attach(owner, task, "file", content, "application/octet-stream"), 201)
+    assert made["size"] == len(content)
+    assert download(owner, task, made).content == content
+    owner.delete(f"/tasks/{task['id']}/attachments/{made['id']}")
 
 
 @pytest.mark.parametrize("kind", ["text/html", "image/svg+xml", "application/javascript", "x/" + "y" * 300])
