@@ -5,6 +5,7 @@ There is no SQL here, no validation rule, and nothing is sent from here.
 """
 
 import contextlib
+import hashlib
 import io
 import logging
 import os
@@ -13,9 +14,10 @@ import secrets
 import socket
 import sqlite3
 import sys
+import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, wraps
 from inspect import isfunction
 from pathlib import Path
@@ -83,6 +85,7 @@ READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
 DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer,
 DRAIN_SECONDS = 2.0  # which waits no longer than this
 UPLOAD_SECONDS = 120.0  # the same for a file
+UPLOADS = 8  # files are received at a time, each in memory and on a thread of its own
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -390,7 +393,7 @@ def refuse(error: Exception) -> Response:
         details = schemas.problems_of(error)
     elif isinstance(error, Invalid):
         details = list(error.problems)
-    elif isinstance(error, DatabaseError) and is_outage(error):
+    elif isinstance(error, DatabaseError | sqlite3.Error) and is_outage(error):
         log.error("%s: the database: %s", call().request_id, error)
         status, code = FAULTS[Unavailable]
         message = "the database cannot be written to at the moment"
@@ -507,6 +510,20 @@ def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
     return io.BytesIO()
 
 
+_upload_slots = threading.BoundedSemaphore(UPLOADS)
+
+
+@contextlib.contextmanager
+def upload_slot() -> Iterator[None]:
+    """Receive a file in the body. Raises `Unavailable` while `UPLOADS` others are received."""
+    if not _upload_slots.acquire(blocking=False):
+        raise Unavailable(f"{UPLOADS} files are being uploaded at the moment; try again")
+    try:
+        yield
+    finally:
+        _upload_slots.release()
+
+
 def read_arguments(takes: Schema, *, reads: bool) -> Row:
     """What the request holds for a view, checked. Raises as the readers do, and `ValidationError`."""
     if takes is schemas.FORM:  # no field of it counts, and links to pages get parameters on their way
@@ -557,8 +574,9 @@ def endpoint(
             reads = request.method in ("GET", "HEAD")
             if role is not None:
                 authorize(this.caller, role, writes=not reads)
-            arguments = ids | read_arguments(takes, reads=reads)
-            data = view(**arguments) if reads else perform(view, arguments, gives, status, role)
+            with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
+                arguments = ids | read_arguments(takes, reads=reads)
+                data = view(**arguments) if reads else perform(view, arguments, gives, status, role)
             if isfunction(data):  # what only the deliveries decide
                 data = data()
             if isinstance(data, Response):
@@ -609,7 +627,18 @@ def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
         )
     if key is not None and not re.fullmatch("[!-~]{1,255}", key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return (key, digest(f"{request.path} {sorted(arguments.items())!r}")) if key else None
+    return (key, digest(f"{request.path} {_digested(arguments)!r}")) if key else None
+
+
+def _digested(value: Any) -> Any:
+    """The value with the digests of files in their place, in an order of its own."""
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    return (
+        sorted((name, _digested(inner)) for name, inner in value.items())
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def once(change: Change, key: str, fingerprint: str, status: int, do: Callable[[], Row]) -> Row:

@@ -703,7 +703,7 @@ class Demonstration:
             created_by=self.random.choice(self.team),
             created_at=created_at,
         )
-        insertion(AttachmentContent).run(attachment_id=id, data=data)
+        AttachmentContent.add(id, data)
 
     def meetings(self) -> None:
         for number, days in enumerate((-21, -14, -7, -1, 1, 2, 7, 14)):

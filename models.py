@@ -280,9 +280,11 @@ class Statement:
 class Insertion(Statement):
     """INSERT of a row; the parameters are the columns' names, and those that are not given are null."""
 
-    def __init__(self, model: type[Model]):
+    def __init__(self, model: type[Model], **computed: Any):
+        """`computed` gives columns an expression in place of their parameter."""
         fields = [field for field in model._meta.sorted_fields if not isinstance(field, AutoField)]
-        super().__init__(model.insert({field: hole(field.column_name) for field in fields}))
+        values = {field: computed.get(field.column_name, hole(field.column_name)) for field in fields}
+        super().__init__(model.insert(values))
         self.blank: Row = dict.fromkeys(field.column_name for field in fields)
 
     def run(self, **row: Any) -> int:
@@ -1205,10 +1207,10 @@ class Attachment(Identified):
     def add(cls, change: Change, task_id: str, *, filename: str, content_type: str, data: bytes) -> Row:
         task = Task.stored(task_id)
         described = {"filename": filename, "content_type": content_type, "size": len(data)}
-        row = {"id": new_id(), "task_id": task_id, **described}
+        row: Row = {"id": new_id(), "task_id": task_id, **described}
         row |= {"created_by": change.actor["id"], "created_at": change.at}
         insertion(cls).run(**row)
-        insertion(AttachmentContent).run(attachment_id=row["id"], data=data)
+        AttachmentContent.add(row["id"], data)
         cls._record(change, task, [None, filename])
         return row
 
@@ -1231,6 +1233,13 @@ class AttachmentContent(Base):
 
     attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
     data = BlobField()
+
+    @classmethod
+    def add(cls, attachment_id: str, data: bytes) -> None:
+        """Store the bytes without binding them: a statement kept for reuse keeps its parameters too."""
+        rowid = EMPTY_CONTENT.run(attachment_id=attachment_id, size=len(data))
+        with db.connection().blobopen("attachment_content", "data", rowid) as blob:
+            blob.write(data)
 
 
 class Meeting(Resource):
@@ -1993,6 +2002,7 @@ TASK_DETAIL = Statement(
 TASK_ATTACHMENTS = Statement(
     Attachment.select(*columns(Attachment)).where(Attachment.task == hole("id")).order_by(Attachment.id)
 )
+EMPTY_CONTENT = Insertion(AttachmentContent, data=fn.ZEROBLOB(hole("size")))
 ATTACHMENT_DATA = Statement(
     AttachmentContent.select(AttachmentContent.data).where(AttachmentContent.attachment == hole("id"))
 )

@@ -310,7 +310,8 @@ class UploadedFile(fields.Field):
         if problem := text_problem(filename) or _line_problem(filename, 255):
             raise ValidationError(f"its name {problem}")
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
-        return {"filename": filename, "content_type": kind, "data": value.read()}
+        # Unlike read(), getvalue() makes no copy of a file that may be large.
+        return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
 
 
 def _line_problem(text: str, maximum: int) -> str | None:
