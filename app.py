@@ -191,7 +191,8 @@ class Call:
         self.started = time.perf_counter()
         self.request_id = new_request_id()
         self.path: str = environ["PATH_INFO"]
-        self.in_api = self.path.startswith(f"{API}/") or self.path == API
+        routed = "/" + self.path.lstrip("/")  # as werkzeug matches it
+        self.in_api = routed.startswith(f"{API}/") or routed == API
         self.caller: Any = None  # a member with the key's scope, where a key was needed
         self.status = 0  # the view's own, where it is not the declared one
         self.headers: dict[str, str] = {}  # of a success, that the view adds
@@ -440,19 +441,24 @@ def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
 # Who calls ------------------------------------------------------------------------------------
 
 
+NO_KEY = "send the header Authorization: Bearer <API key>"
+
+
 def authenticate(header: str | None) -> Row:
     """Whose key it is. Raises `Unauthorized`."""
     scheme, _, key = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
-        raise Unauthorized("send the header Authorization: Bearer <API key>")
+        raise Unauthorized(NO_KEY)
     caller = ApiKey.caller(key.strip())
     if caller is None:
         raise Unauthorized("the API key is unknown, or expired, or was revoked")
     return caller
 
 
-def authorize(caller: Row, role: str, *, writes: bool) -> None:
+def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
     """Raises `Forbidden` unless the caller has at least this role, and a key that may do it."""
+    if caller is None:  # wherever a view was reached without one
+        raise Unauthorized(NO_KEY)
     permit(caller, role)
     if writes and caller["scope"] != "write":
         raise Forbidden("your key's scope is read; this takes a key of scope write")

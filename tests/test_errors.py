@@ -9,7 +9,7 @@ from conftest import NOBODY, OWNER_KEY, fault
 from peewee import DatabaseError
 
 import models
-from app import FAULTS, HTTP_CODES, is_outage
+from app import FAULTS, HTTP_CODES, Unauthorized, authorize, is_outage
 
 JSON = {"Content-Type": "application/json"}
 
@@ -64,6 +64,30 @@ def test_outside_the_api_is_a_plain_404(server, path):
     assert answer.headers["Content-Type"].startswith("text/plain")
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "<" not in answer.text
+
+
+@pytest.mark.parametrize("slashes", ["//", "///", "/%2F"])
+def test_a_path_that_begins_with_more_slashes_is_the_apis_too(server, task, slashes):
+    def ask(method, path, key=None):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        url = f"{server.base}{slashes}api/v1{path}"
+        answer = requests.request(method, url, headers=headers, timeout=10)
+        assert answer.json()["meta"]["request_id"]
+        return answer.status_code
+
+    assert ask("GET", "/tasks") == 401
+    assert ask("GET", f"/tasks/{task['id']}", "tms_wrong") == 401
+    assert ask("DELETE", f"/tasks/{task['id']}") == 401
+    assert ask("GET", "/nowhere") == 401
+    assert ask("GET", "/health", "tms_wrong") == 401
+    assert ask("GET", f"/tasks/{task['id']}", OWNER_KEY) == 200
+    assert ask("GET", "/nowhere", OWNER_KEY) == 404
+
+
+def test_a_view_that_is_reached_without_a_caller_is_refused():
+    """Whatever decides that a request needs no key, a view decides for itself."""
+    with pytest.raises(Unauthorized):
+        authorize(None, "client", writes=False)
 
 
 def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_reads(launch):
