@@ -344,10 +344,10 @@ class Unauthorized(Problem):
 
 
 class TooMany(Problem):
-    """More requests than a key may make a minute."""
+    """More requests than a member may make a minute."""
 
     def __init__(self, seconds: int):
-        super().__init__(f"too many requests with this key; try again in {seconds} s")
+        super().__init__(f"too many requests; try again in {seconds} s")
         self.seconds = seconds
 
 
@@ -465,11 +465,14 @@ def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
 
 
 def count_request(window: gateway.FixedWindow, this: Call) -> None:
-    """Say how many requests are left to the key (RateLimit headers). Raises `TooMany`."""
-    left, seconds = window.take(this.caller["key_id"])
+    """Say how many requests are left to the member (RateLimit headers). Raises `TooMany`.
+
+    A member's keys count together, since a member can make any number of them.
+    """
+    left, seconds = window.take(this.caller["id"])
     this.always = [
-        ("RateLimit-Policy", f'"key";q={window.most};w={window.seconds:.0f}'),
-        ("RateLimit", f'"key";r={max(left, 0)};t={seconds}'),
+        ("RateLimit-Policy", f'"member";q={window.most};w={window.seconds:.0f}'),
+        ("RateLimit", f'"member";r={max(left, 0)};t={seconds}'),
     ]
     if left < 0:
         raise TooMany(seconds)

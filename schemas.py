@@ -1115,7 +1115,7 @@ ERRORS = {
     413: ("PayloadTooLarge", "The body is over the limit."),
     415: ("UnsupportedMediaType", "The body is of another type than the documented one."),
     422: ("ValidationError", "`error.details` lists every field, parameter or header that is wrong."),
-    429: ("RateLimited", "More requests than the key may make a minute; see `Retry-After`."),
+    429: ("RateLimited", "More requests than a member may make a minute; see `Retry-After`."),
     500: ("InternalError", "A bug; the log has it under the request's id."),
     503: ("Unavailable", "The database is locked, full or read-only; see `Retry-After`."),
 }

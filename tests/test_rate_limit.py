@@ -1,4 +1,4 @@
-"""The optional limit of requests per minute and API key."""
+"""The optional limit of requests per minute and member."""
 
 import re
 
@@ -13,8 +13,8 @@ def limited(launch):
 
 def headers_of(answer):
     """What the RateLimit headers say: how many requests are left, and for how many seconds."""
-    assert answer.headers["RateLimit-Policy"] == '"key";q=5;w=60'
-    left, seconds = re.fullmatch(r'"key";r=(\d+);t=(\d+)', answer.headers["RateLimit"]).groups()
+    assert answer.headers["RateLimit-Policy"] == '"member";q=5;w=60'
+    left, seconds = re.fullmatch(r'"member";r=(\d+);t=(\d+)', answer.headers["RateLimit"]).groups()
     assert 0 < int(seconds) <= 60
     return int(left), int(seconds)
 
@@ -33,13 +33,20 @@ def test_the_sixth_request_of_a_minute_is_refused(limited):
     assert limited.rows("SELECT 1 FROM project") == []
 
 
-def test_each_key_has_a_limit_of_its_own_and_who_has_none_is_not_counted(limited):
+def test_the_keys_of_a_member_count_together_and_each_member_alone(limited):
     first = limited.client()
     second = limited.client(limited.flask("key", "create").stdout.strip())
-    for _ in range(5):
-        assert first.get("/me").status_code == 200
+    link = limited.flask("member", "invite", "ana@example.com", "Ana").stdout.split()[0]
+    enrolled = limited.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    other = limited.client(first.data(enrolled, 201)["api_key"])
+    for client in (first, second, first, second, first):
+        assert client.get("/me").status_code == 200
     fault(first.get("/me"), 429, "rate_limited")
-    assert second.get("/me").status_code == 200
+    fault(second.get("/me"), 429, "rate_limited")
+    assert other.get("/me").status_code == 200
+
+
+def test_who_has_no_key_is_not_counted(limited):
     stranger = limited.client(None)
     for _ in range(10):
         answer = stranger.get("/health")
