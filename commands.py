@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import signal
 import sqlite3
 import stat
@@ -79,15 +80,27 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     with the key. Raises `click.ClickException` with one line that says what to mend.
     """
     try:
+        given = given_key(config)
         fresh = not Path(db.database).exists()
         prepare()
         if fresh:
             note_webhooks(config)
-        key = {"bootstrap.api_key": config["BOOTSTRAP"]["api_key"]}
-        given = gateway.resolve_all(key, config)["bootstrap.api_key"]
     except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     return bootstrap(config, given) if given else None
+
+
+def given_key(config: dict[str, Any]) -> str | None:
+    """The first owner's key, where the configuration gives one. Raises `LookupError`.
+
+    A key's first 12 characters are stored and shown, so a short one would be no secret; and a header
+    carries visible ASCII alone.
+    """
+    name = "bootstrap.api_key"
+    given = gateway.resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config)[name]
+    if given is not None and not re.fullmatch("[!-~]{32,255}", given):
+        raise LookupError(f"{name}: must be 32 to 255 visible ASCII characters, without blanks")
+    return given
 
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:

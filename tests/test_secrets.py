@@ -281,6 +281,10 @@ def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
         (PROVIDER.format(alias="x", source="file", rest=""), "secrets.providers.x.path is required"),
         (PROVIDER.format(alias="x", source="env", rest='path = "/x"'), "is not accepted for source env"),
         ('[bootstrap]\napi_key = "$NOT_SET"', "bootstrap.api_key: env:default:NOT_SET: "),
+        *(
+            (f'[bootstrap]\napi_key = "{key}"', "bootstrap.api_key: must be 32 to 255 visible ASCII")
+            for key in ("s3cret", "s3cret" + "x" * 25, "s3cret" + "x" * 30 + " ", "s3cret é" + "x" * 30)
+        ),
     ],
 )
 def test_a_mistake_ends_the_start_with_one_line_that_names_it(tmp_path, text, words):
@@ -293,6 +297,7 @@ def test_a_mistake_ends_the_start_with_one_line_that_names_it(tmp_path, text, wo
     assert last.startswith("Error: ")
     assert words in last
     assert "s3cret" not in last
+    assert not server.database.exists()
     server.process = None
 
 
