@@ -565,6 +565,8 @@ class Member(Identified):
     def edit(cls, change: Change, id: str, fields: Row) -> Row:
         """Change a member: oneself, but for the role, or anybody as an owner or admin.
 
+        Whoever becomes an owner loses the keys and open invitations that somebody else made,
+        unless the owner who makes this change did.
         Raises `NotFound`; `Forbidden`, also where somebody else than an owner would make or unmake
         one; and `Conflict` where no owner would be left.
         """
@@ -579,6 +581,10 @@ class Member(Identified):
         if changes:
             update_of(cls, tuple(sorted(changes))).run(id=id, **{name: fields[name] for name in changes})
             cls.record(change, stored | fields, changes)
+        if role and fields["role"] == "owner":
+            # Whoever made these was not necessarily an owner, and must not become one through them.
+            for statement in (REVOKE_KEYS_OF_OTHERS, REVOKE_INVITATIONS_OF_OTHERS):
+                statement.run(member_id=id, actor_id=change.actor["id"], now=change.at)
         return cls.fetch(id)
 
     @classmethod
@@ -728,6 +734,7 @@ class ApiKey(Identified):
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
     revoked_at = TextField(null=True)
+    created_by = TextField(null=True)  # the id of the member who made it
 
     # Reads never write: uses wait here for the next write, each key at most once a minute.
     _used: ClassVar[dict[str, str]] = {}
@@ -756,6 +763,7 @@ class ApiKey(Identified):
             hash=digest(key),
             created_at=change.at,
             expires_at=expires_at,
+            created_by=change.actor["id"],
         )
         return cls.fetch(id), key
 
@@ -1897,14 +1905,18 @@ INVITATION = Statement(
     .join(Member, on=(Invitation.member == Member.id))
     .where(Invitation.token_hash == hole("token_hash"))
 )
-REVOKE_INVITATIONS = Statement(
+OPEN_INVITATION = (
+    (Invitation.member == hole("member_id")) & Invitation.used_at.is_null() & Invitation.revoked_at.is_null()
+)
+REVOKE_INVITATIONS = Statement(Invitation.update({Invitation.revoked_at: hole("now")}).where(OPEN_INVITATION))
+REVOKE_INVITATIONS_OF_OTHERS = Statement(
     Invitation.update({Invitation.revoked_at: hole("now")}).where(
-        Invitation.member == hole("member_id"), Invitation.used_at.is_null(), Invitation.revoked_at.is_null()
+        OPEN_INVITATION, Invitation.created_by != hole("actor_id")
     )
 )
 
 ALL_KEYS = (
-    ApiKey.select(*columns(ApiKey, "hash", "member_id"), *profile(Member, "member"))
+    ApiKey.select(*columns(ApiKey, "hash", "member_id", "created_by"), *profile(Member, "member"))
     .join(Member, on=(ApiKey.member == Member.id))
     .order_by(ApiKey.id)
 )
@@ -1913,6 +1925,13 @@ KEY = Statement(ALL_KEYS.where(ApiKey.id == hole("id")))
 REVOKE_KEYS = Statement(
     ApiKey.update({ApiKey.revoked_at: hole("now")}).where(
         ApiKey.member == hole("member_id"), ApiKey.revoked_at.is_null()
+    )
+)
+REVOKE_KEYS_OF_OTHERS = Statement(
+    ApiKey.update({ApiKey.revoked_at: hole("now")}).where(
+        ApiKey.member == hole("member_id"),
+        ApiKey.revoked_at.is_null(),
+        ApiKey.created_by.is_null() | ApiKey.created_by.not_in([hole("member_id"), hole("actor_id")]),
     )
 )
 CALLER = Statement(

@@ -75,6 +75,31 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path,
         models.prepare()
 
 
+def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch):
+    database.close()
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    for step in sorted(models.MIGRATIONS.glob("0*.py"))[:2]:
+        (folder / step.name).write_text(step.read_text())
+    db.init(str(tmp_path / "older.db"))
+    monkeypatch.setattr(models, "MIGRATIONS", folder)
+    models.prepare()
+    for id in ("admin", "member"):
+        db.execute_sql("INSERT INTO member VALUES (?, ?, ?, 'x', NULL, 'active', NULL, '')", (id, id, id))
+    for number, (maker, at) in enumerate(
+        [("admin", "2026-01-01"), ("member", "2026-01-02"), (None, "2026-01-03")]
+    ):
+        key = (f"k{number}", "member", "x", "write", "p", f"h{number}", at, None, None, None)
+        db.execute_sql("INSERT INTO api_key VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", key)
+        if maker:
+            activity = (f"a{number}", maker, "updated", "member", "member", "x", "{}", "req_", at)
+            db.execute_sql("INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", activity)
+    monkeypatch.undo()
+    assert models.prepare()[0] == "0003_key_makers"
+    makers = db.execute_sql("SELECT created_by FROM api_key ORDER BY id").fetchall()
+    assert [maker for (maker,) in makers] == ["admin", "member", "member"]
+
+
 def test_a_newer_database_is_refused_and_nothing_is_bound(server):
     server.start().stop()
     server.rows("INSERT INTO schema_migration (name, applied) VALUES ('9999_newer', '2026-01-01')")

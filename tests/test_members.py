@@ -254,6 +254,29 @@ def test_only_an_owner_makes_or_unmakes_an_owner(owner, join):
     assert second.data(second.delete(path))["deleted"] is True
 
 
+def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(server, owner, join):
+    admin, member = join("admin"), join()
+    invitation = invite(admin, "promoted-later@example.com")
+    body = {"name": "from the admin", "member_id": member.member["id"]}
+    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
+    own = server.client(member.data(member.post("/keys", {"name": "own"}), 201)["api_key"])
+    owners = server.client(owner.data(owner.post("/keys", body | {"name": "owner's"}), 201)["api_key"])
+    for id in (invitation["member"]["id"], member.member["id"]):
+        assert owner.data(owner.patch(f"/members/{id}", {"role": "owner"}))["role"] == "owner"
+    fault(join_with(server, token_of(invitation)), 410, "gone")
+    fault(foreign.get("/me"), 401, "unauthorized")
+    for client in (member, own, owners):  # what they made themselves, or the owner for them, stays
+        assert client.data(client.get("/me"))["member"]["role"] == "owner"
+    renewed = owner.data(owner.post(f"/members/{invitation['member']['id']}/invitation"), 201)
+    assert join_with(server, token_of(renewed)).status_code == 201
+
+
+def test_an_owners_own_invitation_outlives_the_promotion(server, owner):
+    invitation = invite(owner, "promoted-at-once@example.com")
+    owner.data(owner.patch(f"/members/{invitation['member']['id']}", {"role": "owner"}))
+    assert join_with(server, token_of(invitation)).status_code == 201
+
+
 def test_the_last_owner_stays(launch):
     server = launch()
     owner = server.client()
