@@ -788,13 +788,17 @@ class ApiKey(Identified):
     def grant(cls, change: Change, *, member_id: str | None = None, **fields: Any) -> tuple[Row, str]:
         """A key for the caller, or, by an owner or admin, for another active member.
 
-        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time that is over.
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time that is over,
+        or later than the end of the key in use: a key that ends must not live on in another.
         """
         holder = Member.active(member_id or change.actor["id"])
         cls._managed(change, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
         if (fields.get("expires_at") or change.at) < change.at:
             raise Invalid(("expires_at", "must be in the future"))
+        ends_at = change.actor.get("key_expires_at")  # a command is run with no key
+        if ends_at and fields.get("expires_at", "9999") > ends_at:
+            raise Invalid(("expires_at", f"must be at most {ends_at}, when the key in use expires"))
         key = cls.issue(change, holder["id"], **fields)
         Member.record(change, holder, {"api_key": [None, fields["name"]]})
         return key
@@ -819,7 +823,7 @@ class ApiKey(Identified):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member whose key this is, with `key_id` and `scope`; None for one that is not valid."""
+        """The member whose key this is, with `scope`, `key_id` and `key_expires_at`; None where it is not valid."""
         at = now()
         caller = CALLER.one(hash=digest(key), now=at)
         if caller and time.monotonic() - cls._flushed.get(caller["key_id"], float("-inf")) > 60:
@@ -1936,7 +1940,13 @@ REVOKE_KEYS_OF_OTHERS = Statement(
 )
 CALLER = Statement(
     ApiKey.select(
-        Member.id, Member.full_name, Member.email, Member.role, ApiKey.id.alias("key_id"), ApiKey.scope
+        Member.id,
+        Member.full_name,
+        Member.email,
+        Member.role,
+        ApiKey.scope,
+        ApiKey.id.alias("key_id"),
+        ApiKey.expires_at.alias("key_expires_at"),
     )
     .join(Member, on=(ApiKey.member == Member.id))
     .where(

@@ -135,6 +135,17 @@ def test_a_key_ends_when_it_was_made_to(server, owner):
     fault(owner.post("/keys", body), 422, "validation_error", "expires_at")
 
 
+def test_a_key_that_ends_makes_none_that_lives_longer(server, owner, join):
+    def days(number):
+        return (datetime.now(UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    brief = server.client(make_key(owner, expires_at=days(2))["api_key"])
+    for body in ({}, {"expires_at": None}, {"expires_at": days(3)}, {"member_id": join().member["id"]}):
+        error = fault(brief.post("/keys", {"name": "x"} | body), 422, "validation_error", "expires_at")
+        assert "when the key in use expires" in error["message"]
+    assert make_key(brief, expires_at=days(1))["key"]["expires_at"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
