@@ -823,7 +823,7 @@ class ApiKey(Identified):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member whose key this is, with `scope`, `key_id` and `key_expires_at`; None where it is not valid."""
+        """The member whose valid key this is, or None; with `scope`, `key_id` and `key_expires_at`."""
         at = now()
         caller = CALLER.one(hash=digest(key), now=at)
         if caller and time.monotonic() - cls._flushed.get(caller["key_id"], float("-inf")) > 60:

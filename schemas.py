@@ -15,13 +15,14 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 
-from models import PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant
+from models import PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant, to_json
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
 MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
 MAX_TITLE = 500
+MAX_MEMBERS = 100  # names in a body, several times what any schema takes
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
 EXACT = 2**53 - 1  # beyond it a double, and so JavaScript, does not hold every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
@@ -64,8 +65,8 @@ def _no_constant(name: str) -> None:
 def load_json(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
 
-    Raises `BadJSON` for what is not one, repeats a key, or holds NaN or Infinity, and
-    `ValidationError` for text that cannot be stored and for nesting deeper than `MAX_DEPTH`.
+    Raises `BadJSON` for what is not one, repeats a key, or holds NaN or Infinity, and `ValidationError`
+    for text that cannot be stored, for nesting deeper than `MAX_DEPTH`, and for too many members.
     """
     try:
         body = json.loads(
@@ -79,6 +80,8 @@ def load_json(raw: bytes) -> dict[str, Any]:
         raise BadJSON(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadJSON("the body must be a JSON object")
+    if len(body) > MAX_MEMBERS:  # each would be looked up, and answered, as a field
+        raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
     problems = {}
     for name, value in body.items():
         if problem := text_problem(name) or _value_problem(value, MAX_DEPTH):
@@ -104,22 +107,29 @@ def _value_problem(value: Any, levels: int) -> str | None:
     if levels == 0:
         return f"must not be nested deeper than {MAX_DEPTH} levels"
     inner = [*value, *value.values()] if isinstance(value, dict) else value
-    return next(filter(None, (_value_problem(item, levels - 1) for item in inner)), None)
+    # Numbers need no look; there may be half a million of them.
+    texts_and_containers = (item for item in inner if isinstance(item, (str, dict, list)))
+    return next(filter(None, (_value_problem(item, levels - 1) for item in texts_and_containers)), None)
 
 
 def canonical(value: Any) -> str:
     """JSON text that JavaScript's `JSON.stringify(JSON.parse(text))` gives back byte for byte.
 
-    Numbers and strings are those of ECMAScript (`rfc8785`); the order of keys is an object's own:
-    array indices first, ascending, then the others as they came. Raises `ValidationError` for an
-    integer that a double cannot hold, unless JavaScript itself writes a double so.
+    Numbers and strings are those of ECMAScript (`rfc8785`, for strings `to_json`); the order of keys
+    is an object's own: array indices first, ascending, then the others as they came. Raises
+    `ValidationError` for an integer that a double cannot hold, unless JavaScript itself writes a
+    double so.
     """
     if isinstance(value, dict):
         keys = sorted(value, key=_array_index)
         return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in keys) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(canonical, value)) + "]"
-    if type(value) is int and abs(value) > EXACT:
+    if isinstance(value, str):
+        return to_json(value).decode()
+    if type(value) is int and abs(value) <= EXACT:
+        return str(value)
+    if type(value) is int:
         with contextlib.suppress(OverflowError):
             double = float(value)
             # What was read here may be sent back: 42032169374222670 stands for a double nearby.
@@ -244,6 +254,15 @@ class Instant(fields.String):
         return instant(moment)
 
 
+class ListOf(fields.List):
+    """A list whose length is checked before its items, of which there may be very many."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        if isinstance(value, list):
+            self._validate(value)
+        return super()._deserialize(value, *arguments, **options)
+
+
 class JSONObject(fields.Dict):
     """A free-form JSON object; from here on its canonical text. Null is the empty object."""
 
@@ -259,9 +278,15 @@ class JSONObject(fields.Dict):
         return super().deserialize({} if value is None else value, *arguments, **options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
-        text = canonical(super()._deserialize(value, *arguments, **options))
+        document = super()._deserialize(value, *arguments, **options)
+        too_long = f"must be at most {self.maximum // 1024} KiB long as JSON"
+        with contextlib.suppress(TypeError):  # an integer of more than 64 bits
+            # The canonical text, which takes longer to make, may be shorter: -0.0 is written as 0.
+            if len(to_json(document)) > 4 * self.maximum:
+                raise ValidationError(too_long)
+        text = canonical(document)
         if len(text.encode()) > self.maximum:
-            raise ValidationError(f"must be at most {self.maximum // 1024} KiB long as JSON")
+            raise ValidationError(too_long)
         return text
 
 
@@ -454,7 +479,7 @@ class Meeting(Base):
     project_id = Id(allow_none=True)
     starts_at = Instant(required=True)
     ends_at = Instant(allow_none=True)
-    participant_ids = fields.List(
+    participant_ids = ListOf(
         Id(error_messages={"null": "must be a UUID"}),
         allow_none=True,
         validate=validate.Length(max=500, error="must be at most {max} members"),

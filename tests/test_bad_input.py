@@ -33,6 +33,27 @@ def raw(client, path, body, method="POST", **headers):
 # The body as a whole
 
 
+def test_of_very_many_members_none_is_looked_at(owner, task, unchanged):
+    body = json.dumps({f"{number:x}": 1 for number in range(80_000)}).encode()
+    for method, path in (("POST", "/tasks"), ("PATCH", f"/tasks/{task['id']}"), ("POST", "/keys")):
+        error = fault(raw(owner, path, body, method), 422, "validation_error", "body")
+        assert error["message"] == "body: has 80000 members; at most 100 are accepted"
+
+
+def test_of_a_list_that_is_too_long_no_item_is_looked_at(owner, unchanged):
+    body = b'{"title": "x", "starts_at": "2026-12-01", "participant_ids": [%s]}' % b",".join([b"1"] * 500_000)
+    error = fault(raw(owner, "/meetings", body), 422, "validation_error", "participant_ids")
+    assert error["message"] == "participant_ids: must be at most 500 members"
+
+
+@pytest.mark.parametrize("item", ["0", "1.5", '""', "[]", "12345678901234567890123"])
+def test_metadata_far_beyond_its_limit_is_refused(owner, project, unchanged, item):
+    items = ",".join([item] * (1_000_000 // (len(item) + 1)))
+    body = f'{{"project_id": "{project["id"]}", "title": "x", "metadata": {{"a": [{items}]}}}}'
+    error = fault(raw(owner, "/tasks", body.encode()), 422, "validation_error", "metadata")
+    assert "64 KiB" in error["message"] or "integer" in error["message"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
