@@ -69,6 +69,7 @@ from models import (
     Task,
     Unavailable,
     Whiteboard,
+    check_in_place,
     db,
     digest,
     new_request_id,
@@ -690,6 +691,7 @@ def get_context() -> Row:
 @endpoint(gives=schemas.HealthShown(), role=None)
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
+    check_in_place()
     pending = Delivery.waiting()
     if call().caller is None:
         return {"status": "ok"}

@@ -57,7 +57,16 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]
 
-db = SqliteDatabase(
+
+class Database(SqliteDatabase):
+    """SQLite, which does not make another file where the database was moved or deleted."""
+
+    def _connect(self) -> sqlite3.Connection:
+        check_in_place()
+        return super()._connect()  # type: ignore[misc]
+
+
+db = Database(
     None,
     pragmas={
         "journal_mode": "wal",
@@ -137,7 +146,11 @@ def instant(moment: datetime) -> str:
 
 def now(seconds: float = 0) -> str:
     """The current time, or the time so many seconds from now, in wire form."""
-    whole, milliseconds = divmod(time.time_ns() // 1_000_000 + round(seconds * 1000), 1000)
+    return wire_time(time.time_ns() // 1_000_000 + round(seconds * 1000))
+
+
+def wire_time(epoch_milliseconds: int) -> str:
+    whole, milliseconds = divmod(epoch_milliseconds, 1000)
     return f"{_second(whole)}.{milliseconds:03d}Z"
 
 
@@ -147,12 +160,47 @@ def _second(timestamp: int) -> str:
 
 
 def epoch_ms() -> int:
-    """The current time in the gateway's wire form."""
-    return time.time_ns() // 1_000_000
+    """The current time in the gateway's wire form; it never falls within this process."""
+    return tick() >> 12
 
 
+TICKS = 4096  # a millisecond; one is 244 ns, shorter than any commit
 _tick_lock = threading.Lock()
 _last_tick = 0
+_clock_of: tuple[int, str | None] = (0, None)  # the process and database for which the clock was resumed
+
+
+def tick() -> int:
+    """Ticks since the epoch: more than at all calls before, also when the system's clock is set back.
+
+    Times and ids of what is stored come from here, inside the write lock, so that they rise in the
+    order of commits.
+    """
+    global _last_tick
+    with _tick_lock:
+        _last_tick = max(_last_tick + 1, time.time_ns() * TICKS // 1_000_000)
+        return _last_tick
+
+
+def resume_clock() -> None:
+    """Before a process's first write, let its ticks begin after what is stored.
+
+    A stored time that is more than a day ahead was a fault of the clock, which is not followed.
+    """
+    global _last_tick, _clock_of
+    if _clock_of == (os.getpid(), db.database):
+        return
+    newest = max([uuid7_tick(id) for id in NEWEST_IDS.one().values() if id], default=0)  # type: ignore[union-attr]
+    newest = max(newest, (NEWEST_FLOW.value() or 0) * TICKS)
+    with _tick_lock:
+        if newest < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS:
+            _last_tick = max(_last_tick, newest)
+    _clock_of = (os.getpid(), db.database)
+
+
+def uuid7_tick(id: str) -> int:
+    """The tick in a UUIDv7 that `uuid7` made."""
+    return int(id[:8] + id[9:13] + id[15:18], 16)
 
 
 def uuid7(tick: int, random_bits: int) -> str:
@@ -163,15 +211,8 @@ def uuid7(tick: int, random_bits: int) -> str:
 
 
 def new_id() -> str:
-    """A UUIDv7 that is greater than all that this process has made, also when the clock steps back.
-
-    A tick is 244 ns, shorter than any commit, so ids taken inside the write lock rise in commit
-    order across processes too.
-    """
-    global _last_tick
-    with _tick_lock:
-        _last_tick = tick = max(_last_tick + 1, time.time_ns() * 4096 // 1_000_000)
-    return uuid7(tick, secrets.randbits(62))
+    """A UUIDv7 that is greater than all that this process has made, and than what was stored before."""
+    return uuid7(tick(), secrets.randbits(62))
 
 
 def new_request_id() -> str:
@@ -324,28 +365,50 @@ def update_of(model: Any, columns: tuple[str, ...]) -> Statement:
 
 
 class FairLock:
-    """A lock that is given to whoever has waited longest, so that no writer starves."""
+    """A lock that is given to whoever has waited longest, so that no writer starves.
 
-    def __init__(self) -> None:
+    While it stalls, which means that no holder has reported progress for `STALL_SECONDS`, at most
+    `most` threads hold it or wait for it. Of the server's threads some are then left for reads.
+    """
+
+    STALL_SECONDS = 2.0
+
+    def __init__(self, most: int = 12) -> None:
+        self.most = most
         self._mutex = threading.Lock()
         self._held = False
+        self._progress_at = 0.0
         self._waiting: deque[threading.Lock] = deque()
 
     def acquire(self, timeout: float) -> bool:
+        """Wait for the lock, at most so many seconds; returns whether it is held now."""
+        ends_at = time.monotonic() + timeout
         with self._mutex:
             if not self._held:
                 self._held = True
+                self._progress_at = time.monotonic()
                 return True
+            if self._stalls() and len(self._waiting) + 1 >= self.most:
+                return False
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
-        if turn.acquire(timeout=timeout):
-            return True
-        with self._mutex:
-            if turn not in self._waiting:  # it was handed over while the time ran out
-                return True
-            self._waiting.remove(turn)
-            return False
+        while not turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS)):
+            with self._mutex:
+                if turn not in self._waiting:  # it was handed over while the time ran out
+                    return True
+                too_many = self._stalls() and self._waiting.index(turn) + 1 >= self.most
+                if too_many or time.monotonic() >= ends_at:
+                    self._waiting.remove(turn)
+                    return False
+        return True
+
+    def _stalls(self) -> bool:
+        return time.monotonic() - self._progress_at > self.STALL_SECONDS
+
+    def progress(self) -> None:
+        """Report that the holder has what it holds the lock for."""
+        self._progress_at = time.monotonic()
 
     def release(self) -> None:
         with self._mutex:
@@ -355,14 +418,14 @@ class FairLock:
                 self._held = False
 
 
-_write_turn = FairLock()
+write_turn = FairLock()
 
 
 class Change:
     """One write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     def __init__(self, actor: Row, request_id: str):
-        self.at = now()
+        self.at = wire_time(tick() >> 12)
         self.actor = actor
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, for this request to send
@@ -379,20 +442,23 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
     """The one way to write: a turn, then BEGIN IMMEDIATE … COMMIT around the body.
 
     Nothing may be sent over a network inside. Raises `Unavailable` when the turn does not come
-    within `LOCK_SECONDS`; SQLite's own errors pass.
+    within `LOCK_SECONDS`, and when the database file is not where it was; SQLite's own errors pass.
     """
     deadline = time.monotonic() + LOCK_SECONDS
-    if not _write_turn.acquire(LOCK_SECONDS):
+    if not write_turn.acquire(LOCK_SECONDS):
         raise Unavailable("the database is busy")
     try:
+        check_in_place()
         left = max(deadline - time.monotonic(), 0.1)
         db.execute_sql(f"PRAGMA busy_timeout = {left * 1000:.0f}")
         with db.atomic("IMMEDIATE"):
+            write_turn.progress()
+            resume_clock()
             change = Change(actor or {}, request_id or new_request_id())
             yield change
             ApiKey.flush_used()
     finally:
-        _write_turn.release()
+        write_turn.release()
 
 
 def only_owner(change: Change, what: str) -> None:
@@ -794,7 +860,7 @@ class ApiKey(Identified):
         holder = Member.active(member_id or change.actor["id"])
         cls._managed(change, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
-        if (fields.get("expires_at") or change.at) < change.at:
+        if (fields.get("expires_at") or "9999") < now():
             raise Invalid(("expires_at", "must be in the future"))
         ends_at = change.actor.get("key_expires_at")  # a command is run with no key
         if ends_at and fields.get("expires_at", "9999") > ends_at:
@@ -1520,8 +1586,8 @@ class Endpoint(Identified):
         cls.fetch(id)
         fields = {"state": "active", "reason": None} | cls.WELL
         _update(cls, change, id, fields, fields)
-        RESUME_PARKED.run(endpoint_id=id, now=change.at)
-        HURRY.run(endpoint_id=id, now=change.at)
+        RESUME_PARKED.run(endpoint_id=id, now=now())
+        HURRY.run(endpoint_id=id, now=now())
         return cls.fetch(id)
 
     @classmethod
@@ -1531,7 +1597,7 @@ class Endpoint(Identified):
         since = None if well else stored["first_failure_at"] or change.at
         fields = cls.WELL | {"first_failure_at": since}
         if stored["failures"]:  # what waits behind the failure need not wait any longer
-            HURRY.run(endpoint_id=id, now=change.at)
+            HURRY.run(endpoint_id=id, now=now())
         if changes := _changes(stored, fields):
             _update(cls, change, id, fields, changes)
 
@@ -1542,7 +1608,7 @@ class Endpoint(Identified):
         What lies beyond `far` was found before the clock was set back.
         """
         stored = cls.condition(id)
-        if stored["open_until"] and change.at < stored["open_until"] <= far:
+        if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
         fields["first_failure_at"] = stored["first_failure_at"] or change.at
@@ -1608,7 +1674,7 @@ class Delivery(Identified):
             status="pending",
             attempts=1 if lease else 0,
             queued=0 if lease else 1,
-            next_at=change.at,
+            next_at=now(),  # unlike change.at, it follows a clock that is set back
             leased_until=lease,
             created_at=change.at,
         )
@@ -1674,7 +1740,7 @@ class Delivery(Identified):
         """
         row = cls.fetch(id)
         Endpoint.able(row["webhook_id"])
-        if row["leased_until"] and row["leased_until"] > change.at:
+        if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
         REOPEN_DELIVERY.run(id=id)
         cls.lease(row, lease)
@@ -2168,6 +2234,14 @@ LATEST_WHITEBOARDS = Statement(
 )
 
 
+# Each change of the API ends with an activity, and later with its deliveries.
+NEWEST_IDS = Statement(
+    Activity.select(
+        fn.MAX(Activity.id).alias("activity"), Delivery.select(fn.MAX(Delivery.id)).alias("delivery")
+    )
+)
+NEWEST_FLOW = Statement(Flow.select(Flow.updated_at).order_by(Flow.seq.desc()).limit(1))
+
 RECENT_ACTIVITY = Statement(
     Activity.select(*columns(Activity, "actor_id", "request_id"), *profile(Member, "actor"))
     .join(Member, on=(Activity.actor == Member.id))
@@ -2386,6 +2460,11 @@ def prepare() -> list[str]:
     with _explained(path):
         _make_folder(path)
         if not path.exists():
+            if (log := Path(f"{path}-wal")).exists():
+                raise BadDatabase(
+                    f"{path} is missing, but its log {log} is there: put the database back beside it, "
+                    "or move the log away to begin with an empty database"
+                )
             _create_private(path)
         db.connect(reuse_if_open=True)
         health = db.execute_sql("PRAGMA quick_check(1)").fetchone()[0]
@@ -2393,7 +2472,31 @@ def prepare() -> list[str]:
             raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
         applied = _migrate(path)
         optimize()
+        _places[str(db.database)] = _place(path)
         return applied
+
+
+_places: dict[str, tuple[int, int] | None] = {}  # which file each prepared database is: device and inode
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def check_in_place() -> None:
+    """Raises `Unavailable` where the path does not lead to the database that was prepared any more.
+
+    SQLite would go on with a file that was moved or deleted, and all that is written be lost.
+    """
+    prepared = _places.get(str(db.database))
+    if prepared and _place(Path(db.database)) != prepared:
+        raise Unavailable(
+            "the database file was moved, replaced or deleted; put it back and restart the server"
+        )
 
 
 def health_problems() -> list[str]:

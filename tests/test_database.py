@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 
 import pytest
-from conftest import ROOT, Server, at_once
+from conftest import ROOT, Server, at_once, fault
 from playhouse.migrations import Runner
 
 import models
@@ -130,6 +130,57 @@ def test_a_damaged_database_is_refused(server):
     assert "damaged" in said or "cannot be used" in said
 
 
+@pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
+def test_a_server_whose_database_is_not_in_its_place_writes_nothing_more(server, how):
+    server.start()
+    owner = server.client()
+    project = owner.make_project()
+    aside = server.database.with_name("aside.db")
+    if how == "deleted":
+        aside.hardlink_to(server.database)  # keeps what was written for the end of this test
+        server.database.unlink()
+    else:
+        server.database.rename(aside)
+    if how == "replaced":
+        server.database.write_bytes(aside.read_bytes())
+
+    def ask(method, path, **options):
+        """From a connection of its own, and so in time from every thread."""
+        return server.client().request(method, path, **options)
+
+    answers = [ask("POST", "/projects", json={"name": "Lost"}) for _ in range(20)]
+    answers += [ask("GET", "/health") for _ in range(20)]
+    for answer in answers:
+        message = fault(answer, 503, "unavailable")["message"]
+        assert message.startswith("the database file was moved, replaced or deleted")
+        assert answer.headers["Retry-After"]
+    assert {ask("GET", "/projects").status_code for _ in range(20)} <= {200, 503}
+    if how != "replaced":
+        assert not server.database.exists()
+    server.stop()
+    aside.replace(server.database)  # beside its log
+    server.start()
+    owner = server.client()
+    assert [row["id"] for row in owner.data(owner.get("/projects"))["projects"]] == [project["id"]]
+
+
+def test_a_log_without_its_database_is_refused_and_kept(server):
+    server.start().client().make_project()
+    server.kill()
+    log = server.database.with_name("tasks.db-wal")
+    assert log.stat().st_size
+    before = log.read_bytes()
+    server.database.rename(server.folder / "elsewhere.db")
+    said = refusal(server)
+    assert "tasks.db is missing, but its log" in said
+    assert "put the database back beside it" in said
+    assert log.read_bytes() == before
+    (server.folder / "elsewhere.db").rename(server.database)
+    server.start()
+    owner = server.client()
+    assert len(owner.data(owner.get("/projects"))["projects"]) == 1
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(server):
     (server.folder / "data").write_text("a file")
     assert "Error: " in refusal(server)
@@ -223,6 +274,31 @@ def test_the_lock_is_not_lost_by_who_gives_up():
             lock.release()
         assert lock.acquire(0)
         lock.release()
+
+
+def test_of_a_lock_that_stalls_only_so_many_wait(monkeypatch):
+    monkeypatch.setattr(FairLock, "STALL_SECONDS", 0.05)
+    lock, results = FairLock(most=3), []
+    assert lock.acquire(1)
+
+    def work():
+        results.append(lock.acquire(30))
+        if results[-1]:
+            lock.progress()
+            lock.release()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(results) < 4:
+        threads[0].join(0.01)
+    assert results == [False] * 4  # they came too late; the holder and two who wait are the three
+    assert not lock.acquire(30)  # at once
+    lock.release()
+    for thread in threads:
+        thread.join()
+    assert results == [False] * 4 + [True] * 2
+    assert lock.acquire(0)
 
 
 def test_migrations_are_numbered_without_a_gap():

@@ -1,11 +1,12 @@
 """Each error of the contract, the order in which a request is refused, and what is outside the API."""
 
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
 import requests
-from conftest import NOBODY, OWNER_KEY, fault
+from conftest import NOBODY, OWNER_KEY, fault, wait_until
 from peewee import DatabaseError
 
 import models
@@ -101,6 +102,30 @@ def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_read
         assert owner.get("/context").status_code == 200
         other.execute("ROLLBACK")
     owner.make_project()
+
+
+def test_writers_that_wait_for_a_locked_database_leave_threads_to_readers(launch):
+    """More writers than there are threads: twelve wait, the others are refused, and reads go on."""
+    server = launch()
+    project = server.client().make_project()
+    answers, threads = [], []
+
+    def work():
+        answers.append(server.client().post("/tasks", {"project_id": project["id"], "title": "x"}))
+
+    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(20):
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
+        wait_until(lambda: len(answers) == 8)
+        assert server.client().get("/context").status_code == 200
+        assert server.client(None).get("/health").status_code == 200
+        assert len(answers) == 8
+        other.execute("ROLLBACK")
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [503] * 8 + [201] * 12
 
 
 def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(launch):

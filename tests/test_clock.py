@@ -1,0 +1,67 @@
+"""A clock that is set back while the service runs and before it starts again."""
+
+import json
+
+import pytest
+from conftest import hook
+
+
+@pytest.fixture
+def clock(launch, tmp_path, receiver):
+    """A server whose system clock can be set, and its receiver."""
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import time\n"
+        "real = time.time_ns\n"
+        f"def time_ns():\n    with open({str(offset)!r}) as file:\n"
+        "        return real() + int(file.read()) * 1_000_000_000\n"
+        "time.time_ns = time_ns\n"
+    )
+    server = launch(PYTHONPATH=str(tmp_path), TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    server.set_clock = lambda seconds: offset.write_text(str(seconds))
+    return server
+
+
+def test_times_and_ids_rise_though_the_clock_falls(clock, receiver):
+    owner = clock.client()
+    project = owner.make_project()
+    tasks = [owner.make_task(project)]
+    clock.set_clock(-3600)
+    tasks.append(owner.make_task(project))
+    owner.patch(f"/tasks/{tasks[0]['id']}", {"title": "Changed"})
+    clock.stop()
+    clock.set_clock(-7200)
+    clock.start()
+    owner = clock.client()
+    tasks.append(owner.make_task(project))
+    assert [task["id"] for task in tasks] == sorted(task["id"] for task in tasks)
+    assert [task["created_at"] for task in tasks] == sorted(task["created_at"] for task in tasks)
+    changed = owner.data(owner.get("/tasks", updated_since=tasks[1]["updated_at"]))["tasks"]
+    assert {task["id"] for task in changed} == {task["id"] for task in tasks}
+    names = [receiver.next().event["event"] for _ in range(4)]
+    assert names == ["task.created", "task.created", "task.updated", "task.created"]
+
+
+def test_what_waits_for_a_receiver_is_not_put_off_by_the_step(clock, receiver):
+    owner = clock.client()
+    project = owner.make_project()
+    owner.make_task(project)
+    receiver.next()
+    clock.set_clock(-3600)
+    receiver.answers = [503]
+    task = owner.make_task(project)
+    owner.patch(f"/tasks/{task['id']}", {"title": "Changed"})
+    names = [receiver.next(15).event["event"] for _ in range(3)]
+    assert names == ["task.created", "task.created", "task.updated"]
+
+
+def test_a_time_that_was_wrong_by_more_than_a_day_is_not_followed(clock):
+    clock.set_clock(86_400 * 365)
+    owner = clock.client()
+    wrong = owner.make_task(owner.make_project())
+    clock.stop()
+    clock.set_clock(0)
+    clock.start()
+    owner = clock.client()
+    assert owner.make_project()["created_at"] < wrong["created_at"]
