@@ -52,6 +52,7 @@ PROJECT_STATUSES = ("active", "archived")
 
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
+MAX_CHANGE = 1024  # bytes as JSON of an old or new value that an activity keeps
 KEY_PREFIX = "tms_"
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -866,7 +867,7 @@ class ApiKey(Identified):
         if ends_at and fields.get("expires_at", "9999") > ends_at:
             raise Invalid(("expires_at", f"must be at most {ends_at}, when the key in use expires"))
         key = cls.issue(change, holder["id"], **fields)
-        Member.record(change, holder, {"api_key": [None, fields["name"]]})
+        Member.record(change, holder, {"api_key": [None, key[0]["id"]]})
         return key
 
     @classmethod
@@ -878,7 +879,7 @@ class ApiKey(Identified):
         cls._managed(change, key["member"])
         if key["revoked_at"] is None:
             update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
-            Member.record(change, key["member"], {"api_key": [key["name"], None]})
+            Member.record(change, key["member"], {"api_key": [id, None]})
 
     @classmethod
     def _managed(cls, change: Change, holder: Row) -> None:
@@ -1475,7 +1476,7 @@ class Activity(Identified):
             entity=entity,
             entity_id=entity_id,
             title=title,
-            changes=to_json(changes or {}).decode(),
+            changes=to_json({name: [*map(_brief, pair)] for name, pair in (changes or {}).items()}).decode(),
             request_id=change.request_id,
             created_at=change.at,
         )
@@ -1483,6 +1484,12 @@ class Activity(Identified):
     @classmethod
     def recent(cls, most: int = 5) -> list[Row]:
         return RECENT_ACTIVITY.all(most=most)
+
+
+def _brief(value: Any) -> Any:
+    """The value as the activity keeps it: of one that is long, how long it is."""
+    text = to_json(value)
+    return JSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
 
 SHOWN = Activity.action != "deleted"

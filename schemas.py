@@ -15,7 +15,7 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 
-from models import PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant, to_json
+from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant, to_json
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
@@ -797,7 +797,12 @@ class ActivityShown(Shown):
     entity_id = Id()
     title = fields.String()
     actor = _one(ProfileShown)
-    changes = fields.Dict()
+    changes = fields.Dict(
+        metadata={
+            "description": "The old and the new value of each changed field; of a value that is longer than "
+            f"{MAX_CHANGE} bytes as JSON only `omitted_bytes`."
+        }
+    )
     created_at = Moment()
 
 

@@ -142,6 +142,32 @@ def test_the_latest_five_actions_newest_first_without_deletions(alone):
     assert all(set(a) == keys and set(a["actor"]) == PROFILE for a in shown)
 
 
+def test_long_values_of_changes_are_left_out_and_it_says_so(alone):
+    project = alone.make_project(description="short")
+    alone.patch(f"/projects/{project['id']}", {"description": "é" * 50_000})
+    task = alone.make_task(project)
+    for text in ("x" * 1000, "y" * 60_000, "z" * 60_000):
+        alone.patch(f"/tasks/{task['id']}", {"metadata": {"a": text}})
+    answer = alone.get("/context")
+    last, second, first, _, described = [a["changes"] for a in alone.data(answer)["recent_activity"]]
+    assert described == {"description": ["short", {"omitted_bytes": 100_002}]}
+    assert first == {"metadata": [{}, {"a": "x" * 1000}]}
+    assert second == {"metadata": [{"a": "x" * 1000}, {"omitted_bytes": 60_008}]}
+    assert last == {"metadata": [{"omitted_bytes": 60_008}, {"omitted_bytes": 60_008}]}
+    assert len(answer.content) < 120_000 + 20_000  # the project and its description are shown
+
+
+def test_the_names_of_keys_are_in_nobody_elses_context(owner, join):
+    made = owner.data(owner.post("/keys", {"name": "the secret project"}), 201)["key"]
+    owner.delete(f"/keys/{made['id']}")
+    client = join("client")
+    answer = client.get("/context")
+    assert "the secret project" not in answer.text
+    changes = [a["changes"] for a in client.data(answer)["recent_activity"]]
+    assert {"api_key": [None, made["id"]]} in changes
+    assert {"api_key": [made["id"], None]} in changes
+
+
 def test_clients_and_invited_people_are_not_the_team(launch):
     server = launch()
     server.flask("seed", "--tasks", "10")
