@@ -734,7 +734,7 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
     nonce = secrets.token_urlsafe(16)
     workspace_name = current_app.config["WORKSPACE"]["name"]
     base_url = current_app.config["SERVER"]["base_url"]
-    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": urlsplit(base_url).path}
+    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": root_path()}
     html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
@@ -896,11 +896,15 @@ def revoke_key(change: Change, id: str) -> Row:
 
 
 def located(row: Row, path: str = "") -> Row:
-    """The new row, whose address the answer's Location gives."""
-    call().headers["Location"] = (
-        f"{API}{path}/{row['id']}" if path else f"{request.path.rstrip('/')}/{row['id']}"
-    )
+    """The new row, whose address the answer's Location gives, below the path of `base_url`."""
+    collection = API + path if path else request.path.rstrip("/")
+    call().headers["Location"] = f"{root_path()}{collection}/{row['id']}"
     return row
+
+
+def root_path() -> str:
+    """The path of `base_url`, under which a proxy serves this; "" for none."""
+    return urlsplit(current_app.config["SERVER"]["base_url"]).path
 
 
 def serve(noun: str, model: type[Resource], update: Schema, gives: Schema, *, methods: str) -> None:

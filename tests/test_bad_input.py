@@ -431,3 +431,22 @@ def test_no_query_is_a_server_error(owner, names, texts):
     query = [(name.encode("utf-8", "surrogatepass"), texts[n % len(texts)]) for n, name in enumerate(names)]
     answer = owner.request("GET", "/tasks", params=query)
     assert answer.status_code in (200, 422)
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u2028", "\x1b", "\x85"])
+def test_a_name_with_a_character_that_hides_what_it_is_is_refused(owner, task, unchanged, character):
+    name = f"invoice{character}fdp.exe"
+    fault(owner.post("/projects", {"name": name}), 422, "validation_error", "name")
+    fault(owner.patch(f"/tasks/{task['id']}", {"title": name}), 422, "validation_error", "title")
+    body = {"email": "x@example.com", "full_name": name, "role": "member"}
+    fault(owner.post("/members/invite", body), 422, "validation_error", "full_name")
+    part = f'--B\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n--B--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=B"}
+    path = f"/tasks/{task['id']}/attachments"
+    answer = owner.request("POST", path, data=part.encode(), headers=headers)
+    fault(answer, 422, "validation_error", "file")
+
+
+def test_what_joins_characters_of_one_word_is_kept(owner, task):
+    title = "👩\u200d💻 مرحبا\u200f, क्\u200dष"
+    assert owner.data(owner.patch(f"/tasks/{task['id']}", {"title": title}))["title"] == title

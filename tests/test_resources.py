@@ -96,6 +96,16 @@ def test_a_wrong_field_is_named_and_nothing_written(server, owner, project, make
     assert owner.data(owner.get(f"/{kind}s/{made['id']}")) == made
 
 
+def test_a_location_is_below_the_path_of_the_configured_address(launch):
+    owner = launch(TASKS_SERVER__BASE_URL="https://example.com/team/tasks/").client()
+    answer = owner.post("/projects", {"name": "x"})
+    project = owner.data(answer, 201)
+    assert answer.headers["Location"] == f"/team/tasks/api/v1/projects/{project['id']}"
+    answer = owner.post(f"/projects/{project['id']}/milestones", {"title": "x"})
+    milestone = owner.data(answer, 201)
+    assert answer.headers["Location"] == f"/team/tasks/api/v1/milestones/{milestone['id']}"
+
+
 @pytest.mark.parametrize("kind", ["meeting", "whiteboard"])
 def test_it_may_belong_to_a_project_that_exists(owner, project, make, kind):
     made = make(kind, project_id=project["id"])
