@@ -1148,7 +1148,7 @@ ERRORS = {
     422: ("ValidationError", "`error.details` lists every field, parameter or header that is wrong."),
     429: ("RateLimited", "More requests than a member may make a minute; see `Retry-After`."),
     500: ("InternalError", "A bug; the log has it under the request's id."),
-    503: ("Unavailable", "The database is locked, full or read-only; see `Retry-After`."),
+    503: ("Unavailable", "The database is locked, full, read-only or not in its place; see `Retry-After`."),
 }
 CONDITIONAL = ("update_task", "complete_task", "delete_task")
 VERSIONED = ("create_task", "get_task", "update_task", "complete_task")
