@@ -165,28 +165,36 @@ def _resolve(host: str, port: int) -> list[tuple]:
     return answer.result(exchange.left)
 
 
+def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
+    """A connection to the first address that answers within its share of the time left.
+
+    The shares are equal, so that one that drops what is sent to it leaves time for the next.
+    """
+    failure = OSError("no address")
+    for tried, address in enumerate(addresses):
+        try:
+            return socket.create_connection(address, exchange.left / (len(addresses) - tried))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
 class _Cuttable:
     """A connection that the deadline of this thread's exchange can shut down at any point."""
 
     line: socket.socket | None = None
 
     def _new_conn(self: Any) -> socket.socket:
-        failure: Exception = OSError("no address")
         try:
-            for *_, address in _resolve(self._dns_host, self.port):
-                try:
-                    sock = socket.create_connection(address[:2], exchange.left)
-                except OSError as error:
-                    failure = error
-                    continue
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # TLS takes over the socket; a duplicate goes on meaning the same connection.
-                self.line = sock.dup()
-                exchange.holds(self.line)
-                return sock
-        except OSError as error:
-            failure = error
-        raise HTTPError(str(failure)) from failure
+            sock = _connect([address[:2] for *_, address in _resolve(self._dns_host, self.port)])
+        except OSError as failure:
+            raise HTTPError(str(failure)) from failure
+        sock.settimeout(self.timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # TLS takes over the socket; a duplicate goes on meaning the same connection.
+        self.line = sock.dup()
+        exchange.holds(self.line)
+        return sock
 
     def putrequest(self: Any, *arguments: Any, **options: Any) -> None:
         if self.line is not None:  # kept alive from an earlier exchange

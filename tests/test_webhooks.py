@@ -9,11 +9,13 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from conftest import INSTANT, OWNER_KEY, hook
 from standardwebhooks.webhooks import Webhook
+
+import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
 
@@ -397,6 +399,32 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     trusting = serve(launch, entry, TASKS_DELIVERY__CA_FILE=str(cert)).client()
     body = {"project_id": trusting.make_project()["id"], "title": "x"}
     assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+
+
+@pytest.fixture
+def blackhole():
+    """The address of a listener whose queue is full, so that Linux drops what would connect to it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as filling:
+        address = listener.getsockname()
+        while True:
+            line = filling.enter_context(socket.socket())
+            line.settimeout(0.2)
+            try:
+                line.connect(address)
+            except TimeoutError:
+                break
+        yield address
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(blackhole):
+    with socket.create_server(("127.0.0.1", 0)) as answers:
+        webhooks.exchange.begin(4)
+        with webhooks._connect([blackhole, blackhole, answers.getsockname()]) as line:
+            assert line.getpeername() == answers.getsockname()
+        assert webhooks.exchange.left > 0
+        webhooks.exchange.begin(0.2)
+        with pytest.raises(TimeoutError):
+            webhooks._connect([blackhole])
 
 
 def test_proxies_and_passwords_of_the_environment_are_ignored(launch, new_receiver):
