@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -250,10 +251,11 @@ _sessions = threading.local()
 
 
 def _session() -> requests.Session:
-    """This thread's session: no proxies or passwords from the environment, connections kept."""
+    """This thread's session: it keeps connections, no cookies, and takes nothing of the environment."""
     if not hasattr(_sessions, "session"):
         session = _Session()
         session.trust_env = False
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         session.mount("http://", _Adapter())
         session.mount("https://", _Adapter())
         _sessions.session = session
@@ -314,10 +316,11 @@ def _retry_after(text: str) -> float | None:
 
 
 def _in_words(failure: BaseException) -> str:
-    """The innermost cause, which is what an operator can act on."""
+    """The innermost cause, which is what an operator can act on; what a terminal would obey is escaped."""
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
-    return (str(failure) or type(failure).__name__)[:300]
+    text = str(failure) or type(failure).__name__
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 
 # Signing --------------------------------------------------------------------------------------

@@ -401,6 +401,28 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
 
 
+def test_what_a_terminal_would_obey_is_escaped_in_the_log_and_in_the_answer(launch, hostile):
+    target = hostile(send("\x1b[2J\x07\x9b0m Gone\r\n\r\n".encode("latin-1")))
+    server = serve(launch, {"url": target.url, "secret": "s", "events": ["task.created"], "name": "odd"})
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert r"\x1b[2J\x07\x9b0m Gone" in delivery["last_error"]
+    said = server.log.read_text()
+    assert delivery["last_error"] in said
+    assert all(c.isprintable() for c in said.replace("\n", ""))
+
+
+def test_a_receivers_cookies_are_not_sent_back(owner, receiver, task):
+    receiver.all_here()
+    receiver.answers = [(200, {"Set-Cookie": "session=abc; Path=/"})] * 30
+    for number in range(30):
+        owner.patch(f"/tasks/{task['id']}", {"title": f"Cookie {number}"})
+    calls = receiver.all_here()
+    assert len(calls) == 30
+    assert not [call for call in calls if "Cookie" in call.headers]
+
+
 @pytest.fixture
 def blackhole():
     """The address of a listener whose queue is full, so that Linux drops what would connect to it."""
