@@ -1546,9 +1546,13 @@ class Endpoint(Identified):
         return row_of(cls).existing(id=id)
 
     @classmethod
-    def active(cls) -> list[Row]:
-        """The active endpoints and their events; `healthy` ones can be sent to at once."""
-        return ACTIVE_ENDPOINTS.all()
+    def active(cls, under_way: list[str], left_before: str) -> list[Row]:
+        """The active endpoints and their events; `healthy` ones can be sent to at once.
+
+        Later events wait behind those that are queued, and behind those that a process which died
+        has left: leased before `left_before`, never tried, and not known to be `under_way`.
+        """
+        return ACTIVE_ENDPOINTS.all(under_way=to_json(under_way).decode(), left_before=left_before)
 
     @classmethod
     def due(cls, window: Row) -> list[str]:
@@ -1715,9 +1719,22 @@ class Delivery(Identified):
 
     @classmethod
     def claim(cls, change: Change, endpoint_id: str, most: int, lease: str, window: Row) -> list[Row]:
-        """Lease the endpoint's due deliveries in the order of their events; returns them."""
-        ids = [row["id"] for row in DUE_DELIVERIES.all(endpoint_id=endpoint_id, most=most, **window)]
-        return [row for row in cls.to_send(ids) if cls.lease(row, lease)]
+        """Lease the endpoint's due deliveries in the order of their events; returns them.
+
+        What follows a delivery that somebody else is sending waits; only what its endpoint refused
+        before is out of that order.
+        """
+        due = DUE_DELIVERIES.all(endpoint_id=endpoint_id, most=most, **window)
+        if not due:
+            return []
+        barrier = FIRST_UNDER_WAY.value(endpoint_id=endpoint_id, last=due[-1]["event_seq"], **window)
+        free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
+        return [row for row in cls.to_send(free) if cls.lease(row, lease)]
+
+    @classmethod
+    def queued_for(cls, endpoint_id: str) -> bool:
+        """Whether something waits for the endpoint that the sweeper has to send."""
+        return QUEUED.value(endpoint_id=endpoint_id) is not None
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
@@ -2259,7 +2276,11 @@ RECENT_ACTIVITY = Statement(
 
 
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
-BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT, Delivery.queued == 1)
+SENT_HERE = SQL("(SELECT value FROM json_each(:under_way))")
+LEFT_BEHIND = (Delivery.created_at < hole("left_before")) & Delivery.id.not_in(SENT_HERE)
+BACKLOG = Delivery.select(SQL("1")).where(
+    WAITING, OF_ENDPOINT, (Delivery.queued == 1) | (Delivery.duration_ms.is_null() & LEFT_BEHIND)
+)
 ALL_ENDPOINTS = Endpoint.select(
     *columns(Endpoint), Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending")
 )
@@ -2367,13 +2388,22 @@ DUE_ENDPOINTS = Statement(
         fn.EXISTS(Delivery.select(SQL("1")).where(OF_ENDPOINT, CAN_BE_SENT)),
     )
 )
+REFUSED = (Delivery.queued == 0) & Delivery.duration_ms.is_null(False)
 DUE_DELIVERIES = Statement(
-    Delivery.select(Delivery.id)
+    Delivery.select(Delivery.id, Delivery.event, REFUSED.alias("refused"))
     .where(Delivery.endpoint == hole("endpoint_id"), CAN_BE_SENT)
     .order_by(Delivery.event)
     .limit(hole("most"))
 )
 OF_THIS = Delivery.endpoint == hole("endpoint_id")
+LEASED = Delivery.leased_until.is_null(False) & ~_come(Delivery.leased_until, "lease_far")
+FIRST_UNDER_WAY = Statement(
+    Delivery.select(Delivery.event)
+    .where(WAITING, OF_THIS, LEASED, ~REFUSED, Delivery.event < hole("last"))
+    .order_by(Delivery.event)
+    .limit(1)
+)
+QUEUED = Statement(Delivery.select(SQL("1")).where(WAITING, OF_THIS, Delivery.queued == 1).limit(1))
 # What is parked with its endpoint stays queued, and is resumed with it; what was refused is not.
 PARK_WAITING = Statement(
     Delivery.update({Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}).where(

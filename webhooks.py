@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import hmac
 import logging
+import os
 import random
 import socket
 import ssl
@@ -53,9 +54,11 @@ log = logging.getLogger("tasks.webhooks")
 USER_AGENT = "task-service/1.1"
 ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
 LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
-BATCH = 20  # deliveries are claimed at a time
+BATCH = 50  # deliveries are claimed at a time: fewer, and a drain is slower than eight clients that write
 BATCH_SECONDS = 5.0  # after which a batch is not gone on with, so that no lease is long
 DRAINS = 32  # endpoints are sent to at a time, each by a thread of its own, so that none waits for another
+ABANDONED = 0.5  # seconds for which what another process has leased is taken to be under way
+SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with receivers that are well
 MOST_AT_ONCE = 20  # deliveries are sent by the request that left them
 JITTER = 0.2
 REFUSALS = 8  # tries after which an event that its endpoint refuses is parked
@@ -435,7 +438,7 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
     seq = Event.add(change, id, name, to_json(event).decode())
     ids = []
     if change.endpoints is None:  # asked once a change; the server's, of which a command may know fewer
-        change.endpoints = Endpoint.active()
+        change.endpoints = _active_endpoints()
     for endpoint in change.endpoints:
         endpoint_id = endpoint["id"]
         if f'"{name}"' not in endpoint["events"] and endpoint_id != only:
@@ -446,10 +449,38 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
             lease = now(settings.request_budget + LEASE_GRACE)
             ids.append(Delivery.add(change, seq, endpoint_id, lease))
             change.deliveries.append(ids[-1])
+            _under_way[ids[-1]] = time.monotonic() + settings.request_budget + LEASE_GRACE
         else:
             ids.append(Delivery.add(change, seq, endpoint_id, None))
             change.queued += 1
     return ids
+
+
+# Deliveries that requests of this process are sending, and the monotonic time at which their leases end.
+_under_way: dict[str, float] = {}
+_started_at = now()
+
+
+def _note_start() -> None:
+    global _started_at
+    _started_at = now()
+    _under_way.clear()
+
+
+os.register_at_fork(after_in_child=_note_start)
+
+
+def _active_endpoints() -> list[Row]:
+    """The active endpoints, as a change finds them, of which this process makes one at a time.
+
+    What another process has leased is taken to be under way for `ABANDONED` seconds: to ask whether that
+    process lives would cost more than it gives. What is older than this process is not.
+    """
+    at = time.monotonic()
+    for id, ends_at in list(_under_way.items()):
+        if ends_at <= at:  # its change was rolled back, or its request did not come to send it
+            _under_way.pop(id, None)
+    return Endpoint.active(list(_under_way), max(_started_at, now(-ABANDONED)))
 
 
 def ping(change: Change, endpoint_id: str) -> str:
@@ -489,13 +520,16 @@ def deliver(change: Change) -> dict[str, int]:
     except Exception:
         # The change is on disk and its deliveries are pending there: at worst they are sent twice.
         log.exception("request %s: deliveries are left pending", change.request_id)
+    finally:
+        for id in change.deliveries:
+            _under_way.pop(id, None)
     if delivered < count:
         left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
 
 
 def _deliver(rows: list[Row]) -> int:
-    if not settings.senders.acquire(blocking=False):
+    if not settings.senders.acquire(timeout=SENDER_WAIT):
         settle([], rows)
         return 0
     try:
@@ -511,6 +545,8 @@ def _deliver(rows: list[Row]) -> int:
         settings.senders.release()
     sent = [pair for pairs, _ in results for pair in pairs]
     settle(sent, [row for _, unsent in results for row in unsent])
+    if any(Delivery.queued_for(endpoint_id) for endpoint_id in lines):  # it could not overtake these
+        left_something.set()
     return sum(outcome.delivered for _, outcome in sent)
 
 

@@ -25,6 +25,9 @@ COMMON = [
 ]
 
 
+OUTBOX = {"endpoint_id", "last", "far", "lease_far", "under_way", "left_before", "before"}
+
+
 @pytest.fixture(scope="module")
 def seeded(launch_module):
     server = launch_module()
@@ -45,7 +48,8 @@ def plan(request, seeded):
 
         def steps(statement):
             names = {"limit", "offset", "most", "now", "project_id", "status", "assignee_id", "id"}
-            parameters = dict.fromkeys(names | {"milestone_id", "priority"}, 1)
+            names |= {"milestone_id", "priority"} | OUTBOX
+            parameters = dict.fromkeys(names, 1)
             return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement.sql}", parameters)]
 
         yield steps
@@ -74,3 +78,10 @@ def test_the_context_scans_no_table_of_tasks(plan, name):
 def test_urgent_tasks_come_from_the_indexes_made_for_them(plan, name):
     index = {"OVERDUE_TASKS": "task_overdue", "URGENT_TASKS": "task_urgent"}[name]
     assert any(index in step for step in plan(getattr(models, name)))
+
+
+@pytest.mark.parametrize("name", ["ACTIVE_ENDPOINTS", "DUE_DELIVERIES", "FIRST_UNDER_WAY", "QUEUED"])
+def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, name):
+    steps = plan(getattr(models, name))
+    assert any("INDEX delivery_pending" in step for step in steps), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN delivery")], steps

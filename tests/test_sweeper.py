@@ -2,15 +2,17 @@
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import hook
+from conftest import at_once, hook
 
 import models
 import webhooks
 from models import Endpoint, db, write
 
+ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 SLOW = {"TASKS_DELIVERY__TIMEOUT_SECONDS": "60", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0"}
 
 
@@ -39,7 +41,7 @@ def sweeper(tmp_path, monkeypatch):
         webhooks.configure(
             [entry | {"secrets": ["s"]} for entry in hooks], settings | {"keep_days": 30, "ca_file": None}
         )
-        with write({"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}) as change:
+        with write(ACTOR) as change:
             for number in range(leave):
                 webhooks.emit(change, "task.created", {"number": number})
         made.start()
@@ -90,3 +92,103 @@ def test_with_more_receivers_than_places_each_gets_a_batch_in_turn(sweeper, new_
     assert sorted(rounds[0]) == sorted(rounds[1]) == list("AABBCC")
     assert rounds[0] == rounds[1]
     assert {rounds[0][at : at + 2] for at in (0, 2, 4)} == {"AA", "BB", "CC"}
+
+
+def titles(calls):
+    return [call.event["data"]["task"]["title"] for call in calls]
+
+
+def make_tasks(server, many):
+    """A project with so many tasks, and their titles in order; nothing is sent of them."""
+    owner = server.client()
+    project = owner.make_project()
+    made = [owner.make_task(project, title=str(number))["title"] for number in range(many)]
+    return owner, project, made
+
+
+def test_what_a_request_leaves_to_the_sweeper_does_not_overtake_what_the_request_sends(launch, receiver):
+    entry = hook(receiver, events=["task.deleted"])
+    server = launch(TASKS_WEBHOOKS=json.dumps([entry]), TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]")
+    owner, project, made = make_tasks(server, 30)
+    overtaken, numbers = threading.Event(), iter(range(100))
+
+    def answer(call):
+        number = next(numbers)
+        if number == 2:
+            overtaken.wait(2)  # many beats of the sweeper
+        elif int(call.event["data"]["task"]["title"]) >= 20:
+            overtaken.set()
+        return 200
+
+    receiver.answer = answer
+    owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+    assert titles(receiver.next() for _ in made) == made
+
+
+def test_a_second_sender_does_not_overtake_what_the_first_is_sending(launch, receiver, let_go):
+    entry = hook(receiver, events=["task.deleted"])
+    server = launch(TASKS_WEBHOOKS=json.dumps([entry]), **SLOW)
+    owner, project, made = make_tasks(server, webhooks.BATCH + 10)
+    receiver.answer = lambda call: let_go.wait(30) and 200
+    owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+    first = receiver.next()
+    assert server.flask("deliver").stdout.startswith("Accepted: 0.")
+    assert receiver.all_here() == []
+    let_go.set()
+    assert titles([first, *(receiver.next() for _ in made[1:])]) == made
+
+
+def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_killed(
+    launch, receiver, let_go
+):
+    receiver.answer = lambda call: let_go.wait(30) and 200
+    server = launch(
+        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
+        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="4",
+        TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]",
+    )
+    owner = server.client()
+    project = owner.make_project()
+
+    def write_and_fail():
+        with pytest.raises(OSError):
+            owner.make_task(project, title="Before")
+
+    writer = threading.Thread(target=write_and_fail)
+    writer.start()
+    assert titles([receiver.next()]) == ["Before"]
+    server.kill()
+    writer.join()
+    let_go.set()
+    server.start()
+    server.client().make_task(project, title="After")
+    assert titles(receiver.next() for _ in range(2)) == ["Before", "After"]
+
+
+def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver, monkeypatch):
+    sweeper(hook(receiver), leave=0).stop()
+    monkeypatch.setattr(webhooks, "stopping", threading.Event())
+    webhooks.settings.request_budget = 5
+    with write(ACTOR) as first:
+        webhooks.emit(first, "task.created", {"number": 1})
+    webhooks.settings.request_budget = 0
+    with write(ACTOR) as second:
+        webhooks.emit(second, "task.created", {"number": 2})
+    webhooks.settings.request_budget = 5
+    assert webhooks.sweep() == 0  # the first is under way
+    webhooks.left_something.clear()
+    assert webhooks.deliver(first) == {"delivered": 1, "pending": 0}
+    assert webhooks.left_something.is_set()
+    assert webhooks.sweep() == 1
+    assert [receiver.next().event["data"]["number"] for _ in range(2)] == [1, 2]
+
+
+def test_clients_that_write_at_the_same_time_are_all_sent_to_at_once(hooked, receiver):
+    project = hooked.client().make_project()
+
+    def work(client):
+        body = {"project_id": project["id"], "title": "A task"}
+        return [client.post("/tasks", body).headers["x-webhook-deliveries"] for _ in range(15)]
+
+    said = at_once(*[partial(work, hooked.client()) for _ in range(3)])
+    assert {text for texts in said for text in texts} == {"delivered=1; pending=0"}
