@@ -53,6 +53,7 @@ PROJECT_STATUSES = ("active", "archived")
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes as JSON of an old or new value that an activity keeps
+MOST_WAITING = 10_000  # events that wait for a disabled webhook receiver, beyond which the oldest are dropped
 KEY_PREFIX = "tms_"
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -1546,13 +1547,13 @@ class Endpoint(Identified):
         return row_of(cls).existing(id=id)
 
     @classmethod
-    def active(cls, under_way: list[str], left_before: str) -> list[Row]:
-        """The active endpoints and their events; `healthy` ones can be sent to at once.
+    def configured(cls, under_way: list[str], left_before: str) -> list[Row]:
+        """The endpoints that events are stored for, and which; `healthy` ones can be sent to at once.
 
         Later events wait behind those that are queued, and behind those that a process which died
         has left: leased before `left_before`, never tried, and not known to be `under_way`.
         """
-        return ACTIVE_ENDPOINTS.all(under_way=to_json(under_way).decode(), left_before=left_before)
+        return CONFIGURED_ENDPOINTS.all(under_way=to_json(under_way).decode(), left_before=left_before)
 
     @classmethod
     def due(cls, window: Row) -> list[str]:
@@ -1675,14 +1676,19 @@ class Delivery(Identified):
     created_at = TextField()
 
     @classmethod
-    def add(cls, change: Change, event_seq: int, endpoint_id: str, lease: str | None) -> str:
-        """A delivery born leased, which saves a transaction to claim it, or else queued."""
+    def add(
+        cls, change: Change, event_seq: int, endpoint_id: str, lease: str | None, *, parked: bool = False
+    ) -> str:
+        """A delivery born leased, which saves a transaction to claim it, or else queued.
+
+        With `parked`, it waits until its endpoint is enabled.
+        """
         id = new_id()
         insertion(Delivery).run(
             id=id,
             event_seq=event_seq,
             endpoint_id=endpoint_id,
-            status="pending",
+            status="parked" if parked else "pending",
             attempts=1 if lease else 0,
             queued=0 if lease else 1,
             next_at=now(),  # unlike change.at, it follows a clock that is set back
@@ -1771,14 +1777,26 @@ class Delivery(Identified):
         return row
 
     @classmethod
-    def prune(cls, change: Change, before: str, most: int = 500) -> int:
+    def drop_waiting(cls, endpoint_id: str, before: str = "", most: int = 500) -> int:
+        """Drop some of what waits for a disabled endpoint, the oldest first; returns how many.
+
+        What is of before that time goes, and what is beyond `MOST_WAITING`.
+        """
+        last = TOO_MANY.value(endpoint_id=endpoint_id) or 0
+        return DROP_WAITING.run(endpoint_id=endpoint_id, before=before, last=last, most=most)
+
+    @classmethod
+    def prune(cls, before: str, most: int = 500) -> int:
         """Drop some finished deliveries, and events that none refers to, of before that time."""
         return PRUNE_DELIVERIES.run(before=before, most=most) + PRUNE_EVENTS.run(before=before, most=most)
 
 
 WAITING = Delivery.status == "pending"
+# What waits for a disabled endpoint; what an endpoint refused is parked too, but not queued.
+PARKED_QUEUE = (Delivery.status == "parked") & (Delivery.queued == 1)
 # The outbox is read by endpoint in the order of events; what is delivered must not slow it down.
 Delivery.add_index(Delivery.endpoint, Delivery.event, where=WAITING, name="delivery_pending")
+Delivery.add_index(Delivery.endpoint, Delivery.event, where=PARKED_QUEUE, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")
 Event.add_index(Event.created_at, name="event_created")
 
@@ -2286,10 +2304,13 @@ ALL_ENDPOINTS = Endpoint.select(
 )
 ENDPOINTS = Statement(ALL_ENDPOINTS)
 ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))
-ACTIVE_ENDPOINTS = Statement(
+CONFIGURED_ENDPOINTS = Statement(
     Endpoint.select(
-        Endpoint.id, Endpoint.events, ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy")
-    ).where(Endpoint.state == "active")
+        Endpoint.id,
+        Endpoint.events,
+        Endpoint.state,
+        ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy"),
+    ).where(fn.COALESCE(Endpoint.reason, "") != Endpoint.LEFT)
 )
 FAILING = Statement(
     Endpoint.select(fn.COUNT(SQL("*"))).where(
@@ -2411,9 +2432,7 @@ PARK_WAITING = Statement(
     )
 )
 RESUME_PARKED = Statement(
-    Delivery.update({Delivery.status: "pending", Delivery.next_at: hole("now")}).where(
-        Delivery.status == "parked", OF_THIS, Delivery.queued == 1
-    )
+    Delivery.update({Delivery.status: "pending", Delivery.next_at: hole("now")}).where(OF_THIS, PARKED_QUEUE)
 )
 HURRY = Statement(
     Delivery.update({Delivery.next_at: hole("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
@@ -2423,7 +2442,28 @@ REOPEN_DELIVERY = Statement(
         Delivery.id == hole("id")
     )
 )
-FINISHED_BEFORE = (Delivery.created_at < hole("before")) & ~WAITING
+TOO_MANY = Statement(  # the newest that is not among the `MOST_WAITING` newest
+    Delivery.select(Delivery.event)
+    .where(OF_THIS, PARKED_QUEUE)
+    .order_by(Delivery.event.desc())
+    .limit(1)
+    .offset(MOST_WAITING)
+)
+DROP_WAITING = Statement(
+    Delivery.delete().where(
+        Delivery.id.in_(
+            Delivery.select(Delivery.id)
+            .where(
+                OF_THIS,
+                PARKED_QUEUE,
+                (Delivery.created_at < hole("before")) | (Delivery.event <= hole("last")),
+            )
+            .order_by(Delivery.event)
+            .limit(hole("most"))
+        )
+    )
+)
+FINISHED_BEFORE = (Delivery.created_at < hole("before")) & ~WAITING & ~PARKED_QUEUE
 PRUNE_DELIVERIES = Statement(
     Delivery.delete().where(
         Delivery.id.in_(Delivery.select(Delivery.id).where(FINISHED_BEFORE).limit(hole("most")))

@@ -421,6 +421,8 @@ def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
 def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event and a delivery for each endpoint that wants it, as part of the change.
 
+    For one that is disabled it is parked.
+
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
     Metadata is stored in the canonical form already, and of the rest orjson writes the very bytes
     that JavaScript's `JSON.stringify` does. With `only`, the event is for that endpoint's id alone.
@@ -438,21 +440,22 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
     seq = Event.add(change, id, name, to_json(event).decode())
     ids = []
     if change.endpoints is None:  # asked once a change; the server's, of which a command may know fewer
-        change.endpoints = _active_endpoints()
+        change.endpoints = _endpoints()
     for endpoint in change.endpoints:
         endpoint_id = endpoint["id"]
         if f'"{name}"' not in endpoint["events"] and endpoint_id != only:
             continue
         at_once = endpoint_id in settings.receivers and settings.request_budget > 0
-        healthy = endpoint["healthy"] or endpoint_id == only
+        healthy = (endpoint["healthy"] and endpoint["state"] == "active") or endpoint_id == only
         if at_once and healthy and len(change.deliveries) < MOST_AT_ONCE:
             lease = now(settings.request_budget + LEASE_GRACE)
             ids.append(Delivery.add(change, seq, endpoint_id, lease))
             change.deliveries.append(ids[-1])
             _under_way[ids[-1]] = time.monotonic() + settings.request_budget + LEASE_GRACE
         else:
-            ids.append(Delivery.add(change, seq, endpoint_id, None))
-            change.queued += 1
+            parked = endpoint["state"] == "disabled"
+            ids.append(Delivery.add(change, seq, endpoint_id, None, parked=parked))
+            change.queued += not parked
     return ids
 
 
@@ -470,8 +473,8 @@ def _note_start() -> None:
 os.register_at_fork(after_in_child=_note_start)
 
 
-def _active_endpoints() -> list[Row]:
-    """The active endpoints, as a change finds them, of which this process makes one at a time.
+def _endpoints() -> list[Row]:
+    """The endpoints as a change finds them; this process makes one change at a time.
 
     What another process has leased is taken to be under way for `ABANDONED` seconds: to ask whether that
     process lives would cost more than it gives. What is older than this process is not.
@@ -480,7 +483,7 @@ def _active_endpoints() -> list[Row]:
     for id, ends_at in list(_under_way.items()):
         if ends_at <= at:  # its change was rolled back, or its request did not come to send it
             _under_way.pop(id, None)
-    return Endpoint.active(list(_under_way), max(_started_at, now(-ABANDONED)))
+    return Endpoint.configured(list(_under_way), max(_started_at, now(-ABANDONED)))
 
 
 def ping(change: Change, endpoint_id: str) -> str:
@@ -497,7 +500,8 @@ def ping(change: Change, endpoint_id: str) -> str:
 
 def enable(change: Change, endpoint_id: str) -> Row:
     """Send to the endpoint again. Raises `NotFound`, and `Conflict` when it left the configuration."""
-    Endpoint.present(endpoint_id)
+    endpoint = Endpoint.present(endpoint_id)
+    _tell_dropped(endpoint, Delivery.drop_waiting(endpoint_id, most=-1))
     left_something.set()
     return Endpoint.enable(change, endpoint_id)
 
@@ -759,11 +763,31 @@ class Sweeper:
             db.close()  # this thread's connection
 
 
+def in_steps(step: Callable[[], int]) -> int:
+    """Repeat a step that drops some rows until it drops none; returns how many there were.
+
+    Each step is a write of its own, so that writers get their turns.
+    """
+    count, some = 0, 1
+    while some and not stopping.is_set():
+        with write():
+            some = step()
+        count += some
+    return count
+
+
 def prune() -> None:
-    """Drop what was finished `keep_days` ago, a little at a time, so that writers get their turns."""
+    """Drop what was finished `keep_days` ago, and what has waited so long for a disabled receiver."""
     before = now(-settings.keep_days * 86400)
-    more = True
-    while more and not stopping.is_set():
-        with write() as change:
-            more = Delivery.prune(change, before) > 0
+    for endpoint in Endpoint.listing():
+        if endpoint["state"] == "disabled":
+            _tell_dropped(endpoint, in_steps(partial(Delivery.drop_waiting, endpoint["id"], before)))
+    in_steps(partial(Delivery.prune, before))
     optimize()
+
+
+def _tell_dropped(endpoint: Row, count: int) -> None:
+    if count:
+        log.warning(
+            "webhook %s: the oldest %d events that waited for it are dropped", endpoint["name"], count
+        )

@@ -80,8 +80,13 @@ def test_urgent_tasks_come_from_the_indexes_made_for_them(plan, name):
     assert any(index in step for step in plan(getattr(models, name)))
 
 
-@pytest.mark.parametrize("name", ["ACTIVE_ENDPOINTS", "DUE_DELIVERIES", "FIRST_UNDER_WAY", "QUEUED"])
+@pytest.mark.parametrize("name", ["CONFIGURED_ENDPOINTS", "DUE_DELIVERIES", "FIRST_UNDER_WAY", "QUEUED"])
 def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, name):
     steps = plan(getattr(models, name))
     assert any("INDEX delivery_pending" in step for step in steps), steps
     assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN delivery")], steps
+
+
+@pytest.mark.parametrize("name", ["TOO_MANY", "DROP_WAITING", "RESUME_PARKED"])
+def test_what_waits_for_a_disabled_webhook_is_found_by_its_own_index(plan, name):
+    assert any("INDEX delivery_waiting" in step for step in plan(getattr(models, name)))

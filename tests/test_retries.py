@@ -91,10 +91,11 @@ def test_gone_disables_the_endpoint_and_enabling_it_sends_what_was_parked(launch
     assert owner.data(owner.get("/health"))["checks"]["webhooks"]["failing_endpoints"] == 1
     fault(owner.post(f"/webhooks/{webhook['id']}/test"), 409, "conflict")
     assert "x-webhook-deliveries" not in owner.patch(f"/tasks/{task['id']}", {"title": "Unheard"}).headers
+    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"] * 2
     receiver.all_here()
     enabled = owner.data(owner.post(f"/webhooks/{webhook['id']}/enable"))
     assert (enabled["state"], enabled["reason"]) == ("active", None)
-    assert receiver.next().event["data"]["task"]["id"] == task["id"]
+    assert [receiver.next().event["event"] for _ in range(2)] == ["task.created", "task.updated"]
     wait_until(lambda: all_delivered(server))
 
 
@@ -302,6 +303,58 @@ def test_what_was_delivered_long_ago_is_dropped(launch, receiver):
     server.start()
     wait_until(lambda: server.rows("SELECT COUNT(*) AS n FROM event")[0]["n"] == 1)
     assert server.rows("SELECT COUNT(*) AS n FROM delivery") == [{"n": 1}]
+
+
+ONE_MORE = """
+    WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?)
+    INSERT INTO {} SELECT {} FROM {}, number WHERE {}
+"""
+
+
+def leave_waiting(server, many):
+    """Add so many events that wait for the one webhook: copies of what waits for it already."""
+    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
+    columns = f"{last['seq']} + n, 'evt_' || hex(randomblob(16)), name, body, created_at"
+    server.rows(ONE_MORE.format("event", columns, "event", f"seq = {last['seq']}"), many)
+    columns = f"hex(randomblob(16)), {last['seq']} + n, endpoint_id, status, attempts, queued, next_at, NULL"
+    columns += ", NULL, NULL, NULL, NULL, created_at"
+    server.rows(ONE_MORE.format("delivery", columns, "delivery", f"event_seq = {last['seq']}"), many)
+
+
+def test_what_waits_for_a_disabled_receiver_is_bounded_and_what_is_dropped_is_counted(launch, receiver):
+    server = serve(launch, hook(receiver))
+    receiver.answers = [410]
+    task = server.client().make_task(server.client().make_project())
+    server.client().patch(f"/tasks/{task['id']}", {"title": "Waits"})
+    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE attempts = 1")
+    leave_waiting(server, 10_004)
+    server.stop()
+    server.start()
+    wait_until(lambda: server.rows("SELECT count(*) AS n FROM delivery") == [{"n": 10_000}])
+    wait_until(
+        lambda: "receiver: the oldest 6 events that waited for it are dropped" in server.log.read_text()
+    )
+    leave_waiting(server, 7)
+    newest = server.rows("SELECT max(event_seq) AS seq FROM delivery")
+    receiver.close()
+    assert server.flask("webhook", "enable", "receiver").returncode == 0
+    assert server.rows("SELECT count(*) AS n, status FROM delivery") == [{"n": 10_000, "status": "pending"}]
+    assert server.rows("SELECT max(event_seq) AS seq FROM delivery") == newest
+
+
+def test_what_a_receiver_refused_is_not_kept_for_it(launch, receiver):
+    server = serve(launch, hook(receiver))
+    owner = server.client()
+    receiver.answer = lambda call: 422 if call.event["event"] == "task.created" else 410
+    task = owner.make_task(owner.make_project())
+    wait_until(lambda: deliveries(owner, status="parked"))
+    owner.patch(f"/tasks/{task['id']}", {"title": "Waits"})
+    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE queued = 0")
+    server.stop()
+    server.start()
+    wait_until(lambda: server.rows("SELECT count(*) AS n FROM delivery") == [{"n": 1}])
+    assert server.rows("SELECT queued FROM delivery") == [{"queued": 1}]
+    assert "are dropped" not in server.log.read_text()
 
 
 def test_a_stale_signature_is_refused_by_the_verifier(hooked, receiver):
