@@ -1510,9 +1510,10 @@ class Endpoint(Identified):
     open_until = TextField(null=True)  # while its circuit is open, nothing is sent
     created_at = TextField()
     updated_at = TextField()
+    misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # attempts in a row that it did not accept
 
     LEFT = "no longer in the configuration"
-    WELL: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None}
+    WELL: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
 
     @classmethod
     def listing(cls) -> list[Row]:
@@ -1573,7 +1574,7 @@ class Endpoint(Identified):
             if row is None:
                 times = {"created_at": change.at, "updated_at": change.at}
                 insertion(Endpoint).run(
-                    id=new_id(), name=hook["name"], state="active", failures=0, **fields, **times
+                    id=new_id(), name=hook["name"], state="active", failures=0, misses=0, **fields, **times
                 )
                 continue
             if changes := _changes(row, fields):
@@ -1606,8 +1607,7 @@ class Endpoint(Identified):
     def answered(cls, change: Change, id: str, *, well: bool) -> None:
         """Note that it can be reached; whether it accepted tells if it works."""
         stored = cls.condition(id)
-        since = None if well else stored["first_failure_at"] or change.at
-        fields = cls.WELL | {"first_failure_at": since}
+        fields = cls.WELL if well else cls.WELL | cls._missed(change, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
             HURRY.run(endpoint_id=id, now=now())
         if changes := _changes(stored, fields):
@@ -1622,10 +1622,13 @@ class Endpoint(Identified):
         stored = cls.condition(id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
-        fields = {"failures": stored["failures"] + 1, "open_until": until}
-        fields["first_failure_at"] = stored["first_failure_at"] or change.at
+        fields = {"failures": stored["failures"] + 1, "open_until": until} | cls._missed(change, stored)
         _update(cls, change, id, fields, fields)
         return until
+
+    @classmethod
+    def _missed(cls, change: Change, stored: Row) -> Row:
+        return {"first_failure_at": stored["first_failure_at"] or change.at, "misses": stored["misses"] + 1}
 
 
 class Event(Base):
@@ -2300,7 +2303,8 @@ BACKLOG = Delivery.select(SQL("1")).where(
     WAITING, OF_ENDPOINT, (Delivery.queued == 1) | (Delivery.duration_ms.is_null() & LEFT_BEHIND)
 )
 ALL_ENDPOINTS = Endpoint.select(
-    *columns(Endpoint), Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending")
+    *columns(Endpoint, "misses"),
+    Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending"),
 )
 ENDPOINTS = Statement(ALL_ENDPOINTS)
 ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))

@@ -64,6 +64,9 @@ JITTER = 0.2
 REFUSALS = 8  # tries after which an event that its endpoint refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0
 DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
+DISABLE_MISSES = (
+    12  # failures that it takes too, as this machine may have slept; the schedule has 18 in that time
+)
 
 
 # Deadlines ------------------------------------------------------------------------------------
@@ -630,11 +633,11 @@ def _settle(change: Change, row: Row, outcome: Outcome) -> None:
         status = "parked" if parked else "pending"
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
         Endpoint.answered(change, endpoint_id, well=False)
-    failing_since = Endpoint.condition(endpoint_id)["first_failure_at"]
+    condition = Endpoint.condition(endpoint_id)
     if outcome.status == 410:
         _disable(change, endpoint_id, "it answered 410 Gone")
-    elif failing_since < now(-DISABLE_AFTER):
-        _disable(change, endpoint_id, f"nothing but failures since {failing_since}")
+    elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
+        _disable(change, endpoint_id, f"nothing but failures since {condition['first_failure_at']}")
 
 
 def _step(failures: int) -> float:

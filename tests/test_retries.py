@@ -110,16 +110,25 @@ def test_retry_after_is_waited_for(launch, receiver):
     assert 3590 < waited["days"] * 86400 < 3620
 
 
-def test_nothing_but_failures_for_five_days_disables_the_endpoint(launch, new_receiver):
-    server = serve(launch, hook(new_receiver()))
+@pytest.mark.parametrize("status", [None, 503, 422])
+def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_the_endpoint(
+    launch, new_receiver, status
+):
+    receiver = new_receiver()
+    server = serve(launch, hook(receiver))
     owner = server.client()
-    owner.make_task(owner.make_project())
+    if status:
+        receiver.up().answer = lambda call: status
+    project = owner.make_project()
+    for _ in range(2):
+        owner.make_task(project)
     server.rows("UPDATE endpoint SET first_failure_at = '2020-01-01T00:00:00.000Z'")
     (webhook,) = wait_until(
         lambda: [w for w in owner.data(owner.get("/webhooks"))["webhooks"] if w["state"] == "disabled"]
     )
     assert webhook["reason"] == "nothing but failures since 2020-01-01T00:00:00.000Z"
-    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"]
+    assert {delivery["status"] for delivery in deliveries(owner)} == {"parked"}
+    assert server.rows("SELECT misses FROM endpoint") == [{"misses": 12}]
 
 
 def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(launch, receiver):
