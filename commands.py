@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,12 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     return bootstrap(config, given) if given else None
+
+
+def prune_activity(config: dict[str, Any]) -> None:
+    """Drop activity that is older than `workspace.activity_days`, where that is set."""
+    if days := config["WORKSPACE"]["activity_days"]:
+        webhooks.in_steps(partial(models.Activity.prune, days))
 
 
 def given_key(config: dict[str, Any]) -> str | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from peewee import DatabaseError
 import schemas
 from models import Conflict, Flow, FlowTask, Row, Unavailable, epoch_ms, to_json, write
 from schemas import TASK_RUNTIMES, TASK_STATUSES
-from webhooks import check_secrets
+from webhooks import check_secrets, in_steps
 
 log = logging.getLogger("tasks.gateway")
 
@@ -375,10 +376,11 @@ def open_routes(config: Row) -> None:
 
 
 def prune() -> None:
-    """Drop flows that ended long ago, where the limits say when."""
+    """Drop flows that ended long ago, and those that never do, where the limits say when."""
     if days := intake.limits.get("retention_days"):
-        with write():
-            Flow.prune(days)
+        in_steps(partial(Flow.prune, days))
+    if days := intake.limits.get("idle_days"):
+        in_steps(partial(Flow.prune_idle, days))
 
 
 # The request ladder ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -90,7 +91,8 @@ def post_worker_init(worker):
     if pin:
         _pin(worker)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), CHORES)
+        chores = (*CHORES, partial(commands.prune_activity, worker.wsgi.config))
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores)
         worker.sweeper.start()
 
 

@@ -1486,6 +1486,12 @@ class Activity(Identified):
     def recent(cls, most: int = 5) -> list[Row]:
         return RECENT_ACTIVITY.all(most=most)
 
+    @classmethod
+    def prune(cls, days: float, most: int = 500) -> int:
+        """Drop some activity that is older than so many days; returns how much."""
+        before = uuid7((epoch_ms() - round(days * 86_400_000)) * 4096, 0)  # ids hold their time
+        return PRUNE_ACTIVITY.run(before=before, most=most)
+
 
 def _brief(value: Any) -> Any:
     """The value as the activity keeps it: of one that is long, how long it is."""
@@ -1858,13 +1864,19 @@ class Flow(Base):
         return FLOW.existing(owner=flow["owner"], id=flow["id"])
 
     @classmethod
-    def prune(cls, days: float) -> None:
-        """Drop the flows, with their tasks, that ended so many days ago."""
-        PRUNE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000))
+    def prune(cls, days: float, most: int = 100) -> int:
+        """Drop some flows, with their tasks, that ended so many days ago; returns how many."""
+        return PRUNE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000), most=most)
+
+    @classmethod
+    def prune_idle(cls, days: float, most: int = 100) -> int:
+        """Drop some flows, with their tasks, that have not ended, nor been heard of for so many days."""
+        return PRUNE_IDLE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000), most=most)
 
 
 Flow.add_index(Flow.owner, Flow.created_at, name="flow_owner")
 Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
+Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
 
 
 class FlowTask(Base):
@@ -2296,6 +2308,12 @@ RECENT_ACTIVITY = Statement(
 )
 
 
+PRUNE_ACTIVITY = Statement(
+    Activity.delete().where(
+        Activity.id.in_(Activity.select(Activity.id).where(Activity.id < hole("before")).limit(hole("most")))
+    )
+)
+
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
 SENT_HERE = SQL("(SELECT value FROM json_each(:under_way))")
 LEFT_BEHIND = (Delivery.created_at < hole("left_before")) & Delivery.id.not_in(SENT_HERE)
@@ -2500,9 +2518,22 @@ def leased_update(names: tuple[str, ...]) -> Statement:
 OWNED = Flow.owner == hole("owner")
 FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == hole("id")))
 FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created_at.desc(), Flow.seq))
-PRUNE_FLOWS = Statement(
-    Flow.delete().where(Flow.ended_at < hole("before"), Flow.status.in_(list(Flow.TERMINAL)))
+ENDED_BEFORE = (Flow.ended_at < hole("before")) & Flow.status.in_(list(Flow.TERMINAL))
+HEARD_SINCE = FlowTask.select(SQL("1")).where(
+    FlowTask.flow == Flow.seq, FlowTask.last_event_at >= hole("before")
 )
+IDLE_SINCE = Flow.ended_at.is_null() & (Flow.updated_at < hole("before")) & ~fn.EXISTS(HEARD_SINCE)
+
+
+def _some_flows(condition: Expression) -> Statement:
+    """DELETE of the first `:most` flows that it holds for."""
+    return Statement(
+        Flow.delete().where(Flow.seq.in_(Flow.select(Flow.seq).where(condition).limit(hole("most"))))
+    )
+
+
+PRUNE_FLOWS = _some_flows(ENDED_BEFORE)
+PRUNE_IDLE_FLOWS = _some_flows(IDLE_SINCE)
 FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
 CANCEL_FLOW_TASKS = Statement(
     FlowTask.update(

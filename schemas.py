@@ -1683,6 +1683,7 @@ class GatewayLimits(Base):
     body_bytes = Whole(1, 100 * 1024 * 1024, load_default=262_144, data_key="bodyBytes")
     body_seconds = Number(0.1, 300, load_default=15, data_key="bodySeconds")
     retention_days = Number(0, 36500, load_default=7, data_key="retentionDays")
+    idle_days = Number(0, 36500, load_default=0, data_key="idleDays")
 
 
 class GatewayConfig(Base):
@@ -1733,6 +1734,7 @@ class WorkspaceSettings(Base):
     name = Text(200, load_default="Workspace")
     ai_instructions = Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
     invitation_days = Number(0.001, 365, load_default=7)
+    activity_days = Number(0, 36500, load_default=0)
 
 
 class BootstrapSettings(Base):

@@ -693,6 +693,7 @@ class Sweeper:
         self._served_at: dict[str, float] = {}  # when an endpoint got a place last
         self._others_wait = threading.Event()
         self._chores_at = 0.0
+        self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
@@ -703,7 +704,8 @@ class Sweeper:
         stopping.set()
         left_something.set()
         ends_at = time.monotonic() + seconds
-        for thread in (self._thread, *list(self._draining.values())):
+        threads = [self._thread, self._doing_chores, *list(self._draining.values())]
+        for thread in filter(threading.Thread.is_alive, threads):
             thread.join(max(ends_at - time.monotonic(), 0))
 
     def _run(self) -> None:
@@ -723,10 +725,20 @@ class Sweeper:
         if not self._leads:
             return
         self._give_places()
-        if time.monotonic() >= self._chores_at:
+        if time.monotonic() >= self._chores_at and not self._doing_chores.is_alive():
             self._chores_at = time.monotonic() + 3600
+            # They may take long, and nobody's events must wait for them.
+            self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
+            self._doing_chores.start()
+
+    def _do_chores(self) -> None:
+        try:
             for chore in self._chores:
                 chore()
+        except Exception:
+            log.exception("the rest of the chores is left for the next hour")
+        finally:
+            db.close()  # this thread's connection
 
     def _give_places(self) -> None:
         """Start a drain for each endpoint that is due; who was served longest ago comes first."""

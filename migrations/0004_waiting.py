@@ -1,8 +1,9 @@
-"""What waits for a disabled webhook is found by an index; a webhook's failed attempts in a row are counted."""
+"""What waits for a disabled webhook, and flows that do not end, are found by indexes; failed attempts are counted."""
 
 STATEMENTS = [
     'CREATE INDEX "delivery_waiting" ON "delivery" ("endpoint_id", "event_seq") WHERE (("status" = \'parked\') AND ("queued" = 1))',
     'ALTER TABLE "endpoint" ADD COLUMN "misses" INTEGER NOT NULL DEFAULT 0',
+    'CREATE INDEX "flow_idle" ON "flow" ("updated_at") WHERE ("ended_at" IS NULL)',
 ]
 
 

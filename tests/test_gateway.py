@@ -11,7 +11,7 @@ import time
 
 import pytest
 import requests
-from conftest import Server, document
+from conftest import Server, document, wait_until
 
 CONFIG = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -628,6 +628,26 @@ def test_a_locked_database_is_said_and_nothing_is_written(tmp_path):
     assert body["result"] == {}
     assert call.result("get_flow", flowId=flow["flowId"])["flow"] == flow
     server.allow_bugs = True  # the log says what the database did
+    server.stop()
+
+
+def test_flows_of_which_nothing_was_heard_for_long_are_dropped_where_a_setting_says_so(tmp_path):
+    server = start(tmp_path, CONFIG + "idleDays = 30")
+    call = Caller(server)
+    idle, with_task, young = call.flow(), call.flow(), call.flow()
+    for flow in (idle, with_task):
+        run(call, flow)
+    long_ago = int(time.time() * 1000) - 31 * 86_400_000
+    for flow in (idle, with_task):
+        server.rows("UPDATE flow SET updated_at = ? WHERE id = ?", long_ago, flow["flowId"])
+    (row,) = server.rows("SELECT seq FROM flow WHERE id = ?", idle["flowId"])
+    server.rows("UPDATE flow_task SET last_event_at = ? WHERE flow_seq = ?", long_ago, row["seq"])
+    server.stop()
+    server.start()
+    wait_until(lambda: len(server.rows("SELECT id FROM flow")) == 2)
+    ids = {flow["flowId"] for flow in Caller(server).result("list_flows")["flows"]}
+    assert ids == {with_task["flowId"], young["flowId"]}
+    assert server.rows("SELECT COUNT(*) AS n FROM flow_task") == [{"n": 1}]
     server.stop()
 
 

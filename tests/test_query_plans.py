@@ -87,6 +87,19 @@ def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, nam
     assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN delivery")], steps
 
 
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("PRUNE_FLOWS", "flow_ended"),
+        ("PRUNE_IDLE_FLOWS", "flow_idle"),
+        ("PRUNE_ACTIVITY", "sqlite_autoindex_activity_1 (id<?)"),
+    ],
+)
+def test_what_is_to_be_dropped_is_found_by_an_index(plan, name, index):
+    steps = plan(getattr(models, name))
+    assert any(index in step for step in steps), steps
+
+
 @pytest.mark.parametrize("name", ["TOO_MANY", "DROP_WAITING", "RESUME_PARKED"])
 def test_what_waits_for_a_disabled_webhook_is_found_by_its_own_index(plan, name):
     assert any("INDEX delivery_waiting" in step for step in plan(getattr(models, name)))

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import at_once, hook
+from conftest import at_once, hook, wait_until
 
 import models
 import webhooks
@@ -31,9 +31,9 @@ def sweeper(tmp_path, monkeypatch):
     monkeypatch.setattr(webhooks, "stopping", threading.Event())
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
     models.prepare()
-    made = webhooks.Sweeper(Path(f"{db.database}.sender"))
+    made = []
 
-    def start(*hooks, leave):
+    def start(*hooks, leave, chores=()):
         """Note the webhooks, leave so many events for each, and sweep."""
         settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5]}
         with write() as change:
@@ -44,12 +44,13 @@ def sweeper(tmp_path, monkeypatch):
         with write(ACTOR) as change:
             for number in range(leave):
                 webhooks.emit(change, "task.created", {"number": number})
-        made.start()
-        return made
+        made.append(webhooks.Sweeper(Path(f"{db.database}.sender"), chores))
+        made[0].start()
+        return made[0]
 
     yield start
-    made.stop()
-    made._file.close()
+    made[0].stop()
+    made[0]._file.close()
     db.close()
 
 
@@ -192,3 +193,29 @@ def test_clients_that_write_at_the_same_time_are_all_sent_to_at_once(hooked, rec
 
     said = at_once(*[partial(work, hooked.client()) for _ in range(3)])
     assert {text for texts in said for text in texts} == {"delivered=1; pending=0"}
+
+
+def test_a_chore_that_takes_long_holds_up_no_event(sweeper, receiver, let_go):
+    begun = threading.Event()
+    sweeper(hook(receiver), leave=0, chores=(lambda: begun.set() or let_go.wait(30),))
+    assert begun.wait(20)
+    with write(ACTOR) as change:
+        for number in range(3):
+            webhooks.emit(change, "task.created", {"number": number})
+    assert [receiver.next().event["data"]["number"] for _ in range(3)] == [0, 1, 2]
+    let_go.set()
+
+
+def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
+    server = launch()
+    server.client().make_project()
+    kept = server.rows("SELECT id FROM activity")
+    server.stop()
+    server.rows("""
+        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 1200)
+        INSERT INTO activity SELECT '01700000-0000-7000-8000-' || printf('%012x', n), actor_id, action,
+        entity, entity_id, title, changes, request_id, created_at
+        FROM (SELECT * FROM activity LIMIT 1), number
+    """)
+    launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")
+    wait_until(lambda: server.rows("SELECT id FROM activity") == kept)
