@@ -54,7 +54,7 @@ log = logging.getLogger("tasks.webhooks")
 USER_AGENT = "task-service/1.1"
 ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
 LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
-BATCH = 50  # deliveries are claimed at a time: fewer, and a drain is slower than eight clients that write
+BATCH = 50  # deliveries are claimed at a time; with 20, a drain is slower than eight clients that write
 BATCH_SECONDS = 5.0  # after which a batch is not gone on with, so that no lease is long
 DRAINS = 32  # endpoints are sent to at a time, each by a thread of its own, so that none waits for another
 ABANDONED = 0.5  # seconds for which what another process has leased is taken to be under way
@@ -64,9 +64,7 @@ JITTER = 0.2
 REFUSALS = 8  # tries after which an event that its endpoint refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0
 DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
-DISABLE_MISSES = (
-    12  # failures that it takes too, as this machine may have slept; the schedule has 18 in that time
-)
+DISABLE_MISSES = 12  # failures in a row that it takes too, since the machine may have slept meanwhile
 
 
 # Deadlines ------------------------------------------------------------------------------------
@@ -424,7 +422,7 @@ def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
 def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event and a delivery for each endpoint that wants it, as part of the change.
 
-    For one that is disabled it is parked.
+    The delivery to an endpoint that is disabled is parked until the endpoint is enabled.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
     Metadata is stored in the canonical form already, and of the rest orjson writes the very bytes
@@ -742,6 +740,9 @@ class Sweeper:
 
     def _give_places(self) -> None:
         """Start a drain for each endpoint that is due; who was served longest ago comes first."""
+        for id, thread in list(self._draining.items()):
+            if not thread.is_alive():  # it could not be started
+                self._draining.pop(id, None)
         due = [id for id in Endpoint.due(settings.window) if id in settings.receivers]
         waiting = [id for id in due if id not in self._draining]
         waiting.sort(key=lambda id: self._served_at.get(id, 0.0))
@@ -772,7 +773,7 @@ class Sweeper:
         except Exception:
             log.exception("deliveries are left pending")
         finally:
-            del self._draining[endpoint_id]
+            self._draining.pop(endpoint_id, None)
             if count:  # others may wait for the place, and what was left meanwhile for the next drain
                 left_something.set()
             db.close()  # this thread's connection
