@@ -26,6 +26,7 @@ from typing import Any
 
 import certifi
 import requests
+from peewee import OperationalError
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -40,6 +41,7 @@ from models import (
     Endpoint,
     Event,
     Row,
+    Unavailable,
     db,
     lock_file,
     new_id,
@@ -711,8 +713,8 @@ class Sweeper:
         while not stopping.is_set():
             try:
                 self._beat()
-            except Exception:
-                log.exception("the sweeper goes on")
+            except Exception as error:
+                _log_failure("the sweeper goes on", error)
             left_something.wait(beat)
             left_something.clear()
 
@@ -733,8 +735,8 @@ class Sweeper:
         try:
             for chore in self._chores:
                 chore()
-        except Exception:
-            log.exception("the rest of the chores is left for the next hour")
+        except Exception as error:
+            _log_failure("the rest of the chores is left for the next hour", error)
         finally:
             db.close()  # this thread's connection
 
@@ -770,13 +772,18 @@ class Sweeper:
         count = 0
         try:
             count = drain(endpoint_id, self._others_wait)
-        except Exception:
-            log.exception("deliveries are left pending")
+        except Exception as error:
+            _log_failure("deliveries are left pending", error)
         finally:
             self._draining.pop(endpoint_id, None)
             if count:  # others may wait for the place, and what was left meanwhile for the next drain
                 left_something.set()
             db.close()  # this thread's connection
+
+
+def _log_failure(then: str, error: Exception) -> None:
+    """Log what failed, without a traceback where the database is busy or full, which is no bug."""
+    log.error("%s: %s", then, error, exc_info=not isinstance(error, Unavailable | OperationalError))
 
 
 def in_steps(step: Callable[[], int]) -> int:

@@ -219,3 +219,13 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
     """)
     launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")
     wait_until(lambda: server.rows("SELECT id FROM activity") == kept)
+
+
+def test_a_database_that_is_busy_is_one_line_of_the_log(sweeper, receiver, caplog):
+    def busy():
+        raise models.Unavailable("the database is busy")
+
+    sweeper(hook(receiver), leave=0, chores=(busy,))
+    said = "the rest of the chores is left for the next hour: the database is busy"
+    wait_until(lambda: said in caplog.messages)
+    assert "Traceback" not in caplog.text
