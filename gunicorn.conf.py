@@ -3,11 +3,15 @@
 import contextlib
 import logging
 import os
+import selectors
+import socket
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import click
+from gunicorn.workers.gthread import TConn, ThreadWorker
 from peewee import DatabaseError
 
 import commands
@@ -16,10 +20,78 @@ import webhooks
 from app import create_app
 from models import BadDatabase, StoredAnswer, Unavailable, db, hold
 
+LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
+LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
+LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
+
+
+class Worker(ThreadWorker):
+    """gunicorn's threaded worker, without what lets a few clients keep it from all others.
+
+    Written against the private parts of gunicorn 27.0.1, which requirements.txt pins.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
+
+    def finish_request(self, conn, future):
+        """Linger where gunicorn's own method would close, for which it blocks the main loop for 2 s."""
+        if future.cancelled() or future.exception() or future.result():
+            super().finish_request(conn, future)
+        else:
+            self.linger(conn)
+
+    def linger(self, conn):
+        """Say that nothing more comes, and wait for the client to do so too (RFC 9112, section 9.6).
+
+        A connection that is closed at once is reset if the client is still sending: it would lose its answer.
+        """
+        conn.timeout = time.monotonic() + LINGER_SECONDS
+        self.lingering[conn] = LINGER_BYTES
+        try:
+            conn.sock.setblocking(False)
+            conn.sock.shutdown(socket.SHUT_WR)
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.drain, conn))
+        except (OSError, ValueError):  # the client has gone, or the connection is closed already
+            self.part(conn)
+        if len(self.lingering) > LINGERING_MOST:
+            self.part(next(iter(self.lingering)))
+
+    def drain(self, conn, line):
+        """Throw away what a lingering client sends, until it ends."""
+        if conn not in self.lingering:  # closed since the poller reported it
+            return
+        try:
+            count = len(line.recv(65536))
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        self.lingering[conn] -= count
+        if not count or self.lingering[conn] <= 0:
+            self.part(conn)
+
+    def part(self, conn):
+        """Close a lingering connection."""
+        del self.lingering[conn]
+        with contextlib.suppress(KeyError, ValueError):  # it was not registered
+            self.poller.unregister(conn.sock)
+        self.nr_conns -= 1
+        conn.close()
+
+    def murder_pending(self):
+        """Close what has waited for too long; called about once a second, also during a graceful stop."""
+        super().murder_pending()
+        at = time.monotonic()
+        for conn in [conn for conn in self.lingering if conn.timeout <= at]:
+            self.part(conn)
+
+
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_CONCURRENCY", "1"))
-worker_class = "gthread"
+worker_class = Worker
 threads = 16
 graceful_timeout = 30
 keepalive = 15
