@@ -87,6 +87,8 @@ DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client 
 DRAIN_SECONDS = 2.0  # which waits no longer than this
 UPLOAD_SECONDS = 120.0  # the same for a file
 UPLOADS = 8  # files are received at a time, each in memory and on a thread of its own
+SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and one second more for each
+SEND_BYTES = 64 * 1024  # of its body
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -165,17 +167,17 @@ def _merge(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 class Late:
-    """Ends the reading from a client when the time is up; `cut` says whether it had to."""
+    """Ends the reading from a client, or all, when the time is up; `cut` says whether it had to."""
 
-    def __init__(self, line: socket.socket | None, seconds: float):
-        self.line, self.cut = line, False
+    def __init__(self, line: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
+        self.line, self.how, self.cut = line, how, False
         self.guard = deadlines.within(seconds, self._cut)
 
     def _cut(self) -> None:
         self.cut = True
         if self.line is not None:
             with contextlib.suppress(OSError):  # the client has gone
-                self.line.shutdown(socket.SHUT_RD)
+                self.line.shutdown(self.how)
 
     def __enter__(self) -> None:
         self.guard.__enter__()
@@ -198,6 +200,7 @@ class Call:
         self.status = 0  # the view's own, where it is not the declared one
         self.headers: dict[str, str] = {}  # of a success, that the view adds
         self.always: list[tuple[str, str]] = []  # headers of this answer, whatever it will be
+        self.sending: Late | None = None  # the deadline of the answer
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
@@ -210,13 +213,24 @@ class Call:
         if not any(name == "Cache-Control" for name, _ in headers):
             headers.append(("Cache-Control", "no-store"))
         self.log(status[:3])
+        if "gunicorn.socket" in self.environ and self.sending is None:
+            size = int(dict(headers).get("Content-Length", 0))
+            self.sending = self._late_after(SEND_SECONDS + size / SEND_BYTES, socket.SHUT_RDWR)
+            self.sending.__enter__()
         return self.start_response(status, headers, *failure)
+
+    def sent(self) -> None:
+        """The answer has gone out, or could not: its deadline is over. gunicorn.conf.py calls this."""
+        if self.sending is not None:
+            self.sending.__exit__(None, None, None)
+            if self.sending.cut:
+                log.info("%s: the client did not read the answer in time", self.request_id)
 
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most so many bytes, which arrives in time; read once.
 
         Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
-        All that knows how gunicorn reads is here and in the two methods below.
+        All that knows how gunicorn reads and writes is in this class.
         """
         declared = get_content_length(self.environ.get("CONTENT_LENGTH"))
         if declared is not None and declared > limit:
@@ -259,8 +273,8 @@ class Call:
         if response is not None:
             response.force_close()
 
-    def _late_after(self, seconds: float) -> "Late":
-        return Late(self.environ.get("gunicorn.socket"), seconds)
+    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> "Late":
+        return Late(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
         """One line to standard output; an enrollment link's token, a credential, is not in it."""

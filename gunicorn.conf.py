@@ -1,6 +1,7 @@
 """How gunicorn serves: all that knows it, but for `app.read_body`."""
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -25,6 +26,9 @@ LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
 LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
 
 
+SILENT_SECONDS = 30  # that a client may leave what was sent to it unread
+
+
 class Worker(ThreadWorker):
     """gunicorn's threaded worker, without what lets a few clients keep it from all others.
 
@@ -41,6 +45,12 @@ class Worker(ThreadWorker):
             super().finish_request(conn, future)
         else:
             self.linger(conn)
+
+    def handle_request(self, request, conn):
+        try:
+            return super().handle_request(request, conn)
+        except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own
+            raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
 
     def linger(self, conn):
         """Say that nothing more comes, and wait for the client to do so too (RFC 9112, section 9.6).
@@ -156,6 +166,20 @@ def learn(server, config, hooks):
     webhooks.configure(hooks, config["DELIVERY"], server.cfg.threads)
     gateway.open_routes(config)
     db.close()  # before the fork: a connection must not be shared
+
+
+def when_ready(server):
+    """The port is bound: bound how long a client may leave its answer unread."""
+    for listener in server.LISTENERS:
+        # Accepted connections inherit the option, which not every platform has.
+        if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
+
+
+def post_request(worker, request, environ, response):
+    """The answer has gone out, or could not."""
+    if answered := environ.get("tasks.call"):
+        answered.sent()
 
 
 def post_worker_init(worker):

@@ -1,10 +1,13 @@
 """Clients that stay connected, send nothing, or do not read their answers: others are served meanwhile."""
 
+import contextlib
 import socket
+import threading
 import time
 
 import pytest
 import requests
+from conftest import OWNER_KEY, wait_until
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
 ENDED = {
@@ -19,10 +22,15 @@ def connect():
     """Open connections that stay open until the test is over."""
     made = []
 
-    def open_line(server):
+    def open_line(server, **options):
         host, port = server.base.removeprefix("http://").split(":")
-        made.append(socket.create_connection((host, int(port)), 30))
-        return made[-1]
+        line = socket.socket()
+        made.append(line)
+        line.settimeout(30)
+        for (level, option), value in options.pop("set", {}).items():
+            line.setsockopt(level, option, value)
+        line.connect((host, int(port)))
+        return line
 
     yield open_line
     for line in made:
@@ -83,3 +91,39 @@ def test_a_client_that_is_still_sending_gets_the_answer_to_a_head_that_is_malfor
     line = connect(server)
     line.sendall(b"POST /api/v1/tasks HTTP/1.1\r\nBad Header: x\r\n\r\n" + b"x" * 500_000)
     assert until_end(line).startswith(b"HTTP/1.1 400")
+
+
+# Small segments and a small buffer here keep the buffer at the other end small.
+NARROW = {(socket.SOL_SOCKET, socket.SO_RCVBUF): 4096, (socket.IPPROTO_TCP, socket.TCP_MAXSEG): 536}
+
+
+def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minute_at_most(launch, connect):
+    # The bounds are the service's own: 30 seconds, and a second more for each 64 KiB of the answer.
+    server = launch()
+    owner = server.client()
+    path = f"/tasks/{owner.make_task(owner.make_project())['id']}/attachments"
+    file = owner.data(owner.request("POST", path, files={"file": ("f", b"x" * 500_000)}), 201)
+    head = (
+        f"GET /api/v1{path}/{file['id']} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {OWNER_KEY}\r\n\r\n"
+    )
+    lines = [connect(server, set=NARROW) for _ in range(16)]
+    for line in lines:
+        line.sendall(head.encode())
+    for line in lines:
+        assert line.recv(8).startswith(b"HTTP")
+    done = threading.Event()
+
+    def dribble():
+        while not done.wait(0.5):
+            for line in lines[8:]:
+                with contextlib.suppress(ConnectionResetError):
+                    line.recv(1500)
+
+    reader = threading.Thread(target=dribble)
+    reader.start()
+    try:
+        assert 20 < asked(server, rounds=1) < 50
+        wait_until(lambda: server.log.read_text().count("did not read the answer in time") >= 8)
+    finally:
+        done.set()
+        reader.join()
