@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import selectors
 import socket
 import sys
@@ -26,6 +27,7 @@ LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
 LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
 
 
+PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no idle one be closed
 SILENT_SECONDS = 30  # that a client may leave what was sent to it unread
 
 
@@ -38,6 +40,35 @@ class Worker(ThreadWorker):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
+        # The other half is for the database, webhooks and files.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self.worker_connections = min(self.cfg.worker_connections, most)
+        self.max_keepalived = self.worker_connections - self.cfg.threads
+        self.paused_until = 0.0
+
+    def accept(self, listener):
+        """Accept a connection, which waits for its first byte in the poller, and not in a thread for 5 s."""
+        try:
+            line, address = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # which must not end the worker
+                self.paused_until = time.monotonic() + PAUSE_SECONDS
+                super().set_accept_enabled(False)
+            elif error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
+                raise
+            return
+        self.nr_conns += 1
+        conn = TConn(self.cfg, line, address, listener.getsockname())
+        conn.set_timeout()
+        self.pending_conns.append(conn)
+        self.poller.register(line, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
+
+    def set_accept_enabled(self, enabled):
+        """Go on accepting in place of the connection that has been idle for longest, where there is one."""
+        if self.alive:
+            paused = time.monotonic() < self.paused_until
+            enabled = (enabled and not paused) or self.make_room()
+        super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
         """Linger where gunicorn's own method would close, for which it blocks the main loop for 2 s."""
@@ -90,6 +121,21 @@ class Worker(ThreadWorker):
         self.nr_conns -= 1
         conn.close()
 
+    def make_room(self):
+        """Close the connection that has been idle for longest; returns whether there was one."""
+        if self.lingering:
+            self.part(next(iter(self.lingering)))
+            return True
+        for idle, close_expired in (
+            (self.pending_conns, self.murder_pending),
+            (self.keepalived_conns, self.murder_keepalived),
+        ):
+            if idle:
+                idle[0].timeout = 0.0
+                close_expired()
+                return True
+        return False
+
     def murder_pending(self):
         """Close what has waited for too long; called about once a second, also during a graceful stop."""
         super().murder_pending()
@@ -103,6 +149,7 @@ bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 workers = int(os.environ.get("WEB_CONCURRENCY", "1"))
 worker_class = Worker
 threads = 16
+worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
 forwarder_headers = ""  # or else a client could send SCRIPT_NAME through a proxy on this machine
@@ -127,6 +174,9 @@ def one_line():
 
 def on_starting(server):
     """Check everything before a port is bound."""
+    with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections are served at a time
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     logger = logging.getLogger("tasks")
     logger.handlers = server.log.error_log.handlers
     logger.setLevel(logging.INFO)

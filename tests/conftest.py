@@ -206,6 +206,7 @@ class Server:
             "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
         }
         self.environment |= settings
+        self.under = []  # the words of a command that runs gunicorn
         self.process = None
         self.clients = []
         self.allow_bugs = False
@@ -217,7 +218,7 @@ class Server:
             self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
+                    [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
                     cwd=ROOT,
                     env=self.environment,
                     pass_fds=[listener.fileno()],

@@ -1,13 +1,14 @@
 """Clients that stay connected, send nothing, or do not read their answers: others are served meanwhile."""
 
 import contextlib
+import resource
 import socket
 import threading
 import time
 
 import pytest
 import requests
-from conftest import OWNER_KEY, wait_until
+from conftest import OWNER_KEY, Server, wait_until
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
 ENDED = {
@@ -35,6 +36,22 @@ def connect():
     yield open_line
     for line in made:
         line.close()
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """Start a server that may open so many files, and perhaps more if it asks."""
+
+    def start(soft, hard):
+        server = Server(tmp_path)
+        server.under = ["sh", "-c", f'ulimit -S -n {soft} && ulimit -H -n {hard} && exec "$@"', "sh"]
+        servers.append(server.start())
+        return server
+
+    servers = []
+    yield start
+    for server in servers:
+        server.stop()
 
 
 def until_end(line):
@@ -127,3 +144,28 @@ def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minu
     finally:
         done.set()
         reader.join()
+
+
+@pytest.mark.parametrize("files", [36, 128])
+def test_more_idle_connections_than_files_may_be_opened_end_no_worker(limited, connect, files):
+    server = limited(files, files)
+    before = server.children()
+    for number in range(2 * files):
+        line = connect(server)
+        if number % 2:  # half of them are kept alive after a request
+            line.sendall(HEALTH + b"\r\n")
+            assert line.recv(65536).startswith(b"HTTP/1.1 200")
+    assert asked(server, rounds=1) < 2
+    assert server.children() == before
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(limited):
+    server = limited(128, 512)
+    for process in (server.process.pid, *server.children()):
+        assert resource.prlimit(process, resource.RLIMIT_NOFILE) == (512, 512)
+
+
+def test_a_request_need_not_wait_for_connections_that_send_nothing(server, connect):
+    for _ in range(64):
+        connect(server)
+    assert asked(server, rounds=1) < 2
