@@ -20,7 +20,7 @@ import commands
 import gateway
 import webhooks
 from app import create_app
-from models import BadDatabase, StoredAnswer, Unavailable, db, hold
+from models import LOCK_SECONDS, BadDatabase, StoredAnswer, Unavailable, db, hold
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
@@ -182,32 +182,59 @@ def on_starting(server):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     with one_line():
-        config = create_app().config
-        hooks = commands.check_webhooks(config)
-        prepare(server, config)
-        learn(server, config, hooks)
+        app = create_app()
+        server.hooks = commands.check_webhooks(app.config)
+        server.held = prepare(server, app.config)
+    server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
+
+
+def when_ready(server):
+    """The port is ours: from here on others may be told of this server's configuration."""
+    bound_sending(server)
+    learn(server, server.app.callable.config, server.hooks)
 
 
 def on_reload(server):
-    """Check the configuration and its secrets again, before new workers serve with them."""
-    with one_line():
-        before = db.database
-        config = create_app().config
-        hooks = commands.check_webhooks(config)
-        if db.database != before:
-            prepare(server, config)
-        learn(server, config, hooks)
+    """Read the configuration and its secrets again; where something is wrong, nothing changes."""
+    bound_sending(server)  # the address may be another one
+    before = db.database
+    try:
+        with one_line():
+            app = create_app()
+            hooks = commands.check_webhooks(app.config)
+            held = server.held if db.database == before else prepare(server, app.config)
+            learn(server, app.config, hooks)
+    except (SystemExit, Exception) as error:
+        db.init(before, timeout=LOCK_SECONDS)
+        is_bug = not isinstance(error, SystemExit)
+        server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
+    else:
+        server.app.callable, server.held = app, held
+
+
+def bound_sending(server):
+    """Bound how long a client may leave its answer unread."""
+    for listener in server.LISTENERS:
+        # Accepted connections inherit the option, which not every platform has.
+        if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
 
 
 def prepare(server, config):
-    """Hold the database, for all workers, as long as one of them lives, and bring it into order."""
-    server.held = hold()
-    if made := commands.start(config):
+    """Bring the database into order; returns what holds it, for all workers, as long as one of them lives."""
+    held = hold()
+    try:
+        made = commands.start(config)
+    except BaseException:
+        held.close()
+        raise
+    if made:
         server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
+    return held
 
 
 def learn(server, config, hooks):
-    """Note the webhooks, and resolve all secrets for the workers: one that is made later needs none anew."""
+    """Note the webhooks, and resolve all secrets for the workers, which do not resolve them again."""
     try:
         for name in commands.note_webhooks(config):
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
@@ -216,14 +243,6 @@ def learn(server, config, hooks):
     webhooks.configure(hooks, config["DELIVERY"], server.cfg.threads)
     gateway.open_routes(config)
     db.close()  # before the fork: a connection must not be shared
-
-
-def when_ready(server):
-    """The port is bound: bound how long a client may leave its answer unread."""
-    for listener in server.LISTENERS:
-        # Accepted connections inherit the option, which not every platform has.
-        if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
 
 
 def post_request(worker, request, environ, response):
