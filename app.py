@@ -40,6 +40,7 @@ from werkzeug.wsgi import get_input_stream
 import commands
 import gateway
 import schemas
+import webhooks
 from models import (
     LOCK_SECONDS,
     Activity,
@@ -706,14 +707,15 @@ def get_context() -> Row:
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     check_in_place()
-    pending = Delivery.waiting()
+    waiting = Delivery.waiting()
     if call().caller is None:
         return {"status": "ok"}
+    waiting["failing_endpoints"] += Endpoint.stranded(webhooks.settings.receivers)
     return {
         "status": "ok",
         "version": VERSION,
         "uptime_seconds": int(time.monotonic() - STARTED),
-        "checks": {"database": "ok", "webhooks": pending},
+        "checks": {"database": "ok", "webhooks": waiting},
     }
 
 

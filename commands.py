@@ -57,6 +57,7 @@ from models import (
     permit,
     prepare,
     searchable,
+    turn_to_start,
     uuid7,
     write,
 )
@@ -81,10 +82,11 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     """
     try:
         given = given_key(config)
-        fresh = not Path(db.database).exists()
-        prepare()
-        if fresh:
-            note_webhooks(config)
+        with turn_to_start():
+            fresh = not Path(db.database).exists()
+            prepare()
+            if fresh:
+                note_webhooks(config)
     except (BadDatabase, LookupError) as error:
         raise click.ClickException(str(error)) from error
     return bootstrap(config, given) if given else None
@@ -118,13 +120,13 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
     return gateway.resolve_hooks(config)
 
 
-def note_webhooks(config: dict[str, Any]) -> list[str]:
+def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
     """Make the table of endpoints say what the configuration does; returns the names of who left it.
 
     The server's to do, once there is a database: the environment of a command may be another one.
     """
     with write() as change:
-        return Endpoint.mirror(change, config["WEBHOOKS"])
+        return Endpoint.mirror(change, config["WEBHOOKS"], alone=alone)
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:

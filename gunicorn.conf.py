@@ -20,7 +20,18 @@ import commands
 import gateway
 import webhooks
 from app import create_app
-from models import LOCK_SECONDS, BadDatabase, StoredAnswer, Unavailable, db, hold
+from models import (
+    LOCK_SECONDS,
+    BadDatabase,
+    Delivery,
+    StoredAnswer,
+    Unavailable,
+    db,
+    hold,
+    serve,
+    serves_alone,
+    turn_to_start,
+)
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
@@ -191,7 +202,8 @@ def on_starting(server):
 def when_ready(server):
     """The port is ours: from here on others may be told of this server's configuration."""
     bound_sending(server)
-    learn(server, server.app.callable.config, server.hooks)
+    with one_line():
+        learn(server, server.app.callable.config, server.hooks, server.held)
 
 
 def on_reload(server):
@@ -203,13 +215,16 @@ def on_reload(server):
             app = create_app()
             hooks = commands.check_webhooks(app.config)
             held = server.held if db.database == before else prepare(server, app.config)
-            learn(server, app.config, hooks)
+            learn(server, app.config, hooks, held)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
-        server.app.callable, server.held = app, held
+        server.app.callable = app
+        if held is not server.held:
+            server.held[0].close()
+        server.held = held
 
 
 def bound_sending(server):
@@ -222,21 +237,23 @@ def bound_sending(server):
 
 def prepare(server, config):
     """Bring the database into order; returns what holds it, for all workers, as long as one of them lives."""
-    held = hold()
-    try:
-        made = commands.start(config)
-    except BaseException:
-        held.close()
-        raise
-    if made:
-        server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
-    return held
+    with contextlib.ExitStack() as files:
+        files.enter_context(hold())
+        serving = files.enter_context(serve())
+        if made := commands.start(config):
+            server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
+        with turn_to_start():
+            if serves_alone(serving):
+                Delivery.release_all()
+        return files.pop_all(), serving
 
 
-def learn(server, config, hooks):
+def learn(server, config, hooks, held):
     """Note the webhooks, and resolve all secrets for the workers, which do not resolve them again."""
     try:
-        for name in commands.note_webhooks(config):
+        with turn_to_start():
+            left = commands.note_webhooks(config, alone=serves_alone(held[1]))
+        for name in left:
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
     except (Unavailable, DatabaseError) as error:  # a database that is busy is no wrong configuration
         server.log.error("the webhooks are as they were until the next reload: %s", error)

@@ -15,7 +15,7 @@ import time
 import unicodedata
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -1568,9 +1568,10 @@ class Endpoint(Identified):
         return [row["id"] for row in DUE_ENDPOINTS.all(**window)]
 
     @classmethod
-    def mirror(cls, change: Change, hooks: list[Row]) -> list[str]:
+    def mirror(cls, change: Change, hooks: list[Row], *, alone: bool) -> list[str]:
         """Make the table say what the configuration does; who left it is disabled.
 
+        That is for a server that is alone: what is not in its configuration may be in another's.
         Returns the names of those who have left since the last time.
         """
         known = {row["name"]: row for row in cls.listing()}
@@ -1587,10 +1588,15 @@ class Endpoint(Identified):
                 _update(cls, change, row["id"], fields, changes)
             if row["reason"] == cls.LEFT:
                 cls.enable(change, row["id"])
-        left = [row for row in known.values() if row["reason"] != cls.LEFT]
+        left = [row for row in known.values() if alone and row["reason"] != cls.LEFT]
         for row in left:
             cls.disable(change, row["id"], cls.LEFT)
         return [row["name"] for row in left]
+
+    @classmethod
+    def stranded(cls, known: Container[str]) -> int:
+        """How many endpoints something waits for that nobody sends: they left, or are not among `known`."""
+        return sum(row["left"] or row["id"] not in known for row in STRANDED_ENDPOINTS.all())
 
     @classmethod
     def disable(cls, change: Change, id: str, reason: str) -> None:
@@ -1764,6 +1770,12 @@ class Delivery(Identified):
         """Give up a lease without having tried."""
         fields = {"leased_until": None, "attempts": row["attempts"] - 1, "queued": 1}
         leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+
+    @classmethod
+    def release_all(cls) -> None:
+        """End all leases, whose holders have died; later events wait for what was leased."""
+        with write():
+            RELEASE_LEASES.run()
 
     @classmethod
     def settle(cls, row: Row, **fields: Any) -> None:
@@ -2341,6 +2353,19 @@ FAILING = Statement(
     )
 )
 
+# Those that fail are counted already. What left has its deliveries parked, for which there is no index.
+LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
+HAS_PENDING = fn.EXISTS(Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT))
+HAS_PARKED = fn.EXISTS(
+    Delivery.select(SQL("1")).where(Delivery.status == "parked", OF_ENDPOINT, Delivery.queued == 1)
+)
+STRANDED_ENDPOINTS = Statement(
+    Endpoint.select(Endpoint.id, LEFT_ENDPOINT.alias("left")).where(
+        ((Endpoint.state == "active") & Endpoint.first_failure_at.is_null() & HAS_PENDING)
+        | (LEFT_ENDPOINT & HAS_PARKED)
+    )
+)
+
 EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == hole("id")))
 EVENTS_AFTER = Statement(
     Event.select(Event.id, Event.body.alias("body:json"))
@@ -2458,6 +2483,11 @@ RESUME_PARKED = Statement(
 )
 HURRY = Statement(
     Delivery.update({Delivery.next_at: hole("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
+)
+RELEASE_LEASES = Statement(
+    Delivery.update({Delivery.leased_until: None, Delivery.queued: 1}).where(
+        WAITING, Delivery.leased_until.is_null(False)
+    )
 )
 REOPEN_DELIVERY = Statement(
     Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(
@@ -2693,6 +2723,41 @@ def hold(*, alone: bool = False) -> IO[str]:
             by = "a server or a command uses it; stop it first" if alone else "a backup is being restored"
             raise BadDatabase(f"{db.database}: {by}") from error
     return held
+
+
+@contextmanager
+def turn_to_start() -> Iterator[None]:
+    """Prepare the database, or note a server's configuration, while no other process does; wait for it."""
+    path = Path(f"{db.database}.start")
+    with _explained(path):
+        _make_folder(path)
+        file = lock_file(path)
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def serve() -> IO[str]:
+    """Count as a server of the database until the returned file is closed, by all processes that share it."""
+    path = Path(f"{db.database}.serving")
+    with _explained(path):
+        serving = lock_file(path)
+        fcntl.flock(serving, fcntl.LOCK_SH)
+    return serving
+
+
+def serves_alone(serving: IO[str]) -> bool:
+    """Whether no other server uses the database; asked in one's turn to start.
+
+    Commands hold the database for moments too, but not this file.
+    """
+    try:
+        fcntl.flock(serving, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        fcntl.flock(serving, fcntl.LOCK_SH)  # which a failure has taken away too
+    return True
 
 
 # Copies ---------------------------------------------------------------------------------------

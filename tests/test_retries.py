@@ -153,7 +153,7 @@ def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_bac
     refused = fault(without.client().post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
     assert "put it back there first" in refused["message"]
     health = without.client().data(without.client().get("/health"))
-    assert health["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 0}
+    assert health["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 1}
     doctor = without.flask("doctor")
     assert doctor.returncode == 0, doctor.stdout
     assert "note: deliveries to receiver that are parked: 1" in doctor.stdout
