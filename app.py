@@ -92,6 +92,10 @@ SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and
 SEND_BYTES = 64 * 1024  # of its body
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
+# What Kubernetes puts into the environment of all containers beside a service that is called tasks.
+INJECTED = re.compile(
+    r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
 
@@ -111,7 +115,7 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     home = Path(__file__).parent
     named = os.environ.get("TASKS_CONFIG")
     path = Path(named or home / "config.toml").absolute()
-    here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
+    here = f"http://127.0.0.1:{os.environ.get('PORT') or '8000'}"
     settings: dict[str, Any] = {"server": {"base_url": here, "database": str(path.parent / "tasks.db")}}
     if named or path.exists():
         _merge(settings, _with_paths(_read_toml(path), path.parent))
@@ -138,7 +142,7 @@ def _read_environment() -> dict[str, Any]:
                 settings["webhooks"] = orjson.loads(text)
             except ValueError as error:
                 raise schemas.SettingsError(f"{name}: must be a JSON array: {error}") from error
-        elif name.startswith("TASKS_") and name != "TASKS_CONFIG":
+        elif name.startswith("TASKS_") and name != "TASKS_CONFIG" and not INJECTED.fullmatch(name):
             section, _, key = name.removeprefix("TASKS_").lower().partition("__")
             if section == "webhooks":
                 raise schemas.SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")

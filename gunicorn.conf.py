@@ -155,9 +155,17 @@ class Worker(ThreadWorker):
             self.part(conn)
 
 
+def number(name, default, most):
+    """A number of the environment; an empty one counts as not set, and a wrong one ends the start."""
+    text = os.environ.get(name) or default
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+        sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
+    return int(text)
+
+
 wsgi_app = "app:create_app()"
-bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
-workers = int(os.environ.get("WEB_CONCURRENCY", "1"))
+bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
+workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself ends for a word, before it reads this
 worker_class = Worker
 threads = 16
 worker_connections = 500

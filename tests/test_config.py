@@ -188,6 +188,9 @@ def test_a_mistake_is_named(tmp_path, monkeypatch, text, words):
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
         ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),
         ("", {"TASKS_SERVER": "{}"}, ["TASKS_SERVER", "TASKS_SERVER__BASE_URL"]),
+        ("", {"TASKS_SERVER_BASE_URL": "x"}, ["TASKS_SERVER_BASE_URL", "TASKS_SERVER__BASE_URL"]),
+        ("", {"TASKS_SERVR__BASE_URL": "x"}, ["servr", "is not accepted"]),
+        ("", {"TASKS_SERVICE": "x"}, ["TASKS_SERVICE: name a setting"]),
         ("", {"TASKS_WEBHOOKS__URL": "x"}, ["TASKS_WEBHOOKS__URL", "one JSON array"]),
         ("", {"TASKS_CONFIG": "/nowhere/config.toml"}, ["/nowhere/config.toml", "No such file"]),
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere/ca.pem"}, ["delivery.ca_file", "/nowhere/ca.pem"]),
@@ -197,6 +200,40 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
     server = place(text, **environment)
     refuses(server, *words)
     assert "S3CRET" not in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("WEB_CONCURRENCY", "0"), ("PORT", "http"), ("PORT", "0"), ("PORT", "65536")]
+)
+def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(place, name, text):
+    server = place("", **{name: text}).start()
+    assert server.process.wait(20) == 1
+    server.process = None
+    (line,) = server.log.read_text().splitlines()
+    assert line.startswith(f"Error: {name} = {text!r} must be a whole number from 1 to ")
+
+
+def test_an_empty_port_counts_as_not_set(place):
+    server = place("", PORT="")
+    assert server.flask("init").returncode == 0
+    assert server.start().stop() == 0
+
+
+INJECTED = {
+    "TASKS_SERVICE_HOST": "10.0.0.7",
+    "TASKS_SERVICE_PORT": "8000",
+    "TASKS_SERVICE_PORT_HTTP": "8000",
+    "TASKS_PORT": "tcp://10.0.0.7:8000",
+    "TASKS_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+    "TASKS_PORT_8000_TCP_PROTO": "tcp",
+    "TASKS_PORT_8000_TCP_PORT": "8000",
+    "TASKS_PORT_8000_TCP_ADDR": "10.0.0.7",
+}
+
+
+def test_what_kubernetes_injects_for_a_service_called_tasks_is_no_setting(place):
+    server = place("", **INJECTED).start()
+    assert server.client(None).get("/health").status_code == 200
 
 
 def test_a_mistake_is_one_line_for_the_help_too(place):
