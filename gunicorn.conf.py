@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import resource
 import selectors
 import socket
@@ -200,11 +201,19 @@ def on_starting(server):
     logger.handlers = server.log.error_log.handlers
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    for gunicorns in (server.log.error_log, server.log.access_log):
+        gunicorns.addFilter(hide_tokens)
     with one_line():
         app = create_app()
         server.hooks = commands.check_webhooks(app.config)
         server.held = prepare(server, app.config)
     server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
+
+
+def hide_tokens(record):
+    """Keep enrollment tokens, which are credentials, out of what gunicorn quotes of a request."""
+    record.msg, record.args = re.sub(r"(/enroll/)[^\s'\"]+", r"\1…", record.getMessage()), ()
+    return True
 
 
 def when_ready(server):

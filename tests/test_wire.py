@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from conftest import OWNER_KEY, fault
+from conftest import OWNER_KEY, fault, wait_until
 
 MIB = 1024 * 1024
 
@@ -151,6 +151,16 @@ def test_a_head_that_is_not_http_is_refused_and_nothing_done(line, server, task,
     status, _ = line.answer()
     assert 400 <= status < 500 or status == 501
     assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"])
+
+
+@pytest.mark.parametrize("path", ["/enroll", "/api/v1/enroll"])
+def test_the_token_of_an_enrollment_link_is_not_logged_when_a_raw_byte_follows_it(server, line, path):
+    token = "not-a-real-token-but-as-long-as-one-0123456"
+    line.socket.sendall(f"GET {path}/{token}\xff HTTP/1.1\r\n\r\n".encode("latin-1"))
+    assert line.answer()[0] == 400
+    (said,) = wait_until(lambda: [s for s in server.log.read_text().splitlines() if f"{path}/…" in s])
+    assert "Invalid request from ip=127.0.0.1" in said
+    assert token not in server.log.read_text()
 
 
 def test_a_request_line_that_is_too_long_is_refused(line):
