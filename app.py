@@ -112,9 +112,7 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `schemas.SettingsError`. Paths in the file are relative to it, others to where we are.
     """
-    home = Path(__file__).parent
-    named = os.environ.get("TASKS_CONFIG")
-    path = Path(named or home / "config.toml").absolute()
+    path, named = config_file(), os.environ.get("TASKS_CONFIG")
     here = f"http://127.0.0.1:{os.environ.get('PORT') or '8000'}"
     settings: dict[str, Any] = {"server": {"base_url": here, "database": str(path.parent / "tasks.db")}}
     if named or path.exists():
@@ -122,6 +120,11 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     _merge(settings, _with_paths(_read_environment(), Path.cwd()))
     _merge(settings, overrides)
     return schemas.load_settings(settings)
+
+
+def config_file() -> Path:
+    """The file that `TASKS_CONFIG` names, or else config.toml beside this one, which need not exist."""
+    return Path(os.environ.get("TASKS_CONFIG") or Path(__file__).with_name("config.toml")).absolute()
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -339,6 +342,7 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
         sys.exit(f"Error: {error}")  # of anything else `flask --help` would print a traceback
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
+    app.config["CONFIG_FILE"] = config_file()
     app.config["PROPAGATE_EXCEPTIONS"] = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.converters["default"] = Identifier

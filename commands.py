@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -127,6 +128,27 @@ def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
     """
     with write() as change:
         return Endpoint.mirror(change, config["WEBHOOKS"], alone=alone)
+
+
+def exposed_secrets(config: dict[str, Any]) -> list[str]:
+    """What is wrong with who can open the configuration file, where it holds secrets in clear."""
+    path = config["CONFIG_FILE"]
+    if not path.exists() or not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return []
+    if not _holds_secret(tomllib.loads(path.read_text(encoding="utf-8"))):
+        return []
+    return [f"{path} holds secrets in clear, and others can open it; chmod 600 it"]
+
+
+def _holds_secret(value: Any, name: str = "") -> bool:
+    """Whether a setting is a secret in clear, or has one in it; $NAME and references are none."""
+    if isinstance(value, list):
+        return any(_holds_secret(inner, name) for inner in value)
+    if isinstance(value, dict):
+        given_to_program = value.get("source") == "exec" and value.get("env")
+        return bool(given_to_program) or any(_holds_secret(inner, key) for key, inner in value.items())
+    is_secret = name in ("api_key", "secret", "previous_secret") and isinstance(value, str)
+    return is_secret and not schemas.Secret.VARIABLE.fullmatch(value)
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
@@ -511,6 +533,7 @@ def doctor(repair: bool) -> None:
     for path in (Path(db.database), Path(f"{db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
+    problems += exposed_secrets(current_app.config)
     problems += gateway_problems(current_app.config)
     try:
         check_webhooks(current_app.config)

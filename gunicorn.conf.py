@@ -207,6 +207,8 @@ def on_starting(server):
         app = create_app()
         server.hooks = commands.check_webhooks(app.config)
         server.held = prepare(server, app.config)
+    for problem in commands.exposed_secrets(app.config):
+        server.log.warning(problem)
     server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from conftest import Server, wait_until
+from conftest import OWNER_KEY, Server, wait_until
 
 from gateway import Unresolved, resolve
 
@@ -299,6 +299,46 @@ def test_a_mistake_ends_the_start_with_one_line_that_names_it(tmp_path, text, wo
     assert "s3cret" not in last
     assert not server.database.exists()
     server.process = None
+
+
+HOOK = '[[webhooks]]\nurl = "http://127.0.0.1:1/"\nname = "r"\n'
+IN_CLEAR = {
+    "a route's": ROUTE.format(name="x", secret='"s3cret"'),
+    "a webhook's": HOOK + 'secret = "s3cret"',
+    "a webhook's previous one": HOOK + 'secret = "$A_SECRET"\nprevious_secret = "s3cret"',
+    "the first owner's key": f'[bootstrap]\napi_key = "{OWNER_KEY}"',
+    "a program's": PROVIDER.format(alias="x", source="exec", rest='command = "/x"\nenv = {TOKEN = "s3cret"}'),
+}
+
+
+@pytest.mark.parametrize("text", IN_CLEAR.values(), ids=IN_CLEAR)
+def test_secrets_in_clear_in_a_file_that_others_can_read_are_a_problem(tmp_path, text):
+    server = configured(tmp_path, text, A_SECRET="of the environment")
+    path, said = tmp_path / "config.toml", "config.toml holds secrets in clear, and others can open it"
+    path.chmod(0o640)
+    server.start().stop()
+    (line,) = [line for line in server.log.read_text().splitlines() if said in line]
+    assert "[WARNING]" in line
+    assert f"problem: {path} holds secrets in clear" in server.flask("doctor", A_SECRET="x").stdout
+    path.chmod(0o600)
+    server.start().stop()
+    assert server.log.read_text().count(said) == 1
+    assert said not in server.flask("doctor", A_SECRET="x").stdout
+
+
+def test_a_file_that_only_refers_to_secrets_may_be_read_by_others(tmp_path, file):
+    rest = f'path = "{file("s3cret")}"\nmode = "singleValue"'
+    text = (
+        ROUTE.format(name="x", secret=reference("file", "env", "value"))
+        + PROVIDER.format(alias="env", source="file", rest=rest)
+        + HOOK
+        + 'secret = "${A_SECRET}"'
+    )
+    server = configured(tmp_path, text, A_SECRET="of the environment")
+    (tmp_path / "config.toml").chmod(0o644)
+    server.start().stop()
+    assert "in clear" not in server.log.read_text()
+    assert server.flask("doctor").returncode == 0
 
 
 def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(tmp_path, file, new_receiver):
