@@ -1,4 +1,4 @@
-"""How gunicorn serves: all that knows it, but for `app.read_body`."""
+"""How gunicorn serves: all that knows it, but for `app.Call`."""
 
 import contextlib
 import errno
@@ -37,8 +37,6 @@ from models import (
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
 LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
-
-
 PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no idle one be closed
 SILENT_SECONDS = 30  # that a client may leave what was sent to it unread
 
@@ -59,7 +57,7 @@ class Worker(ThreadWorker):
         self.paused_until = 0.0
 
     def accept(self, listener):
-        """Accept a connection, which waits for its first byte in the poller, and not in a thread for 5 s."""
+        """Accept a connection; it waits for its first byte in the poller, and not in a thread for 5 s."""
         try:
             line, address = listener.accept()
         except OSError as error:
@@ -147,6 +145,12 @@ class Worker(ThreadWorker):
                 close_expired()
                 return True
         return False
+
+    def _cap_keepalive(self, deadline):
+        """A stop waits no longer for connections that have sent nothing than for those kept alive."""
+        super()._cap_keepalive(deadline)
+        for conn in self.pending_conns:
+            conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
         """Close what has waited for too long; called about once a second, also during a graceful stop."""
