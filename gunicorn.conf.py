@@ -32,6 +32,7 @@ from models import (
     serve,
     serves_alone,
     turn_to_start,
+    write_turn,
 )
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
@@ -292,9 +293,10 @@ def post_request(worker, request, environ, response):
 
 
 def post_worker_init(worker):
-    """Pin the worker, and start its sweeper."""
+    """Pin the worker, keep some of its threads for reads, and start its sweeper."""
     if pin:
         _pin(worker)
+    write_turn.most = max(worker.cfg.threads * 3 // 4, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         chores = (*CHORES, partial(commands.prune_activity, worker.wsgi.config))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores)

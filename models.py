@@ -2327,6 +2327,7 @@ PRUNE_ACTIVITY = Statement(
 )
 
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
+LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
 SENT_HERE = SQL("(SELECT value FROM json_each(:under_way))")
 LEFT_BEHIND = (Delivery.created_at < hole("left_before")) & Delivery.id.not_in(SENT_HERE)
 BACKLOG = Delivery.select(SQL("1")).where(
@@ -2344,21 +2345,17 @@ CONFIGURED_ENDPOINTS = Statement(
         Endpoint.events,
         Endpoint.state,
         ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy"),
-    ).where(fn.COALESCE(Endpoint.reason, "") != Endpoint.LEFT)
+    ).where(~LEFT_ENDPOINT)
 )
 FAILING = Statement(
     Endpoint.select(fn.COUNT(SQL("*"))).where(
-        Endpoint.first_failure_at.is_null(False) | (Endpoint.state == "disabled"),
-        fn.COALESCE(Endpoint.reason, "") != Endpoint.LEFT,
+        Endpoint.first_failure_at.is_null(False) | (Endpoint.state == "disabled"), ~LEFT_ENDPOINT
     )
 )
 
-# Those that fail are counted already. What left has its deliveries parked, for which there is no index.
-LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
+# Those that fail are counted already. What waited for one that left is parked.
 HAS_PENDING = fn.EXISTS(Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT))
-HAS_PARKED = fn.EXISTS(
-    Delivery.select(SQL("1")).where(Delivery.status == "parked", OF_ENDPOINT, Delivery.queued == 1)
-)
+HAS_PARKED = fn.EXISTS(Delivery.select(SQL("1")).where(PARKED_QUEUE, OF_ENDPOINT))
 STRANDED_ENDPOINTS = Statement(
     Endpoint.select(Endpoint.id, LEFT_ENDPOINT.alias("left")).where(
         ((Endpoint.state == "active") & Endpoint.first_failure_at.is_null() & HAS_PENDING)

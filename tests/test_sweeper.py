@@ -37,7 +37,7 @@ def sweeper(tmp_path, monkeypatch):
         """Note the webhooks, leave so many events for each, and sweep."""
         settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5]}
         with write() as change:
-            Endpoint.mirror(change, [entry | {"secrets": ["s"]} for entry in hooks])
+            Endpoint.mirror(change, [entry | {"secrets": ["s"]} for entry in hooks], alone=True)
         webhooks.configure(
             [entry | {"secrets": ["s"]} for entry in hooks], settings | {"keep_days": 30, "ca_file": None}
         )
