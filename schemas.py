@@ -151,8 +151,8 @@ MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null
 # Each field's `described` is what the OpenAPI document says of it beyond its type and validators.
 
 
-# Also what separates lines, and what turns the direction of the text after it: a name must show what it is.
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# Also what turns the direction of the text after it: a name must show what it is.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Text(fields.String):

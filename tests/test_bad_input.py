@@ -433,7 +433,7 @@ def test_no_query_is_a_server_error(owner, names, texts):
     assert answer.status_code in (200, 422)
 
 
-@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u2028", "\x1b", "\x85"])
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\x1b", "\x85"])
 def test_a_name_with_a_character_that_hides_what_it_is_is_refused(owner, task, unchanged, character):
     name = f"invoice{character}fdp.exe"
     fault(owner.post("/projects", {"name": name}), 422, "validation_error", "name")
