@@ -253,12 +253,15 @@ class Server:
         return [int(child) for child in listed.split()]
 
     def kill(self):
-        """End it as a crash would, workers first."""
-        for child in self.children():
+        """End it as a crash would, workers first, of which the master must not make new ones."""
+        self.process.send_signal(signal.SIGSTOP)
+        children = self.children()
+        for child in children:
             os.kill(child, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
         self.process = None
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
     def rows(self, sql, *parameters):
         """What a query finds in the database file, as dicts."""
