@@ -1,4 +1,4 @@
-"""How gunicorn serves: all that knows it, but for `app.Call`."""
+"""How gunicorn serves: all that knows it, except `app.Call`."""
 
 import contextlib
 import errno

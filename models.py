@@ -163,7 +163,7 @@ def _second(timestamp: int) -> str:
 
 def epoch_ms() -> int:
     """The current time in the gateway's wire form; it never falls within this process."""
-    return tick() >> 12
+    return tick() // TICKS
 
 
 TICKS = 4096  # a millisecond; one is 244 ns, shorter than any commit
@@ -427,7 +427,7 @@ class Change:
     """One write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     def __init__(self, actor: Row, request_id: str):
-        self.at = wire_time(tick() >> 12)
+        self.at = wire_time(tick() // TICKS)
         self.actor = actor
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, for this request to send
@@ -862,11 +862,12 @@ class ApiKey(Identified):
         holder = Member.active(member_id or change.actor["id"])
         cls._managed(change, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
-        if (fields.get("expires_at") or "9999") < now():
+        expires_at = fields.get("expires_at", "9999")
+        if expires_at < now():
             raise Invalid(("expires_at", "must be in the future"))
-        ends_at = change.actor.get("key_expires_at")  # a command is run with no key
-        if ends_at and fields.get("expires_at", "9999") > ends_at:
-            raise Invalid(("expires_at", f"must be at most {ends_at}, when the key in use expires"))
+        key_expires_at = change.actor.get("key_expires_at")  # a command is run with no key
+        if key_expires_at and expires_at > key_expires_at:
+            raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
         key = cls.issue(change, holder["id"], **fields)
         Member.record(change, holder, {"api_key": [None, key[0]["id"]]})
         return key
@@ -1489,7 +1490,7 @@ class Activity(Identified):
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
         """Drop some activity that is older than so many days; returns how much."""
-        before = uuid7((epoch_ms() - round(days * 86_400_000)) * 4096, 0)  # ids hold their time
+        before = uuid7((epoch_ms() - round(days * 86_400_000)) * TICKS, 0)  # ids hold their time
         return PRUNE_ACTIVITY.run(before=before, most=most)
 
 
