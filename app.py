@@ -87,7 +87,7 @@ READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
 DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer,
 DRAIN_SECONDS = 2.0  # which waits no longer than this
 UPLOAD_SECONDS = 120.0  # the same for a file
-UPLOADS = 8  # files are received at a time, each in memory and on a thread of its own
+UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and one second more for each
 SEND_BYTES = 64 * 1024  # of its body
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
@@ -175,7 +175,7 @@ def _merge(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 class Late:
-    """Ends the reading from a client, or all, when the time is up; `cut` says whether it had to."""
+    """Ends one direction of a connection, or both, when the time is up; `cut` says whether it had to."""
 
     def __init__(self, line: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
         self.line, self.how, self.cut = line, how, False

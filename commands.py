@@ -1,6 +1,7 @@
 """The command line, `flask --app app …`: thin commands over `models` and `webhooks`."""
 
 import math
+import os
 import random
 import re
 import signal
@@ -133,11 +134,17 @@ def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
 def exposed_secrets(config: dict[str, Any]) -> list[str]:
     """What is wrong with who can open the configuration file, where it holds secrets in clear."""
     path = config["CONFIG_FILE"]
-    if not path.exists() or not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if not path.exists():
+        return []
+    found = path.stat()
+    others = stat.S_IRWXO if found.st_gid == os.getegid() else stat.S_IRWXO | stat.S_IRWXG
+    if not found.st_mode & others:
         return []
     if not _holds_secret(tomllib.loads(path.read_text(encoding="utf-8"))):
         return []
-    return [f"{path} holds secrets in clear, and others can open it; chmod 600 it"]
+    return [
+        f"{path} holds secrets in clear, and not only the server's user and group can open it; chmod 640 it"
+    ]
 
 
 def _holds_secret(value: Any, name: str = "") -> bool:

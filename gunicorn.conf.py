@@ -38,7 +38,7 @@ from models import (
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
 LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
-PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no idle one be closed
+PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no connection is idle
 SILENT_SECONDS = 30  # that a client may leave what was sent to it unread
 
 
@@ -51,8 +51,10 @@ class Worker(ThreadWorker):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
-        # The other half is for the database, webhooks and files.
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = (
+            limit // 2 if limit > 0 else sys.maxsize
+        )  # the other half is for the database, webhooks and files
         self.worker_connections = min(self.cfg.worker_connections, most)
         self.max_keepalived = self.worker_connections - self.cfg.threads
         self.paused_until = 0.0
@@ -82,7 +84,7 @@ class Worker(ThreadWorker):
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Linger where gunicorn's own method would close, for which it blocks the main loop for 2 s."""
+        """Linger where gunicorn's own method would close, which would block the main loop for 2 s."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:
@@ -162,7 +164,7 @@ class Worker(ThreadWorker):
 
 
 def number(name, default, most):
-    """A number of the environment; an empty one counts as not set, and a wrong one ends the start."""
+    """A number of the environment, or the default where it is empty; a wrong one ends the start."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
@@ -171,7 +173,7 @@ def number(name, default, most):
 
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
-workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself ends for a word, before it reads this
+workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn reads it before this file, and takes only numbers
 worker_class = Worker
 threads = 16
 worker_connections = 500
@@ -238,6 +240,7 @@ def on_reload(server):
         with one_line():
             app = create_app()
             hooks = commands.check_webhooks(app.config)
+            commands.given_key(app.config)
             held = server.held if db.database == before else prepare(server, app.config)
             learn(server, app.config, hooks, held)
     except (SystemExit, Exception) as error:
@@ -266,7 +269,7 @@ def prepare(server, config):
         serving = files.enter_context(serve())
         if made := commands.start(config):
             server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
-        with turn_to_start():
+        with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # or else the leases run out
             if serves_alone(serving):
                 Delivery.release_all()
         return files.pop_all(), serving
@@ -296,7 +299,7 @@ def post_worker_init(worker):
     """Pin the worker, keep some of its threads for reads, and start its sweeper."""
     if pin:
         _pin(worker)
-    write_turn.most = max(worker.cfg.threads * 3 // 4, 1)
+    write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         chores = (*CHORES, partial(commands.prune_activity, worker.wsgi.config))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores)

@@ -169,7 +169,6 @@ def epoch_ms() -> int:
 TICKS = 4096  # a millisecond; one is 244 ns, shorter than any commit
 _tick_lock = threading.Lock()
 _last_tick = 0
-_clock_of: tuple[int, str | None] = (0, None)  # the process and database for which the clock was resumed
 
 
 def tick() -> int:
@@ -184,20 +183,19 @@ def tick() -> int:
         return _last_tick
 
 
-def resume_clock() -> None:
-    """Before a process's first write, let its ticks begin after what is stored.
+def follow_clock() -> None:
+    """Let the ticks go on from the newest change that is stored, whichever process made it.
 
     A stored time that is more than a day ahead was a fault of the clock, which is not followed.
     """
-    global _last_tick, _clock_of
-    if _clock_of == (os.getpid(), db.database):
+    global _last_tick
+    newest = NEWEST_ACTIVITY.value()
+    if newest is None:
         return
-    newest = max([uuid7_tick(id) for id in NEWEST_IDS.one().values() if id], default=0)  # type: ignore[union-attr]
-    newest = max(newest, (NEWEST_FLOW.value() or 0) * TICKS)
+    stored = uuid7_tick(newest)
     with _tick_lock:
-        if newest < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS:
-            _last_tick = max(_last_tick, newest)
-    _clock_of = (os.getpid(), db.database)
+        if _last_tick < stored < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS:
+            _last_tick = stored
 
 
 def uuid7_tick(id: str) -> int:
@@ -213,7 +211,7 @@ def uuid7(tick: int, random_bits: int) -> str:
 
 
 def new_id() -> str:
-    """A UUIDv7 that is greater than all that this process has made, and than what was stored before."""
+    """A UUIDv7 that is greater than all that this process has made, and all that changes have stored."""
     return uuid7(tick(), secrets.randbits(62))
 
 
@@ -375,7 +373,7 @@ class FairLock:
 
     STALL_SECONDS = 2.0
 
-    def __init__(self, most: int = 12) -> None:
+    def __init__(self, most: int = 8) -> None:
         self.most = most
         self._mutex = threading.Lock()
         self._held = False
@@ -438,6 +436,11 @@ class Change:
     def profile(self) -> Row:
         return {name: self.actor[name] for name in ("id", "full_name", "email", "role")}
 
+    @property
+    def maker_id(self) -> str:
+        """Who made the key in use, and so holds what is made with it; the actor for a command."""
+        return self.actor.get("key_created_by") or self.actor["id"]
+
 
 @contextmanager
 def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
@@ -455,7 +458,7 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
         db.execute_sql(f"PRAGMA busy_timeout = {left * 1000:.0f}")
         with db.atomic("IMMEDIATE"):
             write_turn.progress()
-            resume_clock()
+            follow_clock()
             change = Change(actor or {}, request_id or new_request_id())
             yield change
             ApiKey.flush_used()
@@ -755,7 +758,7 @@ class Invitation(Identified):
             id=new_id(),
             member_id=member_id,
             token_hash=digest(token),
-            created_by=change.actor["id"],
+            created_by=change.maker_id,
             created_at=change.at,
             expires_at=expires_at,
         )
@@ -802,7 +805,7 @@ class ApiKey(Identified):
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
     revoked_at = TextField(null=True)
-    created_by = TextField(null=True)  # the id of the member who made it
+    created_by = TextField(null=True)  # the id of the member who made it, or made the key that made it
 
     # Reads never write: uses wait here for the next write, each key at most once a minute.
     _used: ClassVar[dict[str, str]] = {}
@@ -831,7 +834,7 @@ class ApiKey(Identified):
             hash=digest(key),
             created_at=change.at,
             expires_at=expires_at,
-            created_by=change.actor["id"],
+            created_by=change.maker_id,
         )
         return cls.fetch(id), key
 
@@ -892,7 +895,7 @@ class ApiKey(Identified):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member whose valid key this is, or None; with `scope`, `key_id` and `key_expires_at`."""
+        """The member whose valid key this is, with what is known of the key; else None."""
         at = now()
         caller = CALLER.one(hash=digest(key), now=at)
         if caller and time.monotonic() - cls._flushed.get(caller["key_id"], float("-inf")) > 60:
@@ -1555,13 +1558,13 @@ class Endpoint(Identified):
         return row_of(cls).existing(id=id)
 
     @classmethod
-    def configured(cls, under_way: list[str], left_before: str) -> list[Row]:
+    def configured(cls, left_before: str) -> list[Row]:
         """The endpoints that events are stored for, and which; `healthy` ones can be sent to at once.
 
-        Later events wait behind those that are queued, and behind those that a process which died
-        has left: leased before `left_before`, never tried, and not known to be `under_way`.
+        Later events wait behind those that are queued, and behind those that were leased before
+        `left_before` and have no result yet: the process that leased them may have died.
         """
-        return CONFIGURED_ENDPOINTS.all(under_way=to_json(under_way).decode(), left_before=left_before)
+        return CONFIGURED_ENDPOINTS.all(left_before=left_before)
 
     @classmethod
     def due(cls, window: Row) -> list[str]:
@@ -1570,10 +1573,10 @@ class Endpoint(Identified):
 
     @classmethod
     def mirror(cls, change: Change, hooks: list[Row], *, alone: bool) -> list[str]:
-        """Make the table say what the configuration does; who left it is disabled.
+        """Make the table say what the configuration does; what left the configuration is disabled.
 
-        That is for a server that is alone: what is not in its configuration may be in another's.
-        Returns the names of those who have left since the last time.
+        Only a server that is alone disables: another server may have the webhook in its configuration.
+        Returns the names of those that have left since the last time.
         """
         known = {row["name"]: row for row in cls.listing()}
         for hook in hooks:
@@ -1596,7 +1599,10 @@ class Endpoint(Identified):
 
     @classmethod
     def stranded(cls, known: Container[str]) -> int:
-        """How many endpoints something waits for that nobody sends: they left, or are not among `known`."""
+        """How many endpoints have deliveries waiting that this server does not send.
+
+        They left the configuration, or are not in `known`.
+        """
         return sum(row["left"] or row["id"] not in known for row in STRANDED_ENDPOINTS.all())
 
     @classmethod
@@ -1743,8 +1749,8 @@ class Delivery(Identified):
     def claim(cls, change: Change, endpoint_id: str, most: int, lease: str, window: Row) -> list[Row]:
         """Lease the endpoint's due deliveries in the order of their events; returns them.
 
-        What follows a delivery that somebody else is sending waits; only what its endpoint refused
-        before is out of that order.
+        Nothing is claimed that comes after a delivery which somebody else is sending, except what the
+        endpoint has refused before.
         """
         due = DUE_DELIVERIES.all(endpoint_id=endpoint_id, most=most, **window)
         if not due:
@@ -1802,7 +1808,7 @@ class Delivery(Identified):
     def drop_waiting(cls, endpoint_id: str, before: str = "", most: int = 500) -> int:
         """Drop some of what waits for a disabled endpoint, the oldest first; returns how many.
 
-        What is of before that time goes, and what is beyond `MOST_WAITING`.
+        Drops what is older than `before`, and all except the newest `MOST_WAITING`.
         """
         last = TOO_MANY.value(endpoint_id=endpoint_id) or 0
         return DROP_WAITING.run(endpoint_id=endpoint_id, before=before, last=last, most=most)
@@ -1883,7 +1889,7 @@ class Flow(Base):
 
     @classmethod
     def prune_idle(cls, days: float, most: int = 100) -> int:
-        """Drop some flows, with their tasks, that have not ended, nor been heard of for so many days."""
+        """Drop some flows, with their tasks, that have not ended and were not heard of for so many days."""
         return PRUNE_IDLE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000), most=most)
 
 
@@ -2083,6 +2089,7 @@ CALLER = Statement(
         ApiKey.scope,
         ApiKey.id.alias("key_id"),
         ApiKey.expires_at.alias("key_expires_at"),
+        ApiKey.created_by.alias("key_created_by"),
     )
     .join(Member, on=(ApiKey.member == Member.id))
     .where(
@@ -2304,14 +2311,7 @@ LATEST_WHITEBOARDS = Statement(
 )
 
 
-# Each change of the API ends with an activity, and later with its deliveries.
-NEWEST_IDS = Statement(
-    Activity.select(
-        fn.MAX(Activity.id).alias("activity"), Delivery.select(fn.MAX(Delivery.id)).alias("delivery")
-    )
-)
-NEWEST_FLOW = Statement(Flow.select(Flow.updated_at).order_by(Flow.seq.desc()).limit(1))
-
+NEWEST_ACTIVITY = Statement(Activity.select(fn.MAX(Activity.id)))  # which each change ends with
 RECENT_ACTIVITY = Statement(
     Activity.select(*columns(Activity, "actor_id", "request_id"), *profile(Member, "actor"))
     .join(Member, on=(Activity.actor == Member.id))
@@ -2329,11 +2329,8 @@ PRUNE_ACTIVITY = Statement(
 
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
 LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
-SENT_HERE = SQL("(SELECT value FROM json_each(:under_way))")
-LEFT_BEHIND = (Delivery.created_at < hole("left_before")) & Delivery.id.not_in(SENT_HERE)
-BACKLOG = Delivery.select(SQL("1")).where(
-    WAITING, OF_ENDPOINT, (Delivery.queued == 1) | (Delivery.duration_ms.is_null() & LEFT_BEHIND)
-)
+LEFT_BEHIND = Delivery.duration_ms.is_null() & (Delivery.created_at < hole("left_before"))
+BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT, (Delivery.queued == 1) | LEFT_BEHIND)
 ALL_ENDPOINTS = Endpoint.select(
     *columns(Endpoint, "misses"),
     Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending"),
@@ -2489,7 +2486,8 @@ RELEASE_LEASES = Statement(
 )
 REOPEN_DELIVERY = Statement(
     Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(
-        Delivery.id == hole("id")
+        Delivery.id == hole("id"),
+        ~WAITING,  # what is pending keeps its place in the order
     )
 )
 TOO_MANY = Statement(  # the newest that is not among the `MOST_WAITING` newest
@@ -2597,6 +2595,7 @@ def prepare() -> list[str]:
     is copied. Raises `BadDatabase` with what to do.
     """
     path = Path(db.database)
+    _places.pop(str(path), None)  # it may be another file since, which was restored
     with _explained(path):
         _make_folder(path)
         if not path.exists():
@@ -2612,7 +2611,7 @@ def prepare() -> list[str]:
             raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
         applied = _migrate(path)
         optimize()
-        _places[str(db.database)] = _place(path)
+        _places[str(path)] = _place(path)
         return applied
 
 
@@ -2754,7 +2753,7 @@ def serves_alone(serving: IO[str]) -> bool:
     except BlockingIOError:
         return False
     finally:
-        fcntl.flock(serving, fcntl.LOCK_SH)  # which a failure has taken away too
+        fcntl.flock(serving, fcntl.LOCK_SH)  # also after a failure, which releases the shared lock
     return True
 
 

@@ -151,8 +151,8 @@ MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null
 # Each field's `described` is what the OpenAPI document says of it beyond its type and validators.
 
 
-# Also what turns the direction of the text after it: a name must show what it is.
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # what turns the direction of the text after it
 
 
 class Text(fields.String):
@@ -175,6 +175,19 @@ class Text(fields.String):
         if not self.blank and not text.strip():
             raise ValidationError("must not be blank")
         return text
+
+
+class Name(Text):
+    """The name of a person or thing, which must show what it is."""
+
+    def __init__(self, **options: Any):
+        super().__init__(200, **options)
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
+        name = super()._deserialize(value, *arguments, **options)
+        if TURNING.search(name):
+            raise ValidationError("must not contain characters that turn the direction of text")
+        return name
 
 
 class Description(Text):
@@ -341,8 +354,8 @@ class UploadedFile(fields.Field):
 
 
 def _line_problem(text: str, maximum: int) -> str | None:
-    if CONTROL.search(text):
-        return "must not contain control characters"
+    if CONTROL.search(text) or TURNING.search(text):
+        return "must not contain control characters, nor what turns the direction of text"
     if len(text) > maximum:
         return f"must be at most {maximum} characters long"
     return None if text else "must not be blank"
@@ -428,7 +441,7 @@ class Comment(Base):
 
 class Member(Base):
     email = Email(required=True)
-    full_name = Text(200, required=True)
+    full_name = Name(required=True)
     role = Choice(ROLES, required=True)
     phone_number = Text(50, allow_none=True)
 
@@ -436,7 +449,7 @@ class Member(Base):
 
 
 class Key(Base):
-    name = Text(200, required=True)
+    name = Name(required=True)
     scope = Choice(SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
     member_id = Id(allow_none=True)
@@ -445,7 +458,7 @@ class Key(Base):
 
 
 class Project(Base):
-    name = Text(200, required=True)
+    name = Name(required=True)
     description = Description()
     status = Choice(PROJECT_STATUSES)
     owner_id = Id(allow_none=True)
@@ -1739,7 +1752,7 @@ class WorkspaceSettings(Base):
 
 class BootstrapSettings(Base):
     owner_email = Email(load_default="owner@example.com")
-    owner_name = Text(200, load_default="Owner")
+    owner_name = Name(load_default="Owner")
     api_key = Secret(load_default=None)
 
 

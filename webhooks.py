@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import hmac
 import logging
-import os
 import random
 import socket
 import ssl
@@ -43,11 +42,13 @@ from models import (
     Row,
     Unavailable,
     db,
+    epoch_ms,
     lock_file,
     new_id,
     now,
     optimize,
     to_json,
+    wire_time,
     write,
 )
 
@@ -57,9 +58,9 @@ USER_AGENT = "task-service/1.1"
 ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
 LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
 BATCH = 50  # deliveries are claimed at a time; with 20, a drain is slower than eight clients that write
-BATCH_SECONDS = 5.0  # after which a batch is not gone on with, so that no lease is long
+BATCH_SECONDS = 5.0  # after which no further delivery of a batch is tried, so that no lease is long
 DRAINS = 32  # endpoints are sent to at a time, each by a thread of its own, so that none waits for another
-ABANDONED = 0.5  # seconds for which what another process has leased is taken to be under way
+ABANDONED = 2.0  # seconds for which what a request has leased is taken to be under way
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with receivers that are well
 MOST_AT_ONCE = 20  # deliveries are sent by the request that left them
 JITTER = 0.2
@@ -400,9 +401,10 @@ def check_secrets(name: str, secrets: list[str]) -> None:
 
 
 def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Make this process know the receivers, whose secrets are resolved, as far as a server noted them.
+    """Make this process know the receivers, whose secrets are resolved.
 
-    Of its threads that answer requests, a quarter may be sending at a time.
+    Those that no server has noted in the database are left out. Of the threads that answer requests,
+    a quarter may be sending at a time.
     """
     ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
     settings.receivers = {
@@ -443,7 +445,7 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
     seq = Event.add(change, id, name, to_json(event).decode())
     ids = []
     if change.endpoints is None:  # asked once a change; the server's, of which a command may know fewer
-        change.endpoints = _endpoints()
+        change.endpoints = _endpoints(change)
     for endpoint in change.endpoints:
         endpoint_id = endpoint["id"]
         if f'"{name}"' not in endpoint["events"] and endpoint_id != only:
@@ -454,7 +456,6 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
             lease = now(settings.request_budget + LEASE_GRACE)
             ids.append(Delivery.add(change, seq, endpoint_id, lease))
             change.deliveries.append(ids[-1])
-            _under_way[ids[-1]] = time.monotonic() + settings.request_budget + LEASE_GRACE
         else:
             parked = endpoint["state"] == "disabled"
             ids.append(Delivery.add(change, seq, endpoint_id, None, parked=parked))
@@ -462,31 +463,18 @@ def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> li
     return ids
 
 
-# Deliveries that requests of this process are sending, and the monotonic time at which their leases end.
-_under_way: dict[str, float] = {}
-_started_at = now()
+_first_change_at = ""  # in this process
 
 
-def _note_start() -> None:
-    global _started_at
-    _started_at = now()
-    _under_way.clear()
-
-
-os.register_at_fork(after_in_child=_note_start)
-
-
-def _endpoints() -> list[Row]:
+def _endpoints(change: Change) -> list[Row]:
     """The endpoints as a change finds them; this process makes one change at a time.
 
-    What another process has leased is taken to be under way for `ABANDONED` seconds: to ask whether that
-    process lives would cost more than it gives. What is older than this process is not.
+    What was leased more than `ABANDONED` seconds ago, or before this process began, may have been leased
+    by a process that died. Later events wait behind it.
     """
-    at = time.monotonic()
-    for id, ends_at in list(_under_way.items()):
-        if ends_at <= at:  # its change was rolled back, or its request did not come to send it
-            _under_way.pop(id, None)
-    return Endpoint.configured(list(_under_way), max(_started_at, now(-ABANDONED)))
+    global _first_change_at
+    _first_change_at = _first_change_at or change.at
+    return Endpoint.configured(max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000))))
 
 
 def ping(change: Change, endpoint_id: str) -> str:
@@ -527,9 +515,6 @@ def deliver(change: Change) -> dict[str, int]:
     except Exception:
         # The change is on disk and its deliveries are pending there: at worst they are sent twice.
         log.exception("request %s: deliveries are left pending", change.request_id)
-    finally:
-        for id in change.deliveries:
-            _under_way.pop(id, None)
     if delivered < count:
         left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
@@ -634,6 +619,8 @@ def _settle(change: Change, row: Row, outcome: Outcome) -> None:
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
         Endpoint.answered(change, endpoint_id, well=False)
     condition = Endpoint.condition(endpoint_id)
+    if condition["state"] != "active":  # since an earlier row of the same batch
+        return
     if outcome.status == 410:
         _disable(change, endpoint_id, "it answered 410 Gone")
     elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
@@ -684,7 +671,7 @@ def sweep() -> int:
 
 
 class Sweeper:
-    """The thread that sends what requests have left; of several workers, one holds the lock for it."""
+    """The thread that sends what requests have left; of several workers with the same receivers, one does."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], None], ...] = ()):
         self._lock, self._leads = lock, False
@@ -732,13 +719,12 @@ class Sweeper:
             self._doing_chores.start()
 
     def _do_chores(self) -> None:
-        try:
-            for chore in self._chores:
+        for chore in self._chores:
+            try:
                 chore()
-        except Exception as error:
-            _log_failure("the rest of the chores is left for the next hour", error)
-        finally:
-            db.close()  # this thread's connection
+            except Exception as error:
+                _log_failure("a chore is left for the next hour", error)
+        db.close()  # this thread's connection
 
     def _give_places(self) -> None:
         """Start a drain for each endpoint that is due; who was served longest ago comes first."""
@@ -759,11 +745,15 @@ class Sweeper:
             self._others_wait.clear()
 
     def _take_lock(self) -> bool:
-        """Take the lock, which the kernel frees when this process ends, however it does."""
+        """Lock the byte that stands for these receivers; the kernel frees it when this process ends.
+
+        Servers with other receivers, which send to these alone, lock other bytes of the file.
+        """
         self._file = lock_file(self._lock)
+        receivers = hashlib.sha256("\n".join(sorted(settings.receivers)).encode()).digest()
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(receivers[:7]))
+        except (BlockingIOError, PermissionError):
             self._file.close()
             return False
         return True

@@ -1,4 +1,4 @@
-"""What waits for a disabled webhook, and flows that do not end, are found by indexes; failed attempts are counted."""
+"""Indexes for what waits for disabled webhooks and for flows that never end; a count of failed attempts."""
 
 STATEMENTS = [
     'CREATE INDEX "delivery_waiting" ON "delivery" ("endpoint_id", "event_seq") WHERE (("status" = \'parked\') AND ("queued" = 1))',

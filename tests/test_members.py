@@ -260,11 +260,13 @@ def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(se
     body = {"name": "from the admin", "member_id": member.member["id"]}
     foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
     own = server.client(member.data(member.post("/keys", {"name": "own"}), 201)["api_key"])
+    hidden = server.client(foreign.data(foreign.post("/keys", {"name": "through the other"}), 201)["api_key"])
     owners = server.client(owner.data(owner.post("/keys", body | {"name": "owner's"}), 201)["api_key"])
     for id in (invitation["member"]["id"], member.member["id"]):
         assert owner.data(owner.patch(f"/members/{id}", {"role": "owner"}))["role"] == "owner"
     fault(join_with(server, token_of(invitation)), 410, "gone")
-    fault(foreign.get("/me"), 401, "unauthorized")
+    for client in (foreign, hidden):
+        fault(client.get("/me"), 401, "unauthorized")
     for client in (member, own, owners):  # what they made themselves, or the owner for them, stays
         assert client.data(client.get("/me"))["member"]["role"] == "owner"
     renewed = owner.data(owner.post(f"/members/{invitation['member']['id']}/invitation"), 201)

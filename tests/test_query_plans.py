@@ -25,7 +25,7 @@ COMMON = [
 ]
 
 
-OUTBOX = {"endpoint_id", "last", "far", "lease_far", "under_way", "left_before", "before"}
+OUTBOX = {"endpoint_id", "last", "far", "lease_far", "left_before", "before"}
 
 
 @pytest.fixture(scope="module")
