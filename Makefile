@@ -9,8 +9,9 @@ run: install
 	$(BIN)/flask --app app init
 	$(BIN)/gunicorn
 
+# Four processes, also on two cores: a test mostly waits for its server.
 test: .venv/dev
-	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 4 --dist loadfile $(ARGS)
 
 check: .venv/dev
 	$(BIN)/ruff check .
