@@ -353,6 +353,12 @@ def deletion(model: Any) -> Statement:
     return Statement(model.delete().where(model.id == hole("id")))
 
 
+def deletion_of_some(key: Any, condition: Expression) -> Statement:
+    """DELETE of at most `:most` rows for which the condition holds, found by their primary key."""
+    rows = key.model.select(key).where(condition).limit(hole("most"))
+    return Statement(key.model.delete().where(key.in_(rows)))
+
+
 @lru_cache(maxsize=256)
 def update_of(model: Any, columns: tuple[str, ...]) -> Statement:
     """UPDATE of these columns in the row whose id is `:id`."""
@@ -2321,11 +2327,7 @@ RECENT_ACTIVITY = Statement(
 )
 
 
-PRUNE_ACTIVITY = Statement(
-    Activity.delete().where(
-        Activity.id.in_(Activity.select(Activity.id).where(Activity.id < hole("before")).limit(hole("most")))
-    )
-)
+PRUNE_ACTIVITY = deletion_of_some(Activity.id, Activity.id < hole("before"))
 
 OF_ENDPOINT = Delivery.endpoint == Endpoint.id
 LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
@@ -2512,21 +2514,11 @@ DROP_WAITING = Statement(
     )
 )
 FINISHED_BEFORE = (Delivery.created_at < hole("before")) & ~WAITING & ~PARKED_QUEUE
-PRUNE_DELIVERIES = Statement(
-    Delivery.delete().where(
-        Delivery.id.in_(Delivery.select(Delivery.id).where(FINISHED_BEFORE).limit(hole("most")))
-    )
-)
+PRUNE_DELIVERIES = deletion_of_some(Delivery.id, FINISHED_BEFORE)
 LAST_EVENT = Event.select(fn.MAX(Event.seq))  # which is kept, or else its place would be given again
 UNREFERRED = ~fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == Event.seq))
-PRUNE_EVENTS = Statement(
-    Event.delete().where(
-        Event.seq.in_(
-            Event.select(Event.seq)
-            .where(Event.created_at < hole("before"), UNREFERRED, Event.seq < LAST_EVENT)
-            .limit(hole("most"))
-        )
-    )
+PRUNE_EVENTS = deletion_of_some(
+    Event.seq, (Event.created_at < hole("before")) & UNREFERRED & (Event.seq < LAST_EVENT)
 )
 
 
@@ -2551,15 +2543,8 @@ HEARD_SINCE = FlowTask.select(SQL("1")).where(
 IDLE_SINCE = Flow.ended_at.is_null() & (Flow.updated_at < hole("before")) & ~fn.EXISTS(HEARD_SINCE)
 
 
-def _some_flows(condition: Expression) -> Statement:
-    """DELETE of the first `:most` flows that it holds for."""
-    return Statement(
-        Flow.delete().where(Flow.seq.in_(Flow.select(Flow.seq).where(condition).limit(hole("most"))))
-    )
-
-
-PRUNE_FLOWS = _some_flows(ENDED_BEFORE)
-PRUNE_IDLE_FLOWS = _some_flows(IDLE_SINCE)
+PRUNE_FLOWS = deletion_of_some(Flow.seq, ENDED_BEFORE)
+PRUNE_IDLE_FLOWS = deletion_of_some(Flow.seq, IDLE_SINCE)
 FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
 CANCEL_FLOW_TASKS = Statement(
     FlowTask.update(
