@@ -1,6 +1,6 @@
 """The JSON API under /api/v1: settings, the factory, authentication, errors, and a view per operation.
 
-A view declares what it takes and who may call it, and returns a row; `endpoint` does the rest.
+A view declares what it takes and who may call it, and returns a row; `operation` does the rest.
 There is no SQL here, no validation rule, and nothing is sent from here.
 """
 
@@ -46,11 +46,9 @@ from models import (
     Activity,
     ApiKey,
     Attachment,
-    Change,
     Comment,
     Conflict,
     Delivery,
-    Endpoint,
     Event,
     Forbidden,
     Gone,
@@ -68,7 +66,9 @@ from models import (
     Row,
     StoredAnswer,
     Task,
+    Transaction,
     Unavailable,
+    Webhook,
     Whiteboard,
     check_in_place,
     db,
@@ -116,9 +116,9 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     here = f"http://127.0.0.1:{os.environ.get('PORT') or '8000'}"
     settings: dict[str, Any] = {"server": {"base_url": here, "database": str(path.parent / "tasks.db")}}
     if named or path.exists():
-        _merge(settings, _with_paths(_read_toml(path), path.parent))
-    _merge(settings, _with_paths(_read_environment(), Path.cwd()))
-    _merge(settings, overrides)
+        _overlay(settings, _with_paths(_read_toml(path), path.parent))
+    _overlay(settings, _with_paths(_read_environment(), Path.cwd()))
+    _overlay(settings, overrides)
     return schemas.load_settings(settings)
 
 
@@ -163,7 +163,7 @@ def _with_paths(settings: dict[str, Any], base: Path) -> dict[str, Any]:
     return settings
 
 
-def _merge(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
+def _overlay(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
     for section, value in over.items():
         if isinstance(value, Mapping) and isinstance(settings.get(section), dict):
             settings[section] |= value
@@ -584,7 +584,7 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-def endpoint(
+def operation(
     takes: Schema = schemas.NOTHING,
     gives: Schema | str = "",
     *,
@@ -627,14 +627,14 @@ def perform(view: Callable, arguments: Row, gives: Any, status: int, role: str |
     """Run a view that writes, in its transaction, and send what it left to be sent."""
     this = call()
     repeatable = idempotency(gives, arguments) if status == 201 else None
-    with write(this.caller, this.request_id) as change:
+    with write(this.caller, this.request_id) as transaction:
         if role is not None:  # while the body came, the key may have been revoked, or the role changed
-            change.actor = authenticate(this.environ.get("HTTP_AUTHORIZATION"))
-            authorize(change.actor, role, writes=True)
-        do = partial(view, change, **arguments)
-        data = once(change, *repeatable, status, do) if repeatable else do()
-    if change.deliveries or change.queued:
-        counts = deliver(change)
+            transaction.actor = authenticate(this.environ.get("HTTP_AUTHORIZATION"))
+            authorize(transaction.actor, role, writes=True)
+        do = partial(view, transaction, **arguments)
+        data = once(transaction, *repeatable, status, do) if repeatable else do()
+    if transaction.deliveries or transaction.queued:
+        counts = deliver(transaction)
         this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
 
@@ -674,15 +674,15 @@ def _digested(value: Any) -> Any:
     )
 
 
-def once(change: Change, key: str, fingerprint: str, status: int, do: Callable[[], Row]) -> Row:
+def once(transaction: Transaction, key: str, fingerprint: str, status: int, do: Callable[[], Row]) -> Row:
     """Do it, or answer as when it was done. Raises `KeyReused`."""
     this = call()
-    if stored := StoredAnswer.find(change, key, fingerprint):
+    if stored := StoredAnswer.find(transaction, key, fingerprint):
         this.status = stored["status"]
         this.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
         return stored["data"]
     data = do()
-    StoredAnswer.keep(change, key, fingerprint, status, this.headers, data)
+    StoredAnswer.keep(transaction, key, fingerprint, status, this.headers, data)
     return data
 
 
@@ -690,7 +690,7 @@ def once(change: Change, key: str, fingerprint: str, status: int, do: Callable[[
 
 
 @api.get("/context")
-@endpoint(gives=schemas.ContextShown())
+@operation(gives=schemas.ContextShown())
 def get_context() -> Row:
     """Summarise the workspace for an AI agent."""
     at = now()
@@ -711,14 +711,14 @@ def get_context() -> Row:
 
 
 @api.get("/health")
-@endpoint(gives=schemas.HealthShown(), role=None)
+@operation(gives=schemas.HealthShown(), role=None)
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     check_in_place()
     waiting = Delivery.waiting()
     if call().caller is None:
         return {"status": "ok"}
-    waiting["failing_endpoints"] += Endpoint.stranded(webhooks.settings.receivers)
+    waiting["failing_endpoints"] += Webhook.stranded(webhooks.settings.receivers)
     return {
         "status": "ok",
         "version": VERSION,
@@ -728,7 +728,7 @@ def get_health() -> Row:
 
 
 @api.get("/enroll/<string:token>")
-@endpoint(gives=schemas.InviteeShown(), role=None)
+@operation(gives=schemas.InviteeShown(), role=None)
 def get_enrollment(token: str) -> Row:
     """Show whom an enrollment link invites; it can still be used afterwards."""
     invitation = Invitation.open(token)
@@ -741,15 +741,15 @@ def get_enrollment(token: str) -> Row:
 
 
 @api.post("/enroll/<string:token>")
-@endpoint(gives=schemas.EnrolledShown(), status=201, role=None)
-def enroll(change: Change, token: str) -> Row:
+@operation(gives=schemas.EnrolledShown(), status=201, role=None)
+def enroll(transaction: Transaction, token: str) -> Row:
     """Use an enrollment link: join, and get a first API key, which is shown only here."""
-    return accept(change, token)
+    return accept(transaction, token)
 
 
-def accept(change: Change, token: str) -> Row:
-    member, _, key = Invitation.accept(change, token)
-    emit(change, "member.joined", {"member": member})
+def accept(transaction: Transaction, token: str) -> Row:
+    member, _, key = Invitation.accept(transaction, token)
+    emit(transaction, "member.joined", {"member": member})
     return {"member": member, "api_key": key}
 
 
@@ -771,22 +771,22 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 
 
 @pages.get("/enroll/<string:token>")
-@endpoint(schemas.FORM, "text/html", role=None)
+@operation(schemas.FORM, "text/html", role=None)
 def show_enrollment(token: str) -> Response:
     """Show the page of an enrollment link, with a button to join."""
     return page("enroll.html", invitation=Invitation.open(token))
 
 
 @pages.post("/enroll/<string:token>")
-@endpoint(schemas.FORM, "text/html", role=None)
-def join(change: Change, token: str) -> Callable[[], Response]:
+@operation(schemas.FORM, "text/html", role=None)
+def join(transaction: Transaction, token: str) -> Callable[[], Response]:
     """Join with an enrollment link, and show the first API key."""
-    joined = accept(change, token)
+    joined = accept(transaction, token)
     return lambda: page("enroll.html", joined=joined)
 
 
 @api.get("/openapi.json")
-@endpoint(gives="application/json", role=None)
+@operation(gives="application/json", role=None)
 def get_openapi() -> Response:
     """Describe this API as an OpenAPI 3.1 document."""
     return Response(openapi(current_app.config["SERVER"]["base_url"]), content_type="application/json")
@@ -804,14 +804,14 @@ def openapi(base_url: str) -> bytes:
 
 
 @api.get("/docs")
-@endpoint(gives="text/html", role=None)
+@operation(gives="text/html", role=None)
 def get_docs() -> Response:
     """Show this document as a page on which calls can be tried."""
     return page("docs.html", styles="'unsafe-inline'")
 
 
 @api.get("/docs/<string:name>")
-@endpoint(gives="text/css", role=None)
+@operation(gives="text/css", role=None)
 def get_docs_file(name: str) -> Response:
     """Serve a file of that page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
@@ -823,7 +823,7 @@ def get_docs_file(name: str) -> Response:
 
 
 @api.get("/me")
-@endpoint(gives=schemas.MeShown())
+@operation(gives=schemas.MeShown())
 def get_me() -> Row:
     """Show the caller and the key in use."""
     caller = call().caller
@@ -831,20 +831,20 @@ def get_me() -> Row:
 
 
 @api.get("/members")
-@endpoint(gives=schemas.MEMBERS)
+@operation(gives=schemas.MEMBERS)
 def list_members() -> Row:
     """List the team, the clients, and who is invited."""
     return {"members": Member.everyone()}
 
 
 @api.post("/members/invite")
-@endpoint(schemas.INVITE_MEMBER, schemas.InvitationShown(), status=201, role="admin")
-def invite_member(change: Change, **fields: Any) -> Row:
+@operation(schemas.INVITE_MEMBER, schemas.InvitationShown(), status=201, role="admin")
+def invite_member(transaction: Transaction, **fields: Any) -> Row:
     """Invite someone by e-mail address; the answer holds the link to pass on."""
-    member, token, expires_at, new = Invitation.invite(change, invitation_days(), **fields)
+    member, token, expires_at, new = Invitation.invite(transaction, invitation_days(), **fields)
     if not new:
         call().status = 200
-    emit(change, "member.invited", {"member": member})
+    emit(transaction, "member.invited", {"member": member})
     return linked(member, token, expires_at)
 
 
@@ -858,61 +858,61 @@ def linked(member: Row, token: str, expires_at: str) -> Row:
 
 
 @api.get("/members/<id>")
-@endpoint(gives=schemas.MemberShown())
+@operation(gives=schemas.MemberShown())
 def get_member(id: str) -> Row:
     """Show a member."""
     return Member.fetch(id)
 
 
 @api.patch("/members/<id>")
-@endpoint(schemas.UPDATE_MEMBER, schemas.MemberShown())
-def update_member(change: Change, id: str, **fields: Any) -> Row:
+@operation(schemas.UPDATE_MEMBER, schemas.MemberShown())
+def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a member: name and phone number one's own, everybody's and roles as owner or admin."""
-    return Member.edit(change, id, fields)
+    return Member.edit(transaction, id, fields)
 
 
 @api.delete("/members/<id>")
-@endpoint(gives=schemas.DeletedShown(), role="admin")
-def delete_member(change: Change, id: str) -> Row:
+@operation(gives=schemas.DeletedShown(), role="admin")
+def delete_member(transaction: Transaction, id: str) -> Row:
     """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
-    return {"id": Member.remove(change, id)["id"], "deleted": True}
+    return {"id": Member.remove(transaction, id)["id"], "deleted": True}
 
 
 @api.post("/members/<id>/invitation")
-@endpoint(gives=schemas.InvitationShown(), status=201, role="admin")
-def renew_invitation(change: Change, id: str) -> Row:
+@operation(gives=schemas.InvitationShown(), status=201, role="admin")
+def renew_invitation(transaction: Transaction, id: str) -> Row:
     """Make a new enrollment link for someone who is invited; the old one dies."""
-    return linked(*Invitation.renew(change, id, invitation_days()))
+    return linked(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
-@endpoint(gives=schemas.RevokedShown(), role="admin")
-def revoke_invitation(change: Change, id: str) -> Row:
+@operation(gives=schemas.RevokedShown(), role="admin")
+def revoke_invitation(transaction: Transaction, id: str) -> Row:
     """Revoke the enrollment link of someone who is invited."""
-    Invitation.revoke(change, id)
+    Invitation.revoke(transaction, id)
     return {"id": id, "revoked": True}
 
 
 @api.get("/keys")
-@endpoint(gives=schemas.KEYS)
+@operation(gives=schemas.KEYS)
 def list_keys() -> Row:
     """List the caller's API keys, for an owner or admin everybody's; the keys themselves are not stored."""
     return {"keys": ApiKey.visible(call().caller)}
 
 
 @api.post("/keys")
-@endpoint(schemas.CREATE_KEY, schemas.NewKeyShown(), status=201)
-def create_key(change: Change, **fields: Any) -> Row:
+@operation(schemas.CREATE_KEY, schemas.NewKeyShown(), status=201)
+def create_key(transaction: Transaction, **fields: Any) -> Row:
     """Make an API key, which is shown only here."""
-    key, secret = ApiKey.grant(change, **fields)
+    key, secret = ApiKey.grant(transaction, **fields)
     return {"key": key, "api_key": secret}
 
 
 @api.delete("/keys/<id>")
-@endpoint(gives=schemas.RevokedShown())
-def revoke_key(change: Change, id: str) -> Row:
+@operation(gives=schemas.RevokedShown())
+def revoke_key(transaction: Transaction, id: str) -> Row:
     """Revoke an API key."""
-    ApiKey.revoke(change, id)
+    ApiKey.revoke(transaction, id)
     return {"id": id, "revoked": True}
 
 
@@ -937,26 +937,26 @@ def serve(noun: str, model: type[Resource], update: Schema, gives: Schema, *, me
     def get(id: str) -> Row:
         return model.fetch(id)
 
-    def edit(change: Change, id: str, **fields: Any) -> Row:
-        return model.edit(change, id, fields)
+    def edit(transaction: Transaction, id: str, **fields: Any) -> Row:
+        return model.edit(transaction, id, fields)
 
-    def delete(change: Change, id: str) -> Row:
-        model.remove(change, id)
+    def delete(transaction: Transaction, id: str) -> Row:
+        model.remove(transaction, id)
         return {"id": id, "deleted": True}
 
     served: dict[str, tuple[Callable, str, str, Callable]] = {
-        "GET": (get, "get", f"Show a {noun}.", endpoint(gives=gives)),
+        "GET": (get, "get", f"Show a {noun}.", operation(gives=gives)),
         "PATCH": (
             edit,
             "update",
             f"Change a {noun}; what is not sent stays.",
-            endpoint(update, gives, role="member"),
+            operation(update, gives, role="member"),
         ),
         "DELETE": (
             delete,
             "delete",
             f"Delete a {noun}.",
-            endpoint(gives=schemas.DeletedShown(), role="member"),
+            operation(gives=schemas.DeletedShown(), role="member"),
         ),
     }
     for method in methods.split():
@@ -974,69 +974,69 @@ serve(
 
 
 @api.get("/projects")
-@endpoint(schemas.LIST_PROJECTS, schemas.PROJECTS)
+@operation(schemas.LIST_PROJECTS, schemas.PROJECTS)
 def list_projects(status: str | None = None) -> Row:
     """List the projects with their statistics, by name."""
     return {"projects": Project.listing(status)}
 
 
 @api.post("/projects")
-@endpoint(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member")
-def create_project(change: Change, **fields: Any) -> Row:
+@operation(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member")
+def create_project(transaction: Transaction, **fields: Any) -> Row:
     """Create a project."""
-    return located(Project.add(change, **fields))
+    return located(Project.add(transaction, **fields))
 
 
 @api.delete("/projects/<id>")
-@endpoint(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member")
-def delete_project(change: Change, id: str, force: str = "false") -> Row:
+@operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member")
+def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
     """Delete a project that has no tasks, or with force=true one with all its tasks."""
-    for task in Project.remove_all(change, id, force=force == "true"):
-        emit(change, "task.deleted", {"task": task})
+    for task in Project.remove_all(transaction, id, force=force == "true"):
+        emit(transaction, "task.deleted", {"task": task})
     return {"id": id, "deleted": True}
 
 
 @api.get("/projects/<id>/milestones")
-@endpoint(gives=schemas.MILESTONES)
+@operation(gives=schemas.MILESTONES)
 def list_milestones(id: str) -> Row:
     """List the milestones of a project by date."""
     return {"milestones": Milestone.of(id)}
 
 
 @api.post("/projects/<id>/milestones")
-@endpoint(schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member")
-def create_milestone(change: Change, id: str, **fields: Any) -> Row:
+@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member")
+def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     project = Project.stored(id)
-    return located(Milestone.add(change, project_id=project["id"], **fields), "/milestones")
+    return located(Milestone.add(transaction, project_id=project["id"], **fields), "/milestones")
 
 
 @api.get("/meetings")
-@endpoint(gives=schemas.MEETINGS)
+@operation(gives=schemas.MEETINGS)
 def list_meetings() -> Row:
     """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
     return {"meetings": Meeting.of(call().caller["id"])}
 
 
 @api.post("/meetings")
-@endpoint(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member")
-def create_meeting(change: Change, **fields: Any) -> Row:
+@operation(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member")
+def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting, which the caller organizes."""
-    return located(Meeting.add(change, **fields))
+    return located(Meeting.add(transaction, **fields))
 
 
 @api.get("/whiteboards")
-@endpoint(gives=schemas.WHITEBOARDS)
+@operation(gives=schemas.WHITEBOARDS)
 def list_whiteboards() -> Row:
     """List all whiteboards without their content, the last updated first."""
     return {"whiteboards": Whiteboard.latest(-1)}
 
 
 @api.post("/whiteboards")
-@endpoint(schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member")
-def create_whiteboard(change: Change, **fields: Any) -> Row:
+@operation(schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member")
+def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
-    return located(Whiteboard.add(change, **fields))
+    return located(Whiteboard.add(transaction, **fields))
 
 
 # Tasks ----------------------------------------------------------------------------------------
@@ -1055,7 +1055,7 @@ def expected_versions() -> frozenset[str] | None:
 
 
 @api.get("/tasks")
-@endpoint(schemas.LIST_TASKS, schemas.TASKS)
+@operation(schemas.LIST_TASKS, schemas.TASKS)
 def list_tasks(**filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine."""
     if filters.get("assignee_id") == "me":
@@ -1064,84 +1064,84 @@ def list_tasks(**filters: Any) -> Row:
 
 
 @api.post("/tasks")
-@endpoint(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member")
-def create_task(change: Change, **fields: Any) -> Row:
+@operation(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member")
+def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
-    task = Task.add(change, **fields)
-    emit(change, "task.created", {"task": task})
+    task = Task.add(transaction, **fields)
+    emit(transaction, "task.created", {"task": task})
     return located(tagged(task))
 
 
 @api.get("/tasks/<id>")
-@endpoint(gives=schemas.TaskDetailShown())
+@operation(gives=schemas.TaskDetailShown())
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
     return tagged(Task.fetch(id))
 
 
 @api.route("/tasks/<id>", methods=["PATCH", "PUT"])
-@endpoint(schemas.UPDATE_TASK, schemas.TaskShown(), role="member")
-def update_task(change: Change, id: str, **fields: Any) -> Row:
+@operation(schemas.UPDATE_TASK, schemas.TaskShown(), role="member")
+def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task; what is not sent stays."""
-    task, changes = Task.edit(change, id, fields, expected_versions())
+    task, changes = Task.edit(transaction, id, fields, expected_versions())
     if changes:
-        emit(change, "task.updated", {"task": task, "changes": changes})
+        emit(transaction, "task.updated", {"task": task, "changes": changes})
     if "status" in changes and task["status"] == "done":
-        emit(change, "task.completed", {"task": task, "changes": changes})
+        emit(transaction, "task.completed", {"task": task, "changes": changes})
     return tagged(task)
 
 
 @api.route("/tasks/<id>/complete", methods=["POST", "PATCH", "PUT"])
-@endpoint(gives=schemas.TaskShown(), role="member")
-def complete_task(change: Change, id: str) -> Row:
+@operation(gives=schemas.TaskShown(), role="member")
+def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
-    task, changes = Task.edit(change, id, {"status": "done"}, expected_versions())
+    task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
     if changes:
-        emit(change, "task.completed", {"task": task, "changes": changes})
+        emit(transaction, "task.completed", {"task": task, "changes": changes})
     return tagged(task)
 
 
 @api.delete("/tasks/<id>")
-@endpoint(gives=schemas.DeletedShown(), role="member")
-def delete_task(change: Change, id: str) -> Row:
+@operation(gives=schemas.DeletedShown(), role="member")
+def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
-    task = Task.remove(change, id, expected_versions())
-    emit(change, "task.deleted", {"task": task})
+    task = Task.remove(transaction, id, expected_versions())
+    emit(transaction, "task.deleted", {"task": task})
     return {"id": task["id"], "deleted": True}
 
 
 @api.get("/tasks/<id>/comments")
-@endpoint(gives=schemas.COMMENTS)
+@operation(gives=schemas.COMMENTS)
 def list_comments(id: str) -> Row:
     """List all comments of a task, oldest first."""
     return {"comments": Comment.of(id)}
 
 
 @api.post("/tasks/<id>/comments")
-@endpoint(schemas.ADD_COMMENT, schemas.CommentShown(), status=201)
-def add_comment(change: Change, id: str, content: str) -> Row:
+@operation(schemas.ADD_COMMENT, schemas.CommentShown(), status=201)
+def add_comment(transaction: Transaction, id: str, content: str) -> Row:
     """Comment on a task."""
-    comment, task = Comment.add(change, id, content=content)
-    emit(change, "comment.added", {"comment": comment, "task": task})
+    comment, task = Comment.add(transaction, id, content=content)
+    emit(transaction, "comment.added", {"comment": comment, "task": task})
     return comment
 
 
 @api.get("/tasks/<id>/attachments")
-@endpoint(gives=schemas.ATTACHMENTS)
+@operation(gives=schemas.ATTACHMENTS)
 def list_attachments(id: str) -> Row:
     """List the attachments of a task, oldest first."""
     return {"attachments": Attachment.of(id)}
 
 
 @api.post("/tasks/<id>/attachments")
-@endpoint(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member")
-def add_attachment(change: Change, id: str, file: Row) -> Row:
+@operation(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member")
+def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task."""
-    return located(Attachment.add(change, id, **file))
+    return located(Attachment.add(transaction, id, **file))
 
 
 @api.get("/tasks/<id>/attachments/<attachment_id>")
-@endpoint(gives="application/octet-stream")
+@operation(gives="application/octet-stream")
 def download_attachment(id: str, attachment_id: str) -> Response:
     """Download an attachment, always as a file to be saved."""
     row, data = Attachment.content(id, attachment_id)
@@ -1154,10 +1154,10 @@ def download_attachment(id: str, attachment_id: str) -> Response:
 
 
 @api.delete("/tasks/<id>/attachments/<attachment_id>")
-@endpoint(gives=schemas.DeletedShown(), role="member")
-def delete_attachment(change: Change, id: str, attachment_id: str) -> Row:
+@operation(gives=schemas.DeletedShown(), role="member")
+def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> Row:
     """Delete an attachment."""
-    Attachment.remove(change, id, attachment_id)
+    Attachment.remove(transaction, id, attachment_id)
     return {"id": attachment_id, "deleted": True}
 
 
@@ -1165,51 +1165,51 @@ def delete_attachment(change: Change, id: str, attachment_id: str) -> Row:
 
 
 @api.get("/webhooks")
-@endpoint(gives=schemas.WEBHOOKS, role="admin")
+@operation(gives=schemas.WEBHOOKS, role="admin")
 def list_webhooks() -> Row:
     """List the configured webhooks and how they are; their secrets are shown nowhere."""
-    return {"webhooks": Endpoint.listing()}
+    return {"webhooks": Webhook.listing()}
 
 
 @api.post("/webhooks/<id>/test")
-@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
-def test_webhook(change: Change, id: str) -> Callable[[], Row]:
+@operation(gives=schemas.DeliveryDetailShown(), role="admin")
+def test_webhook(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a ping to a webhook, and show what came of it."""
-    delivery_id = ping(change, id)
+    delivery_id = ping(transaction, id)
     return lambda: Delivery.fetch(delivery_id)
 
 
 @api.post("/webhooks/<id>/enable")
-@endpoint(gives=schemas.WebhookShown(), role="admin")
-def enable_webhook(change: Change, id: str) -> Row:
+@operation(gives=schemas.WebhookShown(), role="admin")
+def enable_webhook(transaction: Transaction, id: str) -> Row:
     """Send to a webhook again, beginning with what was parked when it was disabled."""
-    return enable(change, id)
+    return enable(transaction, id)
 
 
 @api.get("/deliveries")
-@endpoint(schemas.LIST_DELIVERIES, schemas.DELIVERIES, role="admin")
+@operation(schemas.LIST_DELIVERIES, schemas.DELIVERIES, role="admin")
 def list_deliveries(**filters: Any) -> Row:
     """List the deliveries, newest first; the filters combine."""
     return Delivery.page(**filters)
 
 
 @api.get("/deliveries/<id>")
-@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
+@operation(gives=schemas.DeliveryDetailShown(), role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with the event that it carries."""
     return Delivery.fetch(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
-@endpoint(gives=schemas.DeliveryDetailShown(), role="admin")
-def redeliver_delivery(change: Change, id: str) -> Callable[[], Row]:
+@operation(gives=schemas.DeliveryDetailShown(), role="admin")
+def redeliver_delivery(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a delivery again, with the same id and body, and show what came of it."""
-    redeliver(change, id)
+    redeliver(transaction, id)
     return lambda: Delivery.fetch(id)
 
 
 @api.get("/events")
-@endpoint(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
+@operation(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
 def list_events(limit: int, after: str | None = None) -> Row:
     """List the events in their order, from the first that is kept or after the one named."""
     rows, more = Event.after(after, limit)

@@ -36,10 +36,8 @@ from models import (
     Attachment,
     AttachmentContent,
     BadDatabase,
-    Change,
     Comment,
     Delivery,
-    Endpoint,
     Invitation,
     Meeting,
     Member,
@@ -50,6 +48,8 @@ from models import (
     ProjectStats,
     Row,
     Task,
+    Transaction,
+    Webhook,
     Whiteboard,
     db,
     health_problems,
@@ -69,7 +69,9 @@ SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL databas
 
 
 def register(app: Flask) -> None:
-    for command in (init, key, member, project, webhook, deliver, redeliver, seed, backup, restore, doctor):
+    groups = (key_commands, member_commands, project_commands, webhook_commands)
+    single = (init, deliver_command, redeliver_command, seed, backup_command, restore_command, doctor)
+    for command in (*groups, *single):
         app.cli.add_command(command)
 
 
@@ -123,12 +125,12 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
 
 
 def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
-    """Make the table of endpoints say what the configuration does; returns the names of who left it.
+    """Make the table of webhooks say what the configuration does; returns the names of who left it.
 
     The server's to do, once there is a database: the environment of a command may be another one.
     """
-    with write() as change:
-        return Endpoint.mirror(change, config["WEBHOOKS"], alone=alone)
+    with write() as transaction:
+        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
 
 
 def exposed_secrets(config: dict[str, Any]) -> list[str]:
@@ -161,11 +163,11 @@ def _holds_secret(value: Any, name: str = "") -> bool:
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
     """The first owner and their key, or None where the workspace has an owner already."""
     settings = config["BOOTSTRAP"]
-    with write() as change:
+    with write() as transaction:
         if Member.first_owner():
             return None
-        owner = Member.bootstrap(change, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, secret = ApiKey.issue(change, owner["id"], name="bootstrap", key=given)
+        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
+        _, secret = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=given)
     return owner, secret
 
 
@@ -252,10 +254,10 @@ def init() -> None:
     click.echo(f'Try:  curl -H "Authorization: Bearer {secret}" {base_url}/api/v1/context')
 
 
-key = AppGroup("key", help="Make, list and revoke API keys.")
+key_commands = AppGroup("key", help="Make, list and revoke API keys.")
 
 
-@key.command("create")
+@key_commands.command("create")
 @click.option("--member", "holder_email", metavar="EMAIL", help="Whose key (the first owner's).")
 @click.option("--name", default="command line", show_default=True, help="What the key is for.")
 @click.option("--scope", type=click.Choice(SCOPES), default="write", show_default=True)
@@ -271,12 +273,12 @@ def key_create(
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
     expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
-    with write(acting(email)) as change:
-        _, secret = ApiKey.grant(change, member_id=holder["id"], expires_at=expires_at, **fields)
+    with write(acting(email)) as transaction:
+        _, secret = ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(secret)
 
 
-@key.command("list")
+@key_commands.command("list")
 @in_database
 def key_list() -> None:
     """List all keys; the keys themselves are not stored."""
@@ -290,7 +292,7 @@ def key_list() -> None:
     )
 
 
-@key.command("revoke")
+@key_commands.command("revoke")
 @click.argument("id_or_prefix")
 @as_option
 @in_database
@@ -301,15 +303,15 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     found = [k for k in ApiKey.everyones() if wanted in (k["id"], k["prefix"])]
     if len(found) != 1:
         raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {wanted}")
-    with write(acting(email)) as change:
-        ApiKey.revoke(change, found[0]["id"])
+    with write(acting(email)) as transaction:
+        ApiKey.revoke(transaction, found[0]["id"])
     click.echo(f"Revoked {found[0]['prefix']}… of {found[0]['member']['email']}.")
 
 
-member = AppGroup("member", help="List and invite members.")
+member_commands = AppGroup("member", help="List and invite members.")
 
 
-@member.command("list")
+@member_commands.command("list")
 @in_database
 def member_list() -> None:
     """List the team, the clients, and who is invited."""
@@ -322,7 +324,7 @@ def member_list() -> None:
     )
 
 
-@member.command("invite")
+@member_commands.command("invite")
 @click.argument("address", metavar="EMAIL")
 @click.argument("full_name")
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
@@ -337,20 +339,20 @@ def member_invite(
     invitation = checked(schemas.INVITE_MEMBER, fields)
     config = current_app.config
     configured()
-    with write(acting(email, "admin")) as change:
+    with write(acting(email, "admin")) as transaction:
         invited, token, expires_at, _ = Invitation.invite(
-            change, config["WORKSPACE"]["invitation_days"], **invitation
+            transaction, config["WORKSPACE"]["invitation_days"], **invitation
         )
-        webhooks.emit(change, "member.invited", {"member": invited})
-    webhooks.deliver(change)
+        webhooks.emit(transaction, "member.invited", {"member": invited})
+    webhooks.deliver(transaction)
     click.echo(f"{config['SERVER']['base_url']}/enroll/{token}")
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
-project = AppGroup("project", help="Make and list projects.")
+project_commands = AppGroup("project", help="Make and list projects.")
 
 
-@project.command("create")
+@project_commands.command("create")
 @click.argument("name")
 @click.option("--description", help="What it is about.")
 @as_option
@@ -358,11 +360,11 @@ project = AppGroup("project", help="Make and list projects.")
 def project_create(name: str, description: str | None, email: str | None) -> None:
     """Make a project, and print its id."""
     fields = checked(schemas.CREATE_PROJECT, {"name": name, "description": description})
-    with write(acting(email, "member")) as change:
-        click.echo(Project.add(change, **fields)["id"])
+    with write(acting(email, "member")) as transaction:
+        click.echo(Project.add(transaction, **fields)["id"])
 
 
-@project.command("list")
+@project_commands.command("list")
 @in_database
 def project_list() -> None:
     """List the projects, and how far they are."""
@@ -376,7 +378,7 @@ def project_list() -> None:
     )
 
 
-webhook = AppGroup("webhook", help="List, test and enable webhooks.")
+webhook_commands = AppGroup("webhook", help="List, test and enable webhooks.")
 
 
 def configured() -> None:
@@ -390,7 +392,7 @@ def configured() -> None:
 
 def named(name: str) -> str:
     """The id of the webhook with this name or id."""
-    for known in Endpoint.listing():
+    for known in Webhook.listing():
         if name in (known["name"], known["id"]):
             return known["id"]
     raise click.ClickException(f"no webhook is called {name}; see: flask --app app webhook list")
@@ -405,7 +407,7 @@ def report(delivery_id: str) -> None:
     click.echo(f"{sent['webhook']} answered {sent['last_status']} after {sent['duration_ms']} ms.")
 
 
-@webhook.command("list")
+@webhook_commands.command("list")
 @in_database
 def webhook_list() -> None:
     """List the webhooks that the server knows, and how they are.
@@ -416,37 +418,37 @@ def webhook_list() -> None:
         "NAME STATE PENDING FAILURES OPEN-UNTIL REASON URL",
         [
             [w["name"], w["state"], w["pending"], w["failures"], w["open_until"], w["reason"], w["url"]]
-            for w in Endpoint.listing()
+            for w in Webhook.listing()
         ],
     )
 
 
-@webhook.command("test")
+@webhook_commands.command("test")
 @click.argument("name")
 @as_option
 @in_database
 def webhook_test(name: str, email: str | None) -> None:
     """Send a ping to the webhook NAME, and say what it answered."""
     configured()
-    with write(acting(email, "admin")) as change:
-        delivery_id = webhooks.ping(change, named(name))
-    webhooks.deliver(change)
+    with write(acting(email, "admin")) as transaction:
+        delivery_id = webhooks.ping(transaction, named(name))
+    webhooks.deliver(transaction)
     report(delivery_id)
 
 
-@webhook.command("enable")
+@webhook_commands.command("enable")
 @click.argument("name")
 @in_database
 def webhook_enable(name: str) -> None:
     """Send to a disabled webhook again, beginning with what was parked."""
-    with write() as change:
-        webhooks.enable(change, named(name))
+    with write() as transaction:
+        webhooks.enable(transaction, named(name))
     click.echo(f"{name} is active.")
 
 
 @click.command()
 @in_database
-def deliver() -> None:
+def deliver_command() -> None:
     """Send all deliveries that are due, once.
 
     The server does so by itself, unless delivery.sweeper is false.
@@ -459,12 +461,12 @@ def deliver() -> None:
 @click.command()
 @click.argument("delivery_id")
 @in_database
-def redeliver(delivery_id: str) -> None:
+def redeliver_command(delivery_id: str) -> None:
     """Send a delivery again, with the same id and body."""
     configured()
-    with write() as change:
-        webhooks.redeliver(change, delivery_id)
-    webhooks.deliver(change)
+    with write() as transaction:
+        webhooks.redeliver(transaction, delivery_id)
+    webhooks.deliver(transaction)
     report(delivery_id)
 
 
@@ -476,7 +478,7 @@ def tidy_when_ended() -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @in_database
-def backup(file: Path) -> None:
+def backup_command(file: Path) -> None:
     """Copy the database to FILE, also while the server runs.
 
     FILE must not exist. It is written whole or not at all, checked, and readable by its owner alone.
@@ -491,7 +493,7 @@ def backup(file: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @with_appcontext
-def restore(file: Path) -> None:
+def restore_command(file: Path) -> None:
     """Put the backup FILE in the database's place.
 
     No server may use the database meanwhile. The one that was there is kept beside it. A backup of an
@@ -560,8 +562,8 @@ def database_problems(repair: bool) -> list[str]:
     """Print what is worth knowing of the database; returns what is wrong with it."""
     try:
         if repair:
-            with write() as change:
-                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair(change)}")
+            with write() as transaction:
+                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair(transaction)}")
         problems = health_problems()
         if not Member.first_owner():
             problems.append(NO_OWNER)
@@ -571,8 +573,8 @@ def database_problems(repair: bool) -> list[str]:
             click.echo(f"note: deliveries to {name} that are parked: {parked}; see GET /api/v1/deliveries")
         problems += [
             f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
-            for hook in Endpoint.listing()
-            if hook["state"] == "disabled" and hook["reason"] != Endpoint.LEFT
+            for hook in Webhook.listing()
+            if hook["state"] == "disabled" and hook["reason"] != Webhook.LEFT
         ]
     except DatabaseError as error:
         return [f"the database cannot be read ({error}); restore a backup"]
@@ -629,9 +631,9 @@ DAY = 86_400_000  # milliseconds
 class Demonstration:
     """A believable workspace: the same for the same seed on the same day."""
 
-    def __init__(self, change: Change, seed: int, tasks: int):
+    def __init__(self, transaction: Transaction, seed: int, tasks: int):
         self.random = random.Random(seed)  # noqa: S311 - for variety, not for secrets
-        self.change = change
+        self.transaction = transaction
         self.tasks = tasks
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         self.today = int(today.timestamp() * 1000)
@@ -648,7 +650,12 @@ class Demonstration:
             email = f"{full_name.split()[0].lower().replace('é', 'e').replace('á', 'a')}@example.com"
             phone = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
             Member.add(
-                self.change, full_name=full_name, email=email, role=role, phone_number=phone, status=status
+                self.transaction,
+                full_name=full_name,
+                email=email,
+                role=role,
+                phone_number=phone,
+                status=status,
             )
         self.team = [m["id"] for m in Member.team()]
         self.clients = [m["id"] for m in Member.everyone() if m["kind"] == "client"]
@@ -657,7 +664,7 @@ class Demonstration:
         self.places = []
         for name, description in PROJECTS:
             owner_id = self.random.choice(self.team)
-            made = Project.add(self.change, name=name, description=description, owner_id=owner_id)
+            made = Project.add(self.transaction, name=name, description=description, owner_id=owner_id)
             milestones = []
             for number, title in enumerate(MILESTONES):
                 id, created_at = self.at(-60 + number)
@@ -666,7 +673,7 @@ class Demonstration:
                 insertion(Milestone).run(id=id, project_id=made["id"], title=title, description=None, **times)
                 milestones.append(id)
             self.places.append((made["id"], milestones))
-        Project.edit(self.change, self.places[3][0], {"status": "archived"})
+        Project.edit(self.transaction, self.places[3][0], {"status": "archived"})
 
     def task_rows(self, counts: dict[str, dict[str, int]]) -> Iterator[Row]:
         """The tasks, oldest first, the last of them made today."""
@@ -738,7 +745,7 @@ class Demonstration:
             entity_id=id,
             title=title,
             changes=changes,
-            request_id=self.change.request_id,
+            request_id=self.transaction.request_id,
             created_at=created_at,
         )
 
@@ -778,7 +785,7 @@ class Demonstration:
 
     @property
     def owner(self) -> str:
-        return self.change.actor["id"]
+        return self.transaction.actor["id"]
 
     def whiteboards(self) -> None:
         for number in range(12):
@@ -807,8 +814,8 @@ def seed(tasks: int, seed: int) -> None:
     """
     if Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
-    with write(acting(None)) as change:
-        demo = Demonstration(change, seed, tasks)
+    with write(acting(None)) as transaction:
+        demo = Demonstration(transaction, seed, tasks)
         demo.people()
         demo.projects()
         with click.progressbar(length=tasks, label="Tasks") as bar:

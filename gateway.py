@@ -36,7 +36,7 @@ log = logging.getLogger("tasks.gateway")
 EXEC_SECONDS = 5.0
 SECRET_BYTES = 1024 * 1024  # the most that a file or a program may hold or say
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds
-DRAIN_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
+REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
 
 
 # Secrets --------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def open_routes(config: Row) -> None:
     intake.slots = Slots(limits["in_flight"])
 
 
-def prune() -> None:
+def prune_flows() -> None:
     """Drop flows that ended long ago, and those that never do, where the limits say when."""
     if days := intake.limits.get("retention_days"):
         in_steps(partial(Flow.prune, days))
@@ -504,7 +504,7 @@ def _act(route: Route, request: Request) -> Outcome:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
         name, fields = schemas.load_action(schemas.load_lenient_json(raw))
     except schemas.TooLarge as error:
-        request.discard(DRAIN_BYTES)
+        request.discard(REFUSED_BYTES)
         request.close()
         raise Refused(413, "payload_too_large", "Payload too large") from error
     except schemas.TooSlow as error:

@@ -29,8 +29,8 @@ from models import (
     Unavailable,
     db,
     hold,
-    serve,
-    serves_alone,
+    is_only_server,
+    register_server,
     turn_to_start,
     write_turn,
 )
@@ -185,7 +185,7 @@ control_socket_disable = True
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
 
 
-CHORES = (webhooks.prune, gateway.prune, StoredAnswer.prune)
+CHORES = (webhooks.prune_deliveries, gateway.prune_flows, StoredAnswer.prune)
 
 
 @contextlib.contextmanager
@@ -213,7 +213,7 @@ def on_starting(server):
     with one_line():
         app = create_app()
         server.hooks = commands.check_webhooks(app.config)
-        server.held = prepare(server, app.config)
+        server.held = hold_database(server, app.config)
     for problem in commands.exposed_secrets(app.config):
         server.log.warning(problem)
     server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
@@ -241,7 +241,7 @@ def on_reload(server):
             app = create_app()
             hooks = commands.check_webhooks(app.config)
             commands.given_key(app.config)
-            held = server.held if db.database == before else prepare(server, app.config)
+            held = server.held if db.database == before else hold_database(server, app.config)
             learn(server, app.config, hooks, held)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
@@ -262,15 +262,15 @@ def bound_sending(server):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
 
 
-def prepare(server, config):
+def hold_database(server, config):
     """Bring the database into order; returns what holds it, for all workers, as long as one of them lives."""
     with contextlib.ExitStack() as files:
         files.enter_context(hold())
-        serving = files.enter_context(serve())
+        serving = files.enter_context(register_server())
         if made := commands.start(config):
             server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
         with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # or else the leases run out
-            if serves_alone(serving):
+            if is_only_server(serving):
                 Delivery.release_all()
         return files.pop_all(), serving
 
@@ -279,7 +279,7 @@ def learn(server, config, hooks, held):
     """Note the webhooks, and resolve all secrets for the workers, which do not resolve them again."""
     try:
         with turn_to_start():
-            left = commands.note_webhooks(config, alone=serves_alone(held[1]))
+            left = commands.note_webhooks(config, alone=is_only_server(held[1]))
         for name in left:
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
     except (Unavailable, DatabaseError) as error:  # a database that is busy is no wrong configuration

@@ -252,7 +252,7 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
-def hole(name: str) -> SQL:
+def placeholder(name: str) -> SQL:
     """The place of a named parameter in a statement."""
     return SQL(f":{name}")
 
@@ -324,7 +324,7 @@ class Insertion(Statement):
     def __init__(self, model: type[Model], **computed: Any):
         """`computed` gives columns an expression in place of their parameter."""
         fields = [field for field in model._meta.sorted_fields if not isinstance(field, AutoField)]
-        values = {field: computed.get(field.column_name, hole(field.column_name)) for field in fields}
+        values = {field: computed.get(field.column_name, placeholder(field.column_name)) for field in fields}
         super().__init__(model.insert(values))
         self.blank: Row = dict.fromkeys(field.column_name for field in fields)
 
@@ -344,18 +344,18 @@ def insertion(model: type[Model]) -> Insertion:
 @lru_cache(maxsize=64)
 def row_of(model: Any) -> Statement:
     """The whole row whose id is `:id`."""
-    return Statement(model.select(*columns(model)).where(model.id == hole("id")))
+    return Statement(model.select(*columns(model)).where(model.id == placeholder("id")))
 
 
 @lru_cache(maxsize=64)
 def deletion(model: Any) -> Statement:
     """DELETE of the row whose id is `:id`."""
-    return Statement(model.delete().where(model.id == hole("id")))
+    return Statement(model.delete().where(model.id == placeholder("id")))
 
 
 def deletion_of_some(key: Any, condition: Expression) -> Statement:
     """DELETE of at most `:most` rows for which the condition holds, found by their primary key."""
-    rows = key.model.select(key).where(condition).limit(hole("most"))
+    rows = key.model.select(key).where(condition).limit(placeholder("most"))
     return Statement(key.model.delete().where(key.in_(rows)))
 
 
@@ -363,8 +363,8 @@ def deletion_of_some(key: Any, condition: Expression) -> Statement:
 def update_of(model: Any, columns: tuple[str, ...]) -> Statement:
     """UPDATE of these columns in the row whose id is `:id`."""
     fields = model._meta.columns
-    assignments = {fields[name]: hole(name) for name in columns}
-    return Statement(model.update(assignments).where(model.id == hole("id")))
+    assignments = {fields[name]: placeholder(name) for name in columns}
+    return Statement(model.update(assignments).where(model.id == placeholder("id")))
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ class FairLock:
 write_turn = FairLock()
 
 
-class Change:
+class Transaction:
     """One write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     def __init__(self, actor: Row, request_id: str):
@@ -436,7 +436,7 @@ class Change:
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, for this request to send
         self.queued = 0  # deliveries that are left to the sweeper
-        self.endpoints: list[Row] | None = None  # `webhooks` keeps here what it has looked up
+        self.webhooks: list[Row] | None = None  # `webhooks` keeps here what it has looked up
 
     @property
     def profile(self) -> Row:
@@ -449,7 +449,7 @@ class Change:
 
 
 @contextmanager
-def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
+def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
     """The one way to write: a turn, then BEGIN IMMEDIATE … COMMIT around the body.
 
     Nothing may be sent over a network inside. Raises `Unavailable` when the turn does not come
@@ -465,16 +465,16 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Change]:
         with db.atomic("IMMEDIATE"):
             write_turn.progress()
             follow_clock()
-            change = Change(actor or {}, request_id or new_request_id())
-            yield change
+            transaction = Transaction(actor or {}, request_id or new_request_id())
+            yield transaction
             ApiKey.flush_used()
     finally:
         write_turn.release()
 
 
-def only_owner(change: Change, what: str) -> None:
+def only_owner(transaction: Transaction, what: str) -> None:
     """Raises `Forbidden` unless an owner makes the change."""
-    if change.actor["role"] != "owner":
+    if transaction.actor["role"] != "owner":
         raise Forbidden(f"only an owner may {what}")
 
 
@@ -530,44 +530,46 @@ class Resource(Identified):
         """Raises `Invalid` for columns that do not go together."""
 
     @classmethod
-    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
-        Activity.record(change, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
 
     @classmethod
-    def insert_row(cls, change: Change, **fields: Any) -> Row:
+    def insert_row(cls, transaction: Transaction, **fields: Any) -> Row:
         _check_references(fields)
         cls.check(fields)
-        row = {**fields, "id": new_id(), "created_at": change.at, "updated_at": change.at}
+        row = {**fields, "id": new_id(), "created_at": transaction.at, "updated_at": transaction.at}
         insertion(cls).run(**row)
-        cls.record(change, "created", row)
+        cls.record(transaction, "created", row)
         return row
 
     @classmethod
-    def add(cls, change: Change, **fields: Any) -> Row:
+    def add(cls, transaction: Transaction, **fields: Any) -> Row:
         """A new one. Raises `Invalid` for what does not exist or does not go together."""
-        return cls.fetch(cls.insert_row(change, **fields)["id"])
+        return cls.fetch(cls.insert_row(transaction, **fields)["id"])
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
+    def edit(
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+    ) -> Row:
         """Change what was sent; with a change, `written` is written too.
 
         `also` are changes in other tables that belong to this one.
         """
         stored = cls.stored(id)
-        if changes := _changes(stored, fields) | (also or {}):
+        if changes := _differences(stored, fields) | (also or {}):
             changed = {name: fields[name] for name in changes if name in fields}
             _check_references(changed)
             cls.check(stored | fields)
-            _update(cls, change, id, changed | written, changed.keys() | written)
-            cls.record(change, "updated", stored | fields, changes)
+            _update(cls, transaction, id, changed | written, changed.keys() | written)
+            cls.record(transaction, "updated", stored | fields, changes)
         return cls.fetch(id)
 
     @classmethod
-    def remove(cls, change: Change, id: str) -> Row:
+    def remove(cls, transaction: Transaction, id: str) -> Row:
         """Delete it; returns it as it was stored."""
         row = cls.stored(id)
         deletion(cls).run(id=id)
-        cls.record(change, "deleted", row)
+        cls.record(transaction, "deleted", row)
         return row
 
 
@@ -613,7 +615,7 @@ class Member(Identified):
         return FIRST_OWNER.one()
 
     @classmethod
-    def add(cls, change: Change, *, full_name, email, role, phone_number=None, status) -> Row:
+    def add(cls, transaction: Transaction, *, full_name, email, role, phone_number=None, status) -> Row:
         """A new member. Raises `Invalid` when the address is taken."""
         if cls.by_email(email):
             raise Invalid(("email", "is already a member's"))
@@ -625,21 +627,21 @@ class Member(Identified):
             role=role,
             phone_number=phone_number,
             status=status,
-            joined_at=change.at if status == cls.ACTIVE else None,
-            created_at=change.at,
+            joined_at=transaction.at if status == cls.ACTIVE else None,
+            created_at=transaction.at,
         )
         return cls.fetch(id)
 
     @classmethod
-    def bootstrap(cls, change: Change, *, full_name: str, email: str) -> Row:
+    def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
         """The workspace's first owner, who is then the change's actor."""
-        owner = cls.add(change, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
-        change.actor = owner
-        Activity.record(change, "created", "member", owner["id"], full_name)
+        owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
+        transaction.actor = owner
+        Activity.record(transaction, "created", "member", owner["id"], full_name)
         return owner
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row) -> Row:
+    def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member: oneself, but for the role, or anybody as an owner or admin.
 
         Whoever becomes an owner loses the keys and open invitations that somebody else made,
@@ -648,40 +650,40 @@ class Member(Identified):
         one; and `Conflict` where no owner would be left.
         """
         stored = cls.fetch(id)
-        changes = _changes(stored, fields)
+        changes = _differences(stored, fields)
         role = changes.get("role", ())
-        if change.actor["role"] not in ADMINS and (role or id != change.actor["id"]):
+        if transaction.actor["role"] not in ADMINS and (role or id != transaction.actor["id"]):
             raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
         if "owner" in role:
-            only_owner(change, "make or unmake an owner")
+            only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
         if changes:
             update_of(cls, tuple(sorted(changes))).run(id=id, **{name: fields[name] for name in changes})
-            cls.record(change, stored | fields, changes)
+            cls.record(transaction, stored | fields, changes)
         if role and fields["role"] == "owner":
             # Whoever made these was not necessarily an owner, and must not become one through them.
             for statement in (REVOKE_KEYS_OF_OTHERS, REVOKE_INVITATIONS_OF_OTHERS):
-                statement.run(member_id=id, actor_id=change.actor["id"], now=change.at)
+                statement.run(member_id=id, actor_id=transaction.actor["id"], now=transaction.at)
         return cls.fetch(id)
 
     @classmethod
-    def record(cls, change: Change, member: Row, changes: Row) -> None:
-        Activity.record(change, "updated", "member", member["id"], member["full_name"], changes)
+    def record(cls, transaction: Transaction, member: Row, changes: Row) -> None:
+        Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
 
     @classmethod
-    def remove(cls, change: Change, id: str) -> Row:
+    def remove(cls, transaction: Transaction, id: str) -> Row:
         """Hide the member, end their keys and invitations, and take their tasks from them.
 
         Raises as `edit` does.
         """
         stored = cls.fetch(id)
         if stored["role"] == "owner":
-            only_owner(change, "remove an owner")
+            only_owner(transaction, "remove an owner")
             cls._keep_an_owner(stored)
         update_of(cls, ("status",)).run(id=id, status="removed")
         for statement in (REVOKE_KEYS, REVOKE_INVITATIONS, UNASSIGN_TASKS):
-            statement.run(member_id=id, now=change.at)
-        Activity.record(change, "deleted", "member", id, stored["full_name"])
+            statement.run(member_id=id, now=transaction.at)
+        Activity.record(transaction, "deleted", "member", id, stored["full_name"])
         return stored
 
     @classmethod
@@ -705,7 +707,9 @@ class Invitation(Identified):
     revoked_at = TextField(null=True)
 
     @classmethod
-    def invite(cls, change: Change, days: float, *, email: str, **fields) -> tuple[Row, str, str, bool]:
+    def invite(
+        cls, transaction: Transaction, days: float, *, email: str, **fields
+    ) -> tuple[Row, str, str, bool]:
         """Invite someone, or invite them anew, whereby the old link dies.
 
         Returns the member, the link's token, when it expires, and whether the member is new.
@@ -716,56 +720,56 @@ class Invitation(Identified):
         if known and known["status"] == Member.ACTIVE:
             raise Conflict(f"{email} is already a member")
         if "owner" in (fields["role"], known and known["role"]):
-            only_owner(change, "invite an owner")
+            only_owner(transaction, "invite an owner")
         if known:
             fields = {"phone_number": None, **fields}
             update_of(Member, tuple(sorted(fields))).run(id=known["id"], **fields)
             member = Member.fetch(known["id"])
         else:
-            member = Member.add(change, email=email, status="invited", **fields)
-        token, expires_at = cls._issue(change, member["id"], days)
+            member = Member.add(transaction, email=email, status="invited", **fields)
+        token, expires_at = cls._issue(transaction, member["id"], days)
         Activity.record(
-            change, "updated" if known else "created", "member", member["id"], member["full_name"]
+            transaction, "updated" if known else "created", "member", member["id"], member["full_name"]
         )
         return member, token, expires_at, known is None
 
     @classmethod
-    def renew(cls, change: Change, member_id: str, days: float) -> tuple[Row, str, str]:
+    def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
         """A new link for someone who is invited; the old one dies.
 
         Returns the member, the link's token, and when it expires.
         """
-        member = cls._invited(change, member_id)
-        Member.record(change, member, {"invitation": [None, "renewed"]})
-        return member, *cls._issue(change, member_id, days)
+        member = cls._invited(transaction, member_id)
+        Member.record(transaction, member, {"invitation": [None, "renewed"]})
+        return member, *cls._issue(transaction, member_id, days)
 
     @classmethod
-    def revoke(cls, change: Change, member_id: str) -> None:
+    def revoke(cls, transaction: Transaction, member_id: str) -> None:
         """Make the open link of someone who is invited useless. Raises `NotFound` where there is none."""
-        member = cls._invited(change, member_id)
-        if not REVOKE_INVITATIONS.run(member_id=member_id, now=change.at):
+        member = cls._invited(transaction, member_id)
+        if not REVOKE_INVITATIONS.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
-        Member.record(change, member, {"invitation": [None, "revoked"]})
+        Member.record(transaction, member, {"invitation": [None, "revoked"]})
 
     @classmethod
-    def _invited(cls, change: Change, member_id: str) -> Row:
+    def _invited(cls, transaction: Transaction, member_id: str) -> Row:
         member = Member.fetch(member_id)
         if member["status"] == Member.ACTIVE:
             raise Conflict(f"{member['full_name']} has joined already")
         if member["role"] == "owner":
-            only_owner(change, "invite an owner")
+            only_owner(transaction, "invite an owner")
         return member
 
     @classmethod
-    def _issue(cls, change: Change, member_id: str, days: float) -> tuple[str, str]:
+    def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
         token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
-        REVOKE_INVITATIONS.run(member_id=member_id, now=change.at)
+        REVOKE_INVITATIONS.run(member_id=member_id, now=transaction.at)
         insertion(Invitation).run(
             id=new_id(),
             member_id=member_id,
             token_hash=digest(token),
-            created_by=change.maker_id,
-            created_at=change.at,
+            created_by=transaction.maker_id,
+            created_at=transaction.at,
             expires_at=expires_at,
         )
         return token, expires_at
@@ -783,21 +787,21 @@ class Invitation(Identified):
         return invitation
 
     @classmethod
-    def accept(cls, change: Change, token: str) -> tuple[Row, Row, str]:
+    def accept(cls, transaction: Transaction, token: str) -> tuple[Row, Row, str]:
         """Use the link: the member becomes active and gets a first key.
 
         Returns the member, the key's row and the key. Raises as `open` does; of several at once
         one wins, since they come here one after the other.
         """
         invitation = cls.open(token)
-        update_of(cls, ("used_at",)).run(id=invitation["id"], used_at=change.at)
+        update_of(cls, ("used_at",)).run(id=invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
         update_of(Member, ("joined_at", "status")).run(
-            id=member_id, joined_at=change.at, status=Member.ACTIVE
+            id=member_id, joined_at=transaction.at, status=Member.ACTIVE
         )
-        change.actor = member = Member.fetch(member_id)
-        Member.record(change, member, {"status": ["invited", "active"]})
-        row, key = ApiKey.issue(change, member_id, name="enrollment")
+        transaction.actor = member = Member.fetch(member_id)
+        Member.record(transaction, member, {"status": ["invited", "active"]})
+        row, key = ApiKey.issue(transaction, member_id, name="enrollment")
         return member, row, key
 
 
@@ -820,7 +824,7 @@ class ApiKey(Identified):
     @classmethod
     def issue(
         cls,
-        change: Change,
+        transaction: Transaction,
         member_id: str,
         *,
         name: str,
@@ -838,9 +842,9 @@ class ApiKey(Identified):
             scope=scope,
             prefix=key[:12],
             hash=digest(key),
-            created_at=change.at,
+            created_at=transaction.at,
             expires_at=expires_at,
-            created_by=change.maker_id,
+            created_by=transaction.maker_id,
         )
         return cls.fetch(id), key
 
@@ -862,41 +866,43 @@ class ApiKey(Identified):
         return caller["role"] in ADMINS or key["member"]["id"] == caller["id"]
 
     @classmethod
-    def grant(cls, change: Change, *, member_id: str | None = None, **fields: Any) -> tuple[Row, str]:
+    def grant(
+        cls, transaction: Transaction, *, member_id: str | None = None, **fields: Any
+    ) -> tuple[Row, str]:
         """A key for the caller, or, by an owner or admin, for another active member.
 
         Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time that is over,
         or later than the end of the key in use: a key that ends must not live on in another.
         """
-        holder = Member.active(member_id or change.actor["id"])
-        cls._managed(change, holder)
+        holder = Member.active(member_id or transaction.actor["id"])
+        cls._managed(transaction, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
         expires_at = fields.get("expires_at", "9999")
         if expires_at < now():
             raise Invalid(("expires_at", "must be in the future"))
-        key_expires_at = change.actor.get("key_expires_at")  # a command is run with no key
+        key_expires_at = transaction.actor.get("key_expires_at")  # a command is run with no key
         if key_expires_at and expires_at > key_expires_at:
             raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
-        key = cls.issue(change, holder["id"], **fields)
-        Member.record(change, holder, {"api_key": [None, key[0]["id"]]})
+        key = cls.issue(transaction, holder["id"], **fields)
+        Member.record(transaction, holder, {"api_key": [None, key[0]["id"]]})
         return key
 
     @classmethod
-    def revoke(cls, change: Change, id: str) -> None:
+    def revoke(cls, transaction: Transaction, id: str) -> None:
         """Revoke a key as `grant` may make it; one that the caller may not see does not exist."""
         key = cls.fetch(id)
-        if not cls._seen(key, change.actor):
+        if not cls._seen(key, transaction.actor):
             raise NotFound("key")
-        cls._managed(change, key["member"])
+        cls._managed(transaction, key["member"])
         if key["revoked_at"] is None:
-            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=change.at)
-            Member.record(change, key["member"], {"api_key": [id, None]})
+            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=transaction.at)
+            Member.record(transaction, key["member"], {"api_key": [id, None]})
 
     @classmethod
-    def _managed(cls, change: Change, holder: Row) -> None:
-        if holder["id"] != change.actor["id"]:
+    def _managed(cls, transaction: Transaction, holder: Row) -> None:
+        if holder["id"] != transaction.actor["id"]:
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
-            if change.actor["role"] not in allowed:
+            if transaction.actor["role"] not in allowed:
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
     @classmethod
@@ -941,26 +947,32 @@ class StoredAnswer(Base):
         primary_key = CompositeKey("api_key", "idempotency_key")
 
     @classmethod
-    def find(cls, change: Change, idempotency_key: str, request: str) -> Row | None:
+    def find(cls, transaction: Transaction, idempotency_key: str, request: str) -> Row | None:
         """The answer to this request, if it came before. Raises `KeyReused` where another one did."""
-        stored = STORED_ANSWER.one(after=now(-cls.DAY), **cls._place(change, idempotency_key))
+        stored = STORED_ANSWER.one(after=now(-cls.DAY), **cls._place(transaction, idempotency_key))
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
 
     @classmethod
     def keep(
-        cls, change: Change, idempotency_key: str, request: str, status: int, headers: Row, data: Row
+        cls,
+        transaction: Transaction,
+        idempotency_key: str,
+        request: str,
+        status: int,
+        headers: Row,
+        data: Row,
     ) -> None:
         """Part of the change, so that there is no answer without it, nor it without an answer."""
-        place = cls._place(change, idempotency_key)
+        place = cls._place(transaction, idempotency_key)
         FORGET_ANSWER.run(**place)  # one of more than a day ago
         texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        insertion(cls).run(**place, **texts, request=request, status=status, created_at=change.at)
+        insertion(cls).run(**place, **texts, request=request, status=status, created_at=transaction.at)
 
     @classmethod
-    def _place(cls, change: Change, idempotency_key: str) -> Row:
-        return {"api_key_id": change.actor["key_id"], "idempotency_key": idempotency_key}
+    def _place(cls, transaction: Transaction, idempotency_key: str) -> Row:
+        return {"api_key_id": transaction.actor["key_id"], "idempotency_key": idempotency_key}
 
     @classmethod
     def prune(cls) -> None:
@@ -991,14 +1003,16 @@ class Project(Resource):
         return [_with_stats(row) for row in _by_name(rows, "name")]
 
     @classmethod
-    def add(cls, change: Change, *, owner_id: str | None = None, **fields: Any) -> Row:
+    def add(cls, transaction: Transaction, *, owner_id: str | None = None, **fields: Any) -> Row:
         """A new active project, the caller's unless another owner is named."""
-        row = cls.insert_row(change, status="active", owner_id=owner_id or change.actor["id"], **fields)
+        row = cls.insert_row(
+            transaction, status="active", owner_id=owner_id or transaction.actor["id"], **fields
+        )
         insertion(ProjectStats).run(project_id=row["id"], todo=0, in_progress=0, review=0, done=0)
         return cls.fetch(row["id"])
 
     @classmethod
-    def remove_all(cls, change: Change, id: str, *, force: bool) -> list[Row]:
+    def remove_all(cls, transaction: Transaction, id: str, *, force: bool) -> list[Row]:
         """Delete the project; returns the tasks that went with it.
 
         Raises `Conflict` while it has tasks, unless forced.
@@ -1010,8 +1024,8 @@ class Project(Resource):
                 f"the project has {len(ids)} task{'s' * (len(ids) != 1)}; "
                 "delete them first, or the project with force=true"
             )
-        tasks = [Task.remove(change, task_id) for task_id in ids]
-        cls.remove(change, id)
+        tasks = [Task.remove(transaction, task_id) for task_id in ids]
+        cls.remove(transaction, id)
         return tasks
 
 
@@ -1037,7 +1051,7 @@ class ProjectStats(Base):
         return [{"project_id": id, **counted[id]} for id in counted if kept.get(id) != counted[id]]
 
     @classmethod
-    def repair(cls, change: Change) -> int:
+    def repair(cls, transaction: Transaction) -> int:
         """Make every counter what a count of the tasks says; returns how many were not."""
         wrong = cls.wrong()
         for row in wrong:
@@ -1063,17 +1077,17 @@ class Milestone(Resource):
         return MILESTONES.all(project_id=project_id)
 
     @classmethod
-    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """A milestone is part of its project, whose activity this is."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
-        Project.record(change, "updated", project, {"milestone": ends.get(action) or [title, changes]})
+        Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
 
     @classmethod
-    def remove(cls, change: Change, id: str) -> Row:
+    def remove(cls, transaction: Transaction, id: str) -> Row:
         """Delete it; its tasks stay, without milestone."""
-        LEAVE_MILESTONE.run(milestone_id=id, now=change.at)
-        return super().remove(change, id)
+        LEAVE_MILESTONE.run(milestone_id=id, now=transaction.at)
+        return super().remove(transaction, id)
 
 
 class Task(Identified):
@@ -1117,7 +1131,7 @@ class Task(Identified):
         return {"tasks": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
 
     @classmethod
-    def add(cls, change: Change, *, project_id: str, title: str, **fields: Any) -> Row:
+    def add(cls, transaction: Transaction, *, project_id: str, title: str, **fields: Any) -> Row:
         """A new task. Raises `Invalid` for what does not exist or does not belong together."""
         _check_references({"project_id": project_id, **fields}, partial(cls._unfit, project_id))
         row = fields | {
@@ -1126,15 +1140,15 @@ class Task(Identified):
             "title": title,
             "status": "todo",
             "priority": fields.get("priority") or "medium",
-            "created_by": change.actor["id"],
+            "created_by": transaction.actor["id"],
             "metadata": fields.get("metadata", "{}"),
             "version": 1,
-            "created_at": change.at,
-            "updated_at": change.at,
+            "created_at": transaction.at,
+            "updated_at": transaction.at,
             "search": searchable(title, fields.get("description")),
         }
         insertion(Task).run(**row)
-        Activity.record(change, "created", "task", row["id"], title)
+        Activity.record(transaction, "created", "task", row["id"], title)
         ProjectStats.shift(project_id, new="todo")
         return TASK.existing(id=row["id"])
 
@@ -1148,14 +1162,16 @@ class Task(Identified):
             yield "milestone_id", "belongs to another project"
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, versions: frozenset[str] | None) -> tuple[Row, Row]:
+    def edit(
+        cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None
+    ) -> tuple[Row, Row]:
         """Change what was sent and nothing else; returns the task, and `{field: [old, new]}`.
 
         Values that the task has already are no change. Raises `NotFound`, and
         `PreconditionFailed` when its version is none of `versions`.
         """
         stored = cls._expected(id, versions)
-        changes = _changes(stored, fields)
+        changes = _differences(stored, fields)
         if not changes:
             return stored, {}
         _check_references({name: fields[name] for name in changes})
@@ -1163,20 +1179,20 @@ class Task(Identified):
         if "title" in changes:
             more["search"] = searchable(fields["title"], stored["description"])
         if "status" in changes:
-            more["completed_at"] = change.at if fields["status"] == "done" else None
+            more["completed_at"] = transaction.at if fields["status"] == "done" else None
             ProjectStats.shift(stored["project_id"], old=stored["status"], new=fields["status"])
-        _update(cls, change, id, fields | more, changes.keys() | more)
+        _update(cls, transaction, id, fields | more, changes.keys() | more)
         task = TASK.existing(id=id)
         action = "moved" if "status" in changes else "updated"
-        Activity.record(change, action, "task", id, task["title"], changes)
+        Activity.record(transaction, action, "task", id, task["title"], changes)
         return task, changes
 
     @classmethod
-    def remove(cls, change: Change, id: str, versions: frozenset[str] | None = None) -> Row:
+    def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
         """Delete the task with its comments and attachments; returns it as it was."""
         task = cls._expected(id, versions)
         deletion(cls).run(id=task["id"])
-        Activity.record(change, "deleted", "task", id, task["title"])
+        Activity.record(transaction, "deleted", "task", id, task["title"])
         ProjectStats.shift(task["project_id"], old=task["status"])
         return task
 
@@ -1254,14 +1270,18 @@ class Comment(Identified):
         return COMMENTS.all(task_id=task_id)
 
     @classmethod
-    def add(cls, change: Change, task_id: str, *, content: str) -> tuple[Row, Row]:
+    def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task."""
         task = Task.stored(task_id)
         id = new_id()
         insertion(Comment).run(
-            id=id, task_id=task["id"], author_id=change.actor["id"], content=content, created_at=change.at
+            id=id,
+            task_id=task["id"],
+            author_id=transaction.actor["id"],
+            content=content,
+            created_at=transaction.at,
         )
-        Activity.record(change, "created", "comment", id, task["title"])
+        Activity.record(transaction, "created", "comment", id, task["title"])
         return COMMENT.existing(id=id), task
 
 
@@ -1294,25 +1314,27 @@ class Attachment(Identified):
         return row, _missing("attachment") if data is None else data  # it may go between the two
 
     @classmethod
-    def add(cls, change: Change, task_id: str, *, filename: str, content_type: str, data: bytes) -> Row:
+    def add(
+        cls, transaction: Transaction, task_id: str, *, filename: str, content_type: str, data: bytes
+    ) -> Row:
         task = Task.stored(task_id)
         described = {"filename": filename, "content_type": content_type, "size": len(data)}
         row: Row = {"id": new_id(), "task_id": task_id, **described}
-        row |= {"created_by": change.actor["id"], "created_at": change.at}
+        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
         insertion(cls).run(**row)
         AttachmentContent.add(row["id"], data)
-        cls._record(change, task, [None, filename])
+        cls._record(transaction, task, [None, filename])
         return row
 
     @classmethod
-    def remove(cls, change: Change, task_id: str, id: str) -> None:
+    def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         row = cls.fetch(task_id, id)
         deletion(cls).run(id=id)
-        cls._record(change, Task.stored(task_id), [row["filename"], None])
+        cls._record(transaction, Task.stored(task_id), [row["filename"], None])
 
     @classmethod
-    def _record(cls, change: Change, task: Row, names: list[str | None]) -> None:
-        Activity.record(change, "updated", "task", task["id"], task["title"], {"attachment": names})
+    def _record(cls, transaction: Transaction, task: Row, names: list[str | None]) -> None:
+        Activity.record(transaction, "updated", "task", task["id"], task["title"], {"attachment": names})
 
 
 Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
@@ -1365,32 +1387,34 @@ class Meeting(Resource):
             raise Invalid(("ends_at", "must not be before starts_at"))
 
     @classmethod
-    def add(cls, change: Change, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
+    def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
         """A new meeting, which the caller organizes."""
-        row = cls.insert_row(change, organizer_id=change.actor["id"], **fields)
+        row = cls.insert_row(transaction, organizer_id=transaction.actor["id"], **fields)
         Participant.replace_all(row["id"], [], participant_ids or [])
         return cls.fetch(row["id"])
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
+    def edit(
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+    ) -> Row:
         """Change what was sent; participants are replaced as a whole. Raises `Forbidden`."""
-        cls._by_organizer(change, cls.stored(id))
+        cls._by_organizer(transaction, cls.stored(id))
         if "participant_ids" in fields:
             held = [row["member"]["id"] for row in PARTICIPANTS.all(id=id)]
             wanted = fields.pop("participant_ids") or []
             if set(wanted) != set(held):
                 Participant.replace_all(id, held, wanted)
                 also = {"participant_ids": [held, wanted]}
-        return super().edit(change, id, fields, also)
+        return super().edit(transaction, id, fields, also)
 
     @classmethod
-    def remove(cls, change: Change, id: str) -> Row:
-        cls._by_organizer(change, cls.stored(id))
-        return super().remove(change, id)
+    def remove(cls, transaction: Transaction, id: str) -> Row:
+        cls._by_organizer(transaction, cls.stored(id))
+        return super().remove(transaction, id)
 
     @classmethod
-    def _by_organizer(cls, change: Change, row: Row) -> None:
-        if change.actor["role"] not in ADMINS and change.actor["id"] != row["organizer_id"]:
+    def _by_organizer(cls, transaction: Transaction, row: Row) -> None:
+        if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != row["organizer_id"]:
             raise Forbidden("only its organizer, an owner or an admin may change or delete a meeting")
 
 
@@ -1447,18 +1471,20 @@ class Whiteboard(Resource):
         return LATEST_WHITEBOARDS.all(most=most)
 
     @classmethod
-    def record(cls, change: Change, action: str, row: Row, changes: Row | None = None) -> None:
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """The activity does not keep contents, which may be large."""
         told = {name: [None, None] if name == "content" else pair for name, pair in (changes or {}).items()}
-        super().record(change, action, row, told)
+        super().record(transaction, action, row, told)
 
     @classmethod
-    def add(cls, change: Change, **fields: Any) -> Row:
-        return super().add(change, **{"content": "{}", **fields, "updated_by": change.actor["id"]})
+    def add(cls, transaction: Transaction, **fields: Any) -> Row:
+        return super().add(transaction, **{"content": "{}", **fields, "updated_by": transaction.actor["id"]})
 
     @classmethod
-    def edit(cls, change: Change, id: str, fields: Row, also: Row | None = None, **written: Any) -> Row:
-        return super().edit(change, id, fields, updated_by=change.actor["id"])
+    def edit(
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+    ) -> Row:
+        return super().edit(transaction, id, fields, updated_by=transaction.actor["id"])
 
 
 Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")
@@ -1478,18 +1504,24 @@ class Activity(Identified):
 
     @classmethod
     def record(
-        cls, change: Change, action: str, entity: str, entity_id: str, title: str, changes: Row | None = None
+        cls,
+        transaction: Transaction,
+        action: str,
+        entity: str,
+        entity_id: str,
+        title: str,
+        changes: Row | None = None,
     ) -> None:
         insertion(Activity).run(
             id=new_id(),
-            actor_id=change.actor["id"],
+            actor_id=transaction.actor["id"],
             action=action,
             entity=entity,
             entity_id=entity_id,
             title=title,
             changes=to_json({name: [*map(_brief, pair)] for name, pair in (changes or {}).items()}).decode(),
-            request_id=change.request_id,
-            created_at=change.at,
+            request_id=transaction.request_id,
+            created_at=transaction.at,
         )
 
     @classmethod
@@ -1513,7 +1545,7 @@ SHOWN = Activity.action != "deleted"
 Activity.add_index(Activity.id, where=SHOWN, name="activity_shown")
 
 
-class Endpoint(Identified):
+class Webhook(Identified):
     """A webhook receiver of the configuration, with what is known of its health."""
 
     name = TextField(unique=True)
@@ -1533,30 +1565,30 @@ class Endpoint(Identified):
 
     @classmethod
     def listing(cls) -> list[Row]:
-        """Every endpoint by name, with how many deliveries wait for it."""
-        return _by_name(ENDPOINTS.all(), "name")
+        """Every webhook by name, with how many deliveries wait for it."""
+        return _by_name(WEBHOOKS.all(), "name")
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        return ENDPOINT.one(id=id) or _missing("webhook")
+        return WEBHOOK.one(id=id) or _missing("webhook")
 
     @classmethod
     def present(cls, id: str) -> Row:
         """Raises `NotFound`, and `Conflict` where it left the configuration."""
-        endpoint = cls.fetch(id)
-        if endpoint["reason"] == cls.LEFT:
-            raise Conflict(f"the webhook {endpoint['name']} is {cls.LEFT}; put it back there first")
-        return endpoint
+        webhook = cls.fetch(id)
+        if webhook["reason"] == cls.LEFT:
+            raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
+        return webhook
 
     @classmethod
     def able(cls, id: str) -> Row:
         """One that can be sent to. Raises as `present` does, and `Conflict` where it is disabled."""
-        endpoint = cls.present(id)
-        if endpoint["state"] == "disabled":
+        webhook = cls.present(id)
+        if webhook["state"] == "disabled":
             raise Conflict(
-                f"the webhook {endpoint['name']} is disabled ({endpoint['reason']}); enable it first"
+                f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
             )
-        return endpoint
+        return webhook
 
     @classmethod
     def condition(cls, id: str) -> Row:
@@ -1565,20 +1597,20 @@ class Endpoint(Identified):
 
     @classmethod
     def configured(cls, left_before: str) -> list[Row]:
-        """The endpoints that events are stored for, and which; `healthy` ones can be sent to at once.
+        """The webhooks that events are stored for, and which; `healthy` ones can be sent to at once.
 
         Later events wait behind those that are queued, and behind those that were leased before
         `left_before` and have no result yet: the process that leased them may have died.
         """
-        return CONFIGURED_ENDPOINTS.all(left_before=left_before)
+        return CONFIGURED_WEBHOOKS.all(left_before=left_before)
 
     @classmethod
     def due(cls, window: Row) -> list[str]:
-        """The ids of the endpoints that something can be sent to now."""
-        return [row["id"] for row in DUE_ENDPOINTS.all(**window)]
+        """The ids of the webhooks that something can be sent to now."""
+        return [row["id"] for row in DUE_WEBHOOKS.all(**window)]
 
     @classmethod
-    def mirror(cls, change: Change, hooks: list[Row], *, alone: bool) -> list[str]:
+    def mirror(cls, transaction: Transaction, hooks: list[Row], *, alone: bool) -> list[str]:
         """Make the table say what the configuration does; what left the configuration is disabled.
 
         Only a server that is alone disables: another server may have the webhook in its configuration.
@@ -1589,57 +1621,57 @@ class Endpoint(Identified):
             fields = {"url": hook["url"], "events": to_json(hook["events"]).decode()}
             row = known.pop(hook["name"], None)
             if row is None:
-                times = {"created_at": change.at, "updated_at": change.at}
-                insertion(Endpoint).run(
+                times = {"created_at": transaction.at, "updated_at": transaction.at}
+                insertion(Webhook).run(
                     id=new_id(), name=hook["name"], state="active", failures=0, misses=0, **fields, **times
                 )
                 continue
-            if changes := _changes(row, fields):
-                _update(cls, change, row["id"], fields, changes)
+            if changes := _differences(row, fields):
+                _update(cls, transaction, row["id"], fields, changes)
             if row["reason"] == cls.LEFT:
-                cls.enable(change, row["id"])
+                cls.enable(transaction, row["id"])
         left = [row for row in known.values() if alone and row["reason"] != cls.LEFT]
         for row in left:
-            cls.disable(change, row["id"], cls.LEFT)
+            cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]
 
     @classmethod
     def stranded(cls, known: Container[str]) -> int:
-        """How many endpoints have deliveries waiting that this server does not send.
+        """How many webhooks have deliveries waiting that this server does not send.
 
         They left the configuration, or are not in `known`.
         """
-        return sum(row["left"] or row["id"] not in known for row in STRANDED_ENDPOINTS.all())
+        return sum(row["left"] or row["id"] not in known for row in STRANDED_WEBHOOKS.all())
 
     @classmethod
-    def disable(cls, change: Change, id: str, reason: str) -> None:
+    def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
         """Send it nothing more; what waits is parked."""
         fields = {"state": "disabled", "reason": reason}
-        _update(cls, change, id, fields, fields)
-        PARK_WAITING.run(endpoint_id=id)
+        _update(cls, transaction, id, fields, fields)
+        PARK_WAITING.run(webhook_id=id)
 
     @classmethod
-    def enable(cls, change: Change, id: str) -> Row:
+    def enable(cls, transaction: Transaction, id: str) -> Row:
         """Send to it again, and first what was parked when it was disabled."""
         cls.fetch(id)
         fields = {"state": "active", "reason": None} | cls.WELL
-        _update(cls, change, id, fields, fields)
-        RESUME_PARKED.run(endpoint_id=id, now=now())
-        HURRY.run(endpoint_id=id, now=now())
+        _update(cls, transaction, id, fields, fields)
+        RESUME_PARKED.run(webhook_id=id, now=now())
+        HURRY.run(webhook_id=id, now=now())
         return cls.fetch(id)
 
     @classmethod
-    def answered(cls, change: Change, id: str, *, well: bool) -> None:
+    def answered(cls, transaction: Transaction, id: str, *, well: bool) -> None:
         """Note that it can be reached; whether it accepted tells if it works."""
         stored = cls.condition(id)
-        fields = cls.WELL if well else cls.WELL | cls._missed(change, stored)
+        fields = cls.WELL if well else cls.WELL | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
-            HURRY.run(endpoint_id=id, now=now())
-        if changes := _changes(stored, fields):
-            _update(cls, change, id, fields, changes)
+            HURRY.run(webhook_id=id, now=now())
+        if changes := _differences(stored, fields):
+            _update(cls, transaction, id, fields, changes)
 
     @classmethod
-    def failed(cls, change: Change, id: str, until: str, far: str) -> str:
+    def failed(cls, transaction: Transaction, id: str, until: str, far: str) -> str:
         """Open its circuit; returns until when, which may be as somebody else has found before.
 
         What lies beyond `far` was found before the clock was set back.
@@ -1647,13 +1679,16 @@ class Endpoint(Identified):
         stored = cls.condition(id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
-        fields = {"failures": stored["failures"] + 1, "open_until": until} | cls._missed(change, stored)
-        _update(cls, change, id, fields, fields)
+        fields = {"failures": stored["failures"] + 1, "open_until": until} | cls._missed(transaction, stored)
+        _update(cls, transaction, id, fields, fields)
         return until
 
     @classmethod
-    def _missed(cls, change: Change, stored: Row) -> Row:
-        return {"first_failure_at": stored["first_failure_at"] or change.at, "misses": stored["misses"] + 1}
+    def _missed(cls, transaction: Transaction, stored: Row) -> Row:
+        return {
+            "first_failure_at": stored["first_failure_at"] or transaction.at,
+            "misses": stored["misses"] + 1,
+        }
 
 
 class Event(Base):
@@ -1666,9 +1701,9 @@ class Event(Base):
     created_at = TextField()
 
     @classmethod
-    def add(cls, change: Change, id: str, name: str, body: str) -> int:
+    def add(cls, transaction: Transaction, id: str, name: str, body: str) -> int:
         """Store the event; returns its place in the sequence."""
-        return insertion(Event).run(id=id, name=name, body=body, created_at=change.at)
+        return insertion(Event).run(id=id, name=name, body=body, created_at=transaction.at)
 
     @classmethod
     def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
@@ -1688,13 +1723,13 @@ class Event(Base):
 
 
 class Delivery(Identified):
-    """An event on its way to an endpoint: the outbox. A row is leased while someone sends it."""
+    """An event on its way to a webhook: the outbox. A row is leased while someone sends it."""
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
-    endpoint = ForeignKeyField(Endpoint, index=False)
+    webhook = ForeignKeyField(Webhook, index=False)
     status = TextField()  # pending, delivered, parked
     attempts = IntegerField()  # counted when leased, so that it also names the lease
-    queued = IntegerField()  # 1: later events of its endpoint wait behind it
+    queued = IntegerField()  # 1: later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
     last_status = IntegerField(null=True)
@@ -1705,23 +1740,29 @@ class Delivery(Identified):
 
     @classmethod
     def add(
-        cls, change: Change, event_seq: int, endpoint_id: str, lease: str | None, *, parked: bool = False
+        cls,
+        transaction: Transaction,
+        event_seq: int,
+        webhook_id: str,
+        lease: str | None,
+        *,
+        parked: bool = False,
     ) -> str:
         """A delivery born leased, which saves a transaction to claim it, or else queued.
 
-        With `parked`, it waits until its endpoint is enabled.
+        With `parked`, it waits until its webhook is enabled.
         """
         id = new_id()
         insertion(Delivery).run(
             id=id,
             event_seq=event_seq,
-            endpoint_id=endpoint_id,
+            webhook_id=webhook_id,
             status="parked" if parked else "pending",
             attempts=1 if lease else 0,
             queued=0 if lease else 1,
             next_at=now(),  # unlike change.at, it follows a clock that is set back
             leased_until=lease,
-            created_at=change.at,
+            created_at=transaction.at,
         )
         return id
 
@@ -1739,12 +1780,12 @@ class Delivery(Identified):
 
     @classmethod
     def waiting(cls) -> Row:
-        """How many deliveries are pending, and how many endpoints fail."""
+        """How many deliveries are pending, and how many webhooks fail."""
         return {"pending": PENDING.value(), "failing_endpoints": FAILING.value()}
 
     @classmethod
     def parked(cls) -> list[tuple[str, int]]:
-        """How many deliveries are parked, by the endpoint's name."""
+        """How many deliveries are parked, by the webhook's name."""
         return [(row["name"], row["parked"]) for row in PARKED.all()]
 
     @classmethod
@@ -1752,23 +1793,25 @@ class Delivery(Identified):
         return [DELIVERY_TO_SEND.existing(id=id) for id in ids]
 
     @classmethod
-    def claim(cls, change: Change, endpoint_id: str, most: int, lease: str, window: Row) -> list[Row]:
-        """Lease the endpoint's due deliveries in the order of their events; returns them.
+    def claim(
+        cls, transaction: Transaction, webhook_id: str, most: int, lease: str, window: Row
+    ) -> list[Row]:
+        """Lease the webhook's due deliveries in the order of their events; returns them.
 
         Nothing is claimed that comes after a delivery which somebody else is sending, except what the
-        endpoint has refused before.
+        webhook has refused before.
         """
-        due = DUE_DELIVERIES.all(endpoint_id=endpoint_id, most=most, **window)
+        due = DUE_DELIVERIES.all(webhook_id=webhook_id, most=most, **window)
         if not due:
             return []
-        barrier = FIRST_UNDER_WAY.value(endpoint_id=endpoint_id, last=due[-1]["event_seq"], **window)
+        barrier = FIRST_IN_PROGRESS.value(webhook_id=webhook_id, last=due[-1]["event_seq"], **window)
         free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
         return [row for row in cls.to_send(free) if cls.lease(row, lease)]
 
     @classmethod
-    def queued_for(cls, endpoint_id: str) -> bool:
-        """Whether something waits for the endpoint that the sweeper has to send."""
-        return QUEUED.value(endpoint_id=endpoint_id) is not None
+    def queued_for(cls, webhook_id: str) -> bool:
+        """Whether something waits for the webhook that the sweeper has to send."""
+        return QUEUED.value(webhook_id=webhook_id) is not None
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
@@ -1797,13 +1840,13 @@ class Delivery(Identified):
         leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
 
     @classmethod
-    def again(cls, change: Change, id: str, lease: str) -> Row:
+    def again(cls, transaction: Transaction, id: str, lease: str) -> Row:
         """Lease a delivery for another attempt, whatever came of it.
 
-        Raises `Conflict` while it is being sent, and where its endpoint is disabled.
+        Raises `Conflict` while it is being sent, and where its webhook is disabled.
         """
         row = cls.fetch(id)
-        Endpoint.able(row["webhook_id"])
+        Webhook.able(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
         REOPEN_DELIVERY.run(id=id)
@@ -1811,13 +1854,13 @@ class Delivery(Identified):
         return row
 
     @classmethod
-    def drop_waiting(cls, endpoint_id: str, before: str = "", most: int = 500) -> int:
-        """Drop some of what waits for a disabled endpoint, the oldest first; returns how many.
+    def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
+        """Drop some of what waits for a disabled webhook, the oldest first; returns how many.
 
         Drops what is older than `before`, and all except the newest `MOST_WAITING`.
         """
-        last = TOO_MANY.value(endpoint_id=endpoint_id) or 0
-        return DROP_WAITING.run(endpoint_id=endpoint_id, before=before, last=last, most=most)
+        last = TOO_MANY.value(webhook_id=webhook_id) or 0
+        return DROP_WAITING.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
     @classmethod
     def prune(cls, before: str, most: int = 500) -> int:
@@ -1826,11 +1869,11 @@ class Delivery(Identified):
 
 
 WAITING = Delivery.status == "pending"
-# What waits for a disabled endpoint; what an endpoint refused is parked too, but not queued.
+# What waits for a disabled webhook; what a webhook refused is parked too, but not queued.
 PARKED_QUEUE = (Delivery.status == "parked") & (Delivery.queued == 1)
-# The outbox is read by endpoint in the order of events; what is delivered must not slow it down.
-Delivery.add_index(Delivery.endpoint, Delivery.event, where=WAITING, name="delivery_pending")
-Delivery.add_index(Delivery.endpoint, Delivery.event, where=PARKED_QUEUE, name="delivery_waiting")
+# The outbox is read by webhook in the order of events; what is delivered must not slow it down.
+Delivery.add_index(Delivery.webhook, Delivery.event, where=WAITING, name="delivery_pending")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=PARKED_QUEUE, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")
 Event.add_index(Event.created_at, name="event_created")
 
@@ -1970,7 +2013,7 @@ TABLES = [
     Participant,
     Whiteboard,
     Activity,
-    Endpoint,
+    Webhook,
     Event,
     Delivery,
     Flow,
@@ -1989,7 +2032,7 @@ def _by_name(rows: list[Row], name: str) -> list[Row]:
     return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
 
 
-def _changes(stored: Row, fields: Row) -> Row:
+def _differences(stored: Row, fields: Row) -> Row:
     """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
     changes: Row = {}
     for name, new in fields.items():
@@ -1999,9 +2042,11 @@ def _changes(stored: Row, fields: Row) -> Row:
     return changes
 
 
-def _update(model: type[Identified], change: Change, id: str, values: Row, names: Iterable[str]) -> None:
+def _update(
+    model: type[Identified], transaction: Transaction, id: str, values: Row, names: Iterable[str]
+) -> None:
     """Write these columns and `updated_at`, and no other."""
-    written = {name: values[name] for name in names} | {"updated_at": change.at}
+    written = {name: values[name] for name in names} | {"updated_at": transaction.at}
     update_of(model, tuple(sorted(written))).run(id=id, **written)
 
 
@@ -2035,8 +2080,10 @@ def _with_stats(project: Row) -> Row:
 KIND = Case(Member.role, [("client", "client")], "team").alias("kind")
 MEMBER_COLUMNS = [*columns(Member), KIND]
 LISTED = Member.status != "removed"
-MEMBER = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.id == hole("id")))
-MEMBER_BY_EMAIL = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.email == hole("email")))
+MEMBER = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.id == placeholder("id")))
+MEMBER_BY_EMAIL = Statement(
+    Member.select(*MEMBER_COLUMNS).where(LISTED, Member.email == placeholder("email"))
+)
 MEMBERS = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED))
 TEAM = Statement(
     Member.select(*MEMBER_COLUMNS).where(Member.status == Member.ACTIVE, Member.role != "client")
@@ -2055,15 +2102,19 @@ OWNERS = Statement(
 INVITATION = Statement(
     Invitation.select(*columns(Invitation, "token_hash", "member_id"), *profile(Member, "member"))
     .join(Member, on=(Invitation.member == Member.id))
-    .where(Invitation.token_hash == hole("token_hash"))
+    .where(Invitation.token_hash == placeholder("token_hash"))
 )
 OPEN_INVITATION = (
-    (Invitation.member == hole("member_id")) & Invitation.used_at.is_null() & Invitation.revoked_at.is_null()
+    (Invitation.member == placeholder("member_id"))
+    & Invitation.used_at.is_null()
+    & Invitation.revoked_at.is_null()
 )
-REVOKE_INVITATIONS = Statement(Invitation.update({Invitation.revoked_at: hole("now")}).where(OPEN_INVITATION))
+REVOKE_INVITATIONS = Statement(
+    Invitation.update({Invitation.revoked_at: placeholder("now")}).where(OPEN_INVITATION)
+)
 REVOKE_INVITATIONS_OF_OTHERS = Statement(
-    Invitation.update({Invitation.revoked_at: hole("now")}).where(
-        OPEN_INVITATION, Invitation.created_by != hole("actor_id")
+    Invitation.update({Invitation.revoked_at: placeholder("now")}).where(
+        OPEN_INVITATION, Invitation.created_by != placeholder("actor_id")
     )
 )
 
@@ -2073,17 +2124,18 @@ ALL_KEYS = (
     .order_by(ApiKey.id)
 )
 KEYS = Statement(ALL_KEYS)
-KEY = Statement(ALL_KEYS.where(ApiKey.id == hole("id")))
+KEY = Statement(ALL_KEYS.where(ApiKey.id == placeholder("id")))
 REVOKE_KEYS = Statement(
-    ApiKey.update({ApiKey.revoked_at: hole("now")}).where(
-        ApiKey.member == hole("member_id"), ApiKey.revoked_at.is_null()
+    ApiKey.update({ApiKey.revoked_at: placeholder("now")}).where(
+        ApiKey.member == placeholder("member_id"), ApiKey.revoked_at.is_null()
     )
 )
 REVOKE_KEYS_OF_OTHERS = Statement(
-    ApiKey.update({ApiKey.revoked_at: hole("now")}).where(
-        ApiKey.member == hole("member_id"),
+    ApiKey.update({ApiKey.revoked_at: placeholder("now")}).where(
+        ApiKey.member == placeholder("member_id"),
         ApiKey.revoked_at.is_null(),
-        ApiKey.created_by.is_null() | ApiKey.created_by.not_in([hole("member_id"), hole("actor_id")]),
+        ApiKey.created_by.is_null()
+        | ApiKey.created_by.not_in([placeholder("member_id"), placeholder("actor_id")]),
     )
 )
 CALLER = Statement(
@@ -2099,23 +2151,25 @@ CALLER = Statement(
     )
     .join(Member, on=(ApiKey.member == Member.id))
     .where(
-        ApiKey.hash == hole("hash"),
+        ApiKey.hash == placeholder("hash"),
         ApiKey.revoked_at.is_null(),
-        ApiKey.expires_at.is_null() | (ApiKey.expires_at > hole("now")),
+        ApiKey.expires_at.is_null() | (ApiKey.expires_at > placeholder("now")),
         Member.status == Member.ACTIVE,
     )
 )
 
-SAME_KEY = (StoredAnswer.api_key == hole("api_key_id")) & (
-    StoredAnswer.idempotency_key == hole("idempotency_key")
+SAME_KEY = (StoredAnswer.api_key == placeholder("api_key_id")) & (
+    StoredAnswer.idempotency_key == placeholder("idempotency_key")
 )
 STORED_ANSWER = Statement(
-    StoredAnswer.select(*columns(StoredAnswer)).where(SAME_KEY, StoredAnswer.created_at > hole("after"))
+    StoredAnswer.select(*columns(StoredAnswer)).where(
+        SAME_KEY, StoredAnswer.created_at > placeholder("after")
+    )
 )
 FORGET_ANSWER = Statement(StoredAnswer.delete().where(SAME_KEY))
-PRUNE_ANSWERS = Statement(StoredAnswer.delete().where(StoredAnswer.created_at < hole("before")))
+PRUNE_ANSWERS = Statement(StoredAnswer.delete().where(StoredAnswer.created_at < placeholder("before")))
 
-OVERDUE = OPEN & (Task.due_date < hole("now"))
+OVERDUE = OPEN & (Task.due_date < placeholder("now"))
 ALL_PROJECTS = (
     Project.select(
         *columns(Project, "owner_id"),
@@ -2129,15 +2183,15 @@ ALL_PROJECTS = (
     .join(ProjectStats, on=(ProjectStats.project == Project.id))
     .join(Member, on=(Project.owner == Member.id))
 )
-PROJECT = Statement(ALL_PROJECTS.where(Project.id == hole("id")))
+PROJECT = Statement(ALL_PROJECTS.where(Project.id == placeholder("id")))
 PROJECTS = Statement(ALL_PROJECTS)
-PROJECTS_BY_STATUS = Statement(ALL_PROJECTS.where(Project.status == hole("status")))
-PROJECT_TASK_IDS = Statement(Task.select(Task.id).where(Task.project == hole("id")).order_by(Task.id))
+PROJECTS_BY_STATUS = Statement(ALL_PROJECTS.where(Project.status == placeholder("status")))
+PROJECT_TASK_IDS = Statement(Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id))
 
 SHIFT_STATS = Statement(
     ProjectStats.update(
-        {field: field + hole(field.name) for field in map(ProjectStats._meta.fields.get, STATUSES)}
-    ).where(ProjectStats.project == hole("project_id"))
+        {field: field + placeholder(field.name) for field in map(ProjectStats._meta.fields.get, STATUSES)}
+    ).where(ProjectStats.project == placeholder("project_id"))
 )
 KEPT_STATS = Statement(ProjectStats.select())
 COUNTED_STATS = Statement(
@@ -2154,13 +2208,13 @@ COUNTED_STATS = Statement(
 
 MILESTONES = Statement(
     Milestone.select(*columns(Milestone))
-    .where(Milestone.project == hole("project_id"))
+    .where(Milestone.project == placeholder("project_id"))
     .order_by(Milestone.due_date.is_null(), Milestone.due_date, Milestone.id)
 )
 
 Assignee, Creator = Member.alias("assignee"), Member.alias("creator")
 TASK_COLUMNS = columns(Task, "search")
-TASK = Statement(Task.select(*TASK_COLUMNS).where(Task.id == hole("id")))
+TASK = Statement(Task.select(*TASK_COLUMNS).where(Task.id == placeholder("id")))
 TASK_DETAIL = Statement(
     Task.select(
         *TASK_COLUMNS,
@@ -2175,21 +2229,23 @@ TASK_DETAIL = Statement(
     .join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
     .join(Assignee, JOIN.LEFT_OUTER, on=(Task.assignee == Assignee.id))
     .join(Creator, JOIN.LEFT_OUTER, on=(Task.created_by == Creator.id))
-    .where(Task.id == hole("id"))
+    .where(Task.id == placeholder("id"))
 )
 TASK_ATTACHMENTS = Statement(
-    Attachment.select(*columns(Attachment)).where(Attachment.task == hole("id")).order_by(Attachment.id)
+    Attachment.select(*columns(Attachment))
+    .where(Attachment.task == placeholder("id"))
+    .order_by(Attachment.id)
 )
-EMPTY_CONTENT = Insertion(AttachmentContent, data=fn.ZEROBLOB(hole("size")))
+EMPTY_CONTENT = Insertion(AttachmentContent, data=fn.ZEROBLOB(placeholder("size")))
 ATTACHMENT_DATA = Statement(
-    AttachmentContent.select(AttachmentContent.data).where(AttachmentContent.attachment == hole("id"))
+    AttachmentContent.select(AttachmentContent.data).where(AttachmentContent.attachment == placeholder("id"))
 )
 
 
 def _leaving(field: Any, name: str) -> Statement:
     """UPDATE of the tasks that refer to what goes: each is a new version without it."""
-    changed = {field: None, Task.version: Task.version + 1, Task.updated_at: hole("now")}
-    return Statement(Task.update(changed).where(field == hole(name)))
+    changed = {field: None, Task.version: Task.version + 1, Task.updated_at: placeholder("now")}
+    return Statement(Task.update(changed).where(field == placeholder(name)))
 
 
 LEAVE_MILESTONE = _leaving(Task.milestone, "milestone_id")
@@ -2205,14 +2261,14 @@ REFERENCES = {
 
 # What a list of tasks can be filtered by: the condition, and what becomes of the value.
 FILTERS: dict[str, tuple[Expression, Any]] = {
-    "project_id": (Task.project == hole("project_id"), str),
-    "milestone_id": (Task.milestone == hole("milestone_id"), str),
-    "status": (Task.status == hole("status"), str),
-    "assignee_id": (Task.assignee == hole("assignee_id"), str),
-    "priority": (hole("priority") == PRIORITY_RANK, PRIORITIES.index),
-    "due_before": (Task.due_date < hole("due_before"), str),
-    "updated_since": (Task.updated_at >= hole("updated_since"), str),
-    "q": (fn.INSTR(Task.search, hole("q")) > 0, fold),
+    "project_id": (Task.project == placeholder("project_id"), str),
+    "milestone_id": (Task.milestone == placeholder("milestone_id"), str),
+    "status": (Task.status == placeholder("status"), str),
+    "assignee_id": (Task.assignee == placeholder("assignee_id"), str),
+    "priority": (placeholder("priority") == PRIORITY_RANK, PRIORITIES.index),
+    "due_before": (Task.due_date < placeholder("due_before"), str),
+    "updated_since": (Task.updated_at >= placeholder("updated_since"), str),
+    "q": (fn.INSTR(Task.search, placeholder("q")) > 0, fold),
 }
 
 # The orders of a list of tasks; ties go by id in the same direction, tasks without a date last.
@@ -2234,7 +2290,7 @@ def task_ids(filters: frozenset[str], sort: str | None) -> Query:
     query = Task.select(Task.id).order_by(*SORTS[sort])
     if filters:
         query = query.where(*[FILTERS[name][0] for name in sorted(filters)])
-    return query.limit(hole("limit")).offset(hole("offset"))
+    return query.limit(placeholder("limit")).offset(placeholder("offset"))
 
 
 @lru_cache(maxsize=256)
@@ -2250,10 +2306,10 @@ def task_total(filters: frozenset[str]) -> Statement:
     if filters <= {"project_id", "status"}:
         kept = [(status, getattr(ProjectStats, status)) for status in STATUSES]
         every = ProjectStats.todo + ProjectStats.in_progress + ProjectStats.review + ProjectStats.done
-        counter = Case(hole("status"), kept) if "status" in filters else every
+        counter = Case(placeholder("status"), kept) if "status" in filters else every
         query = ProjectStats.select(fn.SUM(counter))
         if "project_id" in filters:
-            query = query.where(ProjectStats.project == hole("project_id"))
+            query = query.where(ProjectStats.project == placeholder("project_id"))
         return Statement(query)
     conditions = [FILTERS[name][0] for name in sorted(filters)]
     some = Task.select(SQL("1")).where(*conditions).limit(COUNT_LIMIT + 1)
@@ -2261,7 +2317,7 @@ def task_total(filters: frozenset[str]) -> Statement:
 
 
 def _urgent_tasks(condition: Expression, *order: Any) -> Statement:
-    ids = Task.select(Task.id).where(condition).order_by(*order).limit(hole("most"))
+    ids = Task.select(Task.id).where(condition).order_by(*order).limit(placeholder("most"))
     return Statement(
         Task.select(
             *TASK_COLUMNS, Project.name.alias("project_name"), Assignee.full_name.alias("assignee_name")
@@ -2275,7 +2331,7 @@ def _urgent_tasks(condition: Expression, *order: Any) -> Statement:
 
 OVERDUE_TASKS = _urgent_tasks(OVERDUE, Task.due_date, Task.id)
 URGENT_TASKS = _urgent_tasks(
-    OPEN & (Task.priority == "urgent") & (NO_DATE | (Task.due_date >= hole("now"))),
+    OPEN & (Task.priority == "urgent") & (NO_DATE | (Task.due_date >= placeholder("now"))),
     NO_DATE,
     Task.due_date,
     Task.id,
@@ -2286,34 +2342,34 @@ ALL_COMMENTS = (
     .join(Member, on=(Comment.author == Member.id))
     .order_by(Comment.id)
 )
-COMMENTS = Statement(ALL_COMMENTS.where(Comment.task == hole("task_id")))
-COMMENT = Statement(ALL_COMMENTS.where(Comment.id == hole("id")))
+COMMENTS = Statement(ALL_COMMENTS.where(Comment.task == placeholder("task_id")))
+COMMENT = Statement(ALL_COMMENTS.where(Comment.id == placeholder("id")))
 
-ATTENDED = (Meeting.organizer == hole("member_id")) | Meeting.id.in_(
-    Participant.select(Participant.meeting).where(Participant.member == hole("member_id"))
+ATTENDED = (Meeting.organizer == placeholder("member_id")) | Meeting.id.in_(
+    Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
 )
 ALL_MEETINGS = Meeting.select(*columns(Meeting, "organizer_id"), *profile(Member, "organizer")).join(
     Member, on=(Meeting.organizer == Member.id)
 )
-MEETING = Statement(ALL_MEETINGS.where(Meeting.id == hole("id")))
+MEETING = Statement(ALL_MEETINGS.where(Meeting.id == placeholder("id")))
 MEETINGS = Statement(ALL_MEETINGS.where(ATTENDED).order_by(Meeting.starts_at, Meeting.id))
 ALL_PARTICIPANTS = (
     Participant.select(Participant.meeting, *profile(Member, "member"))
     .join(Member, on=(Participant.member == Member.id))
     .order_by(Participant.meeting, Member.full_name, Member.id)
 )
-PARTICIPANTS = Statement(ALL_PARTICIPANTS.where(Participant.meeting == hole("id")))
+PARTICIPANTS = Statement(ALL_PARTICIPANTS.where(Participant.meeting == placeholder("id")))
 MEETING_PARTICIPANTS = Statement(
     ALL_PARTICIPANTS.where(Participant.meeting.in_(Meeting.select(Meeting.id).where(ATTENDED)))
 )
-FORGET_PARTICIPANTS = Statement(Participant.delete().where(Participant.meeting == hole("meeting_id")))
+FORGET_PARTICIPANTS = Statement(Participant.delete().where(Participant.meeting == placeholder("meeting_id")))
 
 LATEST_WHITEBOARDS = Statement(
     Whiteboard.select(
         Whiteboard.id, Whiteboard.title, Whiteboard.project, Whiteboard.updated_at, Whiteboard.updated_by
     )
     .order_by(Whiteboard.updated_at.desc(), Whiteboard.id.desc())
-    .limit(hole("most"))
+    .limit(placeholder("most"))
 )
 
 
@@ -2323,58 +2379,58 @@ RECENT_ACTIVITY = Statement(
     .join(Member, on=(Activity.actor == Member.id))
     .where(SHOWN)
     .order_by(Activity.id.desc())
-    .limit(hole("most"))
+    .limit(placeholder("most"))
 )
 
 
-PRUNE_ACTIVITY = deletion_of_some(Activity.id, Activity.id < hole("before"))
+PRUNE_ACTIVITY = deletion_of_some(Activity.id, Activity.id < placeholder("before"))
 
-OF_ENDPOINT = Delivery.endpoint == Endpoint.id
-LEFT_ENDPOINT = fn.COALESCE(Endpoint.reason, "") == Endpoint.LEFT
-LEFT_BEHIND = Delivery.duration_ms.is_null() & (Delivery.created_at < hole("left_before"))
-BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT, (Delivery.queued == 1) | LEFT_BEHIND)
-ALL_ENDPOINTS = Endpoint.select(
-    *columns(Endpoint, "misses"),
-    Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_ENDPOINT).alias("pending"),
+OF_WEBHOOK = Delivery.webhook == Webhook.id
+LEFT_WEBHOOK = fn.COALESCE(Webhook.reason, "") == Webhook.LEFT
+LEFT_BEHIND = Delivery.duration_ms.is_null() & (Delivery.created_at < placeholder("left_before"))
+BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_WEBHOOK, (Delivery.queued == 1) | LEFT_BEHIND)
+ALL_WEBHOOKS = Webhook.select(
+    *columns(Webhook, "misses"),
+    Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_WEBHOOK).alias("pending"),
 )
-ENDPOINTS = Statement(ALL_ENDPOINTS)
-ENDPOINT = Statement(ALL_ENDPOINTS.where(Endpoint.id == hole("id")))
-CONFIGURED_ENDPOINTS = Statement(
-    Endpoint.select(
-        Endpoint.id,
-        Endpoint.events,
-        Endpoint.state,
-        ((Endpoint.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy"),
-    ).where(~LEFT_ENDPOINT)
+WEBHOOKS = Statement(ALL_WEBHOOKS)
+WEBHOOK = Statement(ALL_WEBHOOKS.where(Webhook.id == placeholder("id")))
+CONFIGURED_WEBHOOKS = Statement(
+    Webhook.select(
+        Webhook.id,
+        Webhook.events,
+        Webhook.state,
+        ((Webhook.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy"),
+    ).where(~LEFT_WEBHOOK)
 )
 FAILING = Statement(
-    Endpoint.select(fn.COUNT(SQL("*"))).where(
-        Endpoint.first_failure_at.is_null(False) | (Endpoint.state == "disabled"), ~LEFT_ENDPOINT
+    Webhook.select(fn.COUNT(SQL("*"))).where(
+        Webhook.first_failure_at.is_null(False) | (Webhook.state == "disabled"), ~LEFT_WEBHOOK
     )
 )
 
 # Those that fail are counted already. What waited for one that left is parked.
-HAS_PENDING = fn.EXISTS(Delivery.select(SQL("1")).where(WAITING, OF_ENDPOINT))
-HAS_PARKED = fn.EXISTS(Delivery.select(SQL("1")).where(PARKED_QUEUE, OF_ENDPOINT))
-STRANDED_ENDPOINTS = Statement(
-    Endpoint.select(Endpoint.id, LEFT_ENDPOINT.alias("left")).where(
-        ((Endpoint.state == "active") & Endpoint.first_failure_at.is_null() & HAS_PENDING)
-        | (LEFT_ENDPOINT & HAS_PARKED)
+HAS_PENDING = fn.EXISTS(Delivery.select(SQL("1")).where(WAITING, OF_WEBHOOK))
+HAS_PARKED = fn.EXISTS(Delivery.select(SQL("1")).where(PARKED_QUEUE, OF_WEBHOOK))
+STRANDED_WEBHOOKS = Statement(
+    Webhook.select(Webhook.id, LEFT_WEBHOOK.alias("left")).where(
+        ((Webhook.state == "active") & Webhook.first_failure_at.is_null() & HAS_PENDING)
+        | (LEFT_WEBHOOK & HAS_PARKED)
     )
 )
 
-EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == hole("id")))
+EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == placeholder("id")))
 EVENTS_AFTER = Statement(
     Event.select(Event.id, Event.body.alias("body:json"))
-    .where(Event.seq > hole("seq"), Event.name != "ping")
+    .where(Event.seq > placeholder("seq"), Event.name != "ping")
     .order_by(Event.seq)
-    .limit(hole("most"))
+    .limit(placeholder("most"))
 )
 
 DELIVERY_COLUMNS = [
-    *columns(Delivery, "event_seq", "endpoint_id", "queued"),
-    Delivery.endpoint.alias("webhook_id"),
-    Endpoint.name.alias("webhook"),
+    *columns(Delivery, "event_seq", "webhook_id", "queued"),
+    Delivery.webhook.alias("webhook_id"),
+    Webhook.name.alias("webhook"),
     Event.id.alias("event_id"),
     Event.name.alias("event"),
 ]
@@ -2384,15 +2440,15 @@ def _deliveries(*more: Any) -> Query:
     return (
         Delivery.select(*DELIVERY_COLUMNS, *more)
         .join(Event, on=(Delivery.event == Event.seq))
-        .join(Endpoint, on=(Delivery.endpoint == Endpoint.id))
+        .join(Webhook, on=(Delivery.webhook == Webhook.id))
     )
 
 
-DELIVERY = Statement(_deliveries(Event.body.alias("payload:json")).where(Delivery.id == hole("id")))
+DELIVERY = Statement(_deliveries(Event.body.alias("payload:json")).where(Delivery.id == placeholder("id")))
 DELIVERY_FILTERS = {
-    "status": Delivery.status == hole("status"),
-    "webhook_id": Delivery.endpoint == hole("webhook_id"),
-    "event": Event.name == hole("event"),
+    "status": Delivery.status == placeholder("status"),
+    "webhook_id": Delivery.webhook == placeholder("webhook_id"),
+    "event": Event.name == placeholder("event"),
 }
 
 
@@ -2404,7 +2460,7 @@ def _filtered(query: Query, filters: frozenset[str]) -> Query:
 @lru_cache(maxsize=16)
 def delivery_page(filters: frozenset[str]) -> Statement:
     page = _filtered(_deliveries(), filters).order_by(Delivery.id.desc())
-    return Statement(page.limit(hole("limit")).offset(hole("offset")))
+    return Statement(page.limit(placeholder("limit")).offset(placeholder("offset")))
 
 
 @lru_cache(maxsize=16)
@@ -2418,27 +2474,27 @@ def delivery_total(filters: frozenset[str]) -> Statement:
 DELIVERY_TO_SEND = Statement(
     Delivery.select(
         Delivery.id,
-        Delivery.endpoint,
+        Delivery.webhook,
         Delivery.attempts,
         Event.id.alias("event_id"),
         Event.name.alias("event"),
         Event.body,
     )
     .join(Event, on=(Delivery.event == Event.seq))
-    .where(Delivery.id == hole("id"))
+    .where(Delivery.id == placeholder("id"))
 )
 PENDING = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(WAITING))
 PARKED = Statement(
-    Delivery.select(Endpoint.name, fn.COUNT(SQL("*")).alias("parked"))
-    .join(Endpoint, on=OF_ENDPOINT)
+    Delivery.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
+    .join(Webhook, on=OF_WEBHOOK)
     .where(Delivery.status == "parked")
-    .group_by(Endpoint.name)
+    .group_by(Webhook.name)
 )
 
 
 def _come(field: Any, limit: str) -> Expression:
     """Whether that time has come, or is so far off that the clock must have been set back since."""
-    return (field <= hole("now")) | (field > hole(limit))
+    return (field <= placeholder("now")) | (field > placeholder(limit))
 
 
 CAN_BE_SENT = (
@@ -2446,40 +2502,42 @@ CAN_BE_SENT = (
     & _come(Delivery.next_at, "far")
     & (Delivery.leased_until.is_null() | _come(Delivery.leased_until, "lease_far"))
 )
-DUE_ENDPOINTS = Statement(
-    Endpoint.select(Endpoint.id).where(
-        Endpoint.state == "active",
-        Endpoint.open_until.is_null() | _come(Endpoint.open_until, "far"),
-        fn.EXISTS(Delivery.select(SQL("1")).where(OF_ENDPOINT, CAN_BE_SENT)),
+DUE_WEBHOOKS = Statement(
+    Webhook.select(Webhook.id).where(
+        Webhook.state == "active",
+        Webhook.open_until.is_null() | _come(Webhook.open_until, "far"),
+        fn.EXISTS(Delivery.select(SQL("1")).where(OF_WEBHOOK, CAN_BE_SENT)),
     )
 )
 REFUSED = (Delivery.queued == 0) & Delivery.duration_ms.is_null(False)
 DUE_DELIVERIES = Statement(
     Delivery.select(Delivery.id, Delivery.event, REFUSED.alias("refused"))
-    .where(Delivery.endpoint == hole("endpoint_id"), CAN_BE_SENT)
+    .where(Delivery.webhook == placeholder("webhook_id"), CAN_BE_SENT)
     .order_by(Delivery.event)
-    .limit(hole("most"))
+    .limit(placeholder("most"))
 )
-OF_THIS = Delivery.endpoint == hole("endpoint_id")
+OF_THIS = Delivery.webhook == placeholder("webhook_id")
 LEASED = Delivery.leased_until.is_null(False) & ~_come(Delivery.leased_until, "lease_far")
-FIRST_UNDER_WAY = Statement(
+FIRST_IN_PROGRESS = Statement(
     Delivery.select(Delivery.event)
-    .where(WAITING, OF_THIS, LEASED, ~REFUSED, Delivery.event < hole("last"))
+    .where(WAITING, OF_THIS, LEASED, ~REFUSED, Delivery.event < placeholder("last"))
     .order_by(Delivery.event)
     .limit(1)
 )
 QUEUED = Statement(Delivery.select(SQL("1")).where(WAITING, OF_THIS, Delivery.queued == 1).limit(1))
-# What is parked with its endpoint stays queued, and is resumed with it; what was refused is not.
+# What is parked with its webhook stays queued, and is resumed with it; what was refused is not.
 PARK_WAITING = Statement(
     Delivery.update({Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}).where(
         WAITING, OF_THIS
     )
 )
 RESUME_PARKED = Statement(
-    Delivery.update({Delivery.status: "pending", Delivery.next_at: hole("now")}).where(OF_THIS, PARKED_QUEUE)
+    Delivery.update({Delivery.status: "pending", Delivery.next_at: placeholder("now")}).where(
+        OF_THIS, PARKED_QUEUE
+    )
 )
 HURRY = Statement(
-    Delivery.update({Delivery.next_at: hole("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
+    Delivery.update({Delivery.next_at: placeholder("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
 )
 RELEASE_LEASES = Statement(
     Delivery.update({Delivery.leased_until: None, Delivery.queued: 1}).where(
@@ -2488,7 +2546,7 @@ RELEASE_LEASES = Statement(
 )
 REOPEN_DELIVERY = Statement(
     Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(
-        Delivery.id == hole("id"),
+        Delivery.id == placeholder("id"),
         ~WAITING,  # what is pending keeps its place in the order
     )
 )
@@ -2506,19 +2564,19 @@ DROP_WAITING = Statement(
             .where(
                 OF_THIS,
                 PARKED_QUEUE,
-                (Delivery.created_at < hole("before")) | (Delivery.event <= hole("last")),
+                (Delivery.created_at < placeholder("before")) | (Delivery.event <= placeholder("last")),
             )
             .order_by(Delivery.event)
-            .limit(hole("most"))
+            .limit(placeholder("most"))
         )
     )
 )
-FINISHED_BEFORE = (Delivery.created_at < hole("before")) & ~WAITING & ~PARKED_QUEUE
+FINISHED_BEFORE = (Delivery.created_at < placeholder("before")) & ~WAITING & ~PARKED_QUEUE
 PRUNE_DELIVERIES = deletion_of_some(Delivery.id, FINISHED_BEFORE)
 LAST_EVENT = Event.select(fn.MAX(Event.seq))  # which is kept, or else its place would be given again
 UNREFERRED = ~fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == Event.seq))
 PRUNE_EVENTS = deletion_of_some(
-    Event.seq, (Event.created_at < hole("before")) & UNREFERRED & (Event.seq < LAST_EVENT)
+    Event.seq, (Event.created_at < placeholder("before")) & UNREFERRED & (Event.seq < LAST_EVENT)
 )
 
 
@@ -2527,35 +2585,37 @@ def leased_update(names: tuple[str, ...]) -> Statement:
     """UPDATE of these columns of a pending delivery whose lease is still the one held."""
     fields = Delivery._meta.columns
     return Statement(
-        Delivery.update({fields[name]: hole(name) for name in names}).where(
-            Delivery.id == hole("id"), Delivery.attempts == hole("held"), WAITING
+        Delivery.update({fields[name]: placeholder(name) for name in names}).where(
+            Delivery.id == placeholder("id"), Delivery.attempts == placeholder("held"), WAITING
         )
     )
 
 
-OWNED = Flow.owner == hole("owner")
-FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == hole("id")))
+OWNED = Flow.owner == placeholder("owner")
+FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == placeholder("id")))
 FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created_at.desc(), Flow.seq))
-ENDED_BEFORE = (Flow.ended_at < hole("before")) & Flow.status.in_(list(Flow.TERMINAL))
+ENDED_BEFORE = (Flow.ended_at < placeholder("before")) & Flow.status.in_(list(Flow.TERMINAL))
 HEARD_SINCE = FlowTask.select(SQL("1")).where(
-    FlowTask.flow == Flow.seq, FlowTask.last_event_at >= hole("before")
+    FlowTask.flow == Flow.seq, FlowTask.last_event_at >= placeholder("before")
 )
-IDLE_SINCE = Flow.ended_at.is_null() & (Flow.updated_at < hole("before")) & ~fn.EXISTS(HEARD_SINCE)
+IDLE_SINCE = Flow.ended_at.is_null() & (Flow.updated_at < placeholder("before")) & ~fn.EXISTS(HEARD_SINCE)
 
 
 PRUNE_FLOWS = deletion_of_some(Flow.seq, ENDED_BEFORE)
 PRUNE_IDLE_FLOWS = deletion_of_some(Flow.seq, IDLE_SINCE)
-FLOW_TASKS = Statement(FlowTask.select().where(FlowTask.flow == hole("flow_seq")).order_by(FlowTask.seq))
+FLOW_TASKS = Statement(
+    FlowTask.select().where(FlowTask.flow == placeholder("flow_seq")).order_by(FlowTask.seq)
+)
 CANCEL_FLOW_TASKS = Statement(
     FlowTask.update(
         {
             FlowTask.status: "cancelled",
             FlowTask.error: "Cancelled by operator.",
-            FlowTask.ended_at: hole("at"),
-            FlowTask.last_event_at: hole("at"),
-            FlowTask.cleanup_after: hole("keep_until"),
+            FlowTask.ended_at: placeholder("at"),
+            FlowTask.last_event_at: placeholder("at"),
+            FlowTask.cleanup_after: placeholder("keep_until"),
         }
-    ).where(FlowTask.flow == hole("flow_seq"), FlowTask.status.in_(["queued", "running"]))
+    ).where(FlowTask.flow == placeholder("flow_seq"), FlowTask.status.in_(["queued", "running"]))
 )
 
 
@@ -2564,8 +2624,10 @@ def flow_update(names: tuple[str, ...]) -> Statement:
     """UPDATE of these columns of a flow whose owner and revision are still those held."""
     fields = Flow._meta.columns
     return Statement(
-        Flow.update({fields[name]: hole(name) for name in names}).where(
-            Flow.id == hole("id"), Flow.owner == hole("held_owner"), Flow.revision == hole("held_revision")
+        Flow.update({fields[name]: placeholder(name) for name in names}).where(
+            Flow.id == placeholder("id"),
+            Flow.owner == placeholder("held_owner"),
+            Flow.revision == placeholder("held_revision"),
         )
     )
 
@@ -2719,7 +2781,7 @@ def turn_to_start() -> Iterator[None]:
         yield
 
 
-def serve() -> IO[str]:
+def register_server() -> IO[str]:
     """Count as a server of the database until the returned file is closed, by all processes that share it."""
     path = Path(f"{db.database}.serving")
     with _explained(path):
@@ -2728,7 +2790,7 @@ def serve() -> IO[str]:
     return serving
 
 
-def serves_alone(serving: IO[str]) -> bool:
+def is_only_server(serving: IO[str]) -> bool:
     """Whether no other server uses the database; asked in one's turn to start.
 
     Commands hold the database for moments too, but not this file.

@@ -364,7 +364,7 @@ def _line_problem(text: str, maximum: int) -> str | None:
 # Bodies and queries ---------------------------------------------------------------------------
 
 
-class Base(Schema):
+class Strict(Schema):
     """What is not declared is refused, naming what is accepted."""
 
     class Meta:
@@ -380,15 +380,15 @@ class Base(Schema):
         self.error_messages["type"] = "must be an object"
 
 
-class Nothing(Base):
+class Nothing(Strict):
     """No field at all."""
 
 
-class Form(Base):
+class Form(Strict):
     """A form of a page, whose fields are not read."""
 
 
-class Task(Base):
+class Task(Strict):
     project_id = Id(required=True)
     milestone_id = Id(allow_none=True)
     title = Text(MAX_TITLE, required=True)
@@ -416,7 +416,7 @@ class Task(Base):
             raise ValidationError("must not be after due_date", "start_date")
 
 
-class PageQuery(Base):
+class PageQuery(Strict):
     limit = Whole(1, 100, load_default=20)
     offset = Whole(0, 2**31 - 1, load_default=0)
 
@@ -433,13 +433,13 @@ class TaskQuery(PageQuery):
     sort = Choice([sort for sort in SORTS if sort])
 
 
-class Comment(Base):
+class Comment(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
-class Member(Base):
+class Member(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
     role = Choice(ROLES, required=True)
@@ -448,7 +448,7 @@ class Member(Base):
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
 
 
-class Key(Base):
+class Key(Strict):
     name = Name(required=True)
     scope = Choice(SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
@@ -457,7 +457,7 @@ class Key(Base):
     EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
 
-class Project(Base):
+class Project(Strict):
     name = Name(required=True)
     description = Description()
     status = Choice(PROJECT_STATUSES)
@@ -470,15 +470,15 @@ class ProjectUpdate(Project):
     owner_id = Id()  # nobody is no owner
 
 
-class ProjectQuery(Base):
+class ProjectQuery(Strict):
     status = Choice(PROJECT_STATUSES)
 
 
-class ProjectDeletion(Base):
+class ProjectDeletion(Strict):
     force = Choice(("true", "false"))
 
 
-class Milestone(Base):
+class Milestone(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
     due_date = Instant(allow_none=True)
@@ -486,7 +486,7 @@ class Milestone(Base):
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
-class Meeting(Base):
+class Meeting(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
     location = Text(MAX_TITLE, allow_none=True)
@@ -503,7 +503,7 @@ class Meeting(Base):
     EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
 
 
-class Whiteboard(Base):
+class Whiteboard(Strict):
     title = Text(MAX_TITLE, required=True)
     project_id = Id(allow_none=True)
     content = JSONObject(MAX_CONTENT)
@@ -511,7 +511,7 @@ class Whiteboard(Base):
     EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
 
 
-class Upload(Base):
+class Upload(Strict):
     file = UploadedFile(required=True)
 
 
@@ -521,7 +521,7 @@ class DeliveryQuery(PageQuery):
     event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
 
 
-class EventQuery(Base):
+class EventQuery(Strict):
     after = Text(64)
     limit = Whole(1, 100, load_default=20)
 
@@ -1639,7 +1639,7 @@ class Secret(fields.Field):
 PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
-class ProviderSettings(Base):
+class ProviderSettings(Strict):
     """A provider of secrets; which keys it takes depends on its source."""
 
     source = Choice(("env", "file", "exec"), required=True)
@@ -1668,7 +1668,7 @@ class ProviderSettings(Base):
             raise ValidationError("is required", needed)
 
 
-class SecretsSettings(Base):
+class SecretsSettings(Strict):
     providers = fields.Dict(
         keys=fields.String(
             validate=validate.Regexp(PROVIDER.pattern + r"\Z", error="must be a name in lower case")
@@ -1678,7 +1678,7 @@ class SecretsSettings(Base):
     )
 
 
-class RouteSettings(Base):
+class RouteSettings(Strict):
     """A route of the agent gateway's webhook intake, as in the service specification."""
 
     enabled = fields.Boolean(load_default=True)
@@ -1689,7 +1689,7 @@ class RouteSettings(Base):
     description = Text(1000, lines=True, blank=True)
 
 
-class GatewayLimits(Base):
+class GatewayLimits(Strict):
     requests = Whole(1, 1_000_000, load_default=120)
     window_seconds = Number(0.1, 86400, load_default=60, data_key="windowSeconds")
     in_flight = Whole(1, 1000, load_default=8, data_key="inFlight")
@@ -1699,7 +1699,7 @@ class GatewayLimits(Base):
     idle_days = Number(0, 36500, load_default=0, data_key="idleDays")
 
 
-class GatewayConfig(Base):
+class GatewayConfig(Strict):
     routes = fields.Dict(keys=fields.String(), values=fields.Nested(RouteSettings), load_default=dict)
     limits = fields.Nested(GatewayLimits, load_default=lambda: GatewayLimits().load({}))
 
@@ -1718,39 +1718,39 @@ class GatewayConfig(Base):
                 raise ValidationError({"routes": {name: {"value": {"path": [problem]}}}})
 
 
-class GatewayPlugin(Base):
+class GatewayPlugin(Strict):
     enabled = fields.Boolean(load_default=True)
     config = fields.Nested(GatewayConfig, load_default=lambda: GatewayConfig().load({}))
 
 
-class PluginEntries(Base):
+class PluginEntries(Strict):
     webhooks = fields.Nested(GatewayPlugin, load_default=lambda: GatewayPlugin().load({}))
 
 
-class PluginSettings(Base):
+class PluginSettings(Strict):
     entries = fields.Nested(PluginEntries, load_default=lambda: PluginEntries().load({}))
 
 
-class ServerSettings(Base):
+class ServerSettings(Strict):
     base_url = Address(load_default="http://127.0.0.1:8000")
     database = Text(4000, load_default="tasks.db")
     max_body_bytes = Whole(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = Whole(0, 10, load_default=0)
 
 
-class LimitSettings(Base):
+class LimitSettings(Strict):
     requests_per_minute = Whole(0, 1_000_000, load_default=0)
     max_attachment_bytes = Whole(1024, 100 * 1024 * 1024, load_default=10 * 1024 * 1024)
 
 
-class WorkspaceSettings(Base):
+class WorkspaceSettings(Strict):
     name = Text(200, load_default="Workspace")
     ai_instructions = Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
     invitation_days = Number(0.001, 365, load_default=7)
     activity_days = Number(0, 36500, load_default=0)
 
 
-class BootstrapSettings(Base):
+class BootstrapSettings(Strict):
     owner_email = Email(load_default="owner@example.com")
     owner_name = Name(load_default="Owner")
     api_key = Secret(load_default=None)
@@ -1759,7 +1759,7 @@ class BootstrapSettings(Base):
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 
 
-class DeliverySettings(Base):
+class DeliverySettings(Strict):
     request_budget_seconds = Number(0, 60, load_default=5)
     timeout_seconds = Number(0.05, 300, load_default=15)
     retry_schedule = Schedule(load_default=RETRY_SCHEDULE)
@@ -1768,7 +1768,7 @@ class DeliverySettings(Base):
     keep_days = Number(0.001, 36500, load_default=30)
 
 
-class WebhookSettings(Base):
+class WebhookSettings(Strict):
     url = Url(required=True)
     secret = Secret(required=True)
     previous_secret = Secret(load_default=None)
@@ -1780,11 +1780,11 @@ class WebhookSettings(Base):
     name = Text(200)
 
 
-def _section(schema: type[Base]) -> fields.Nested:
+def _section(schema: type[Strict]) -> fields.Nested:
     return fields.Nested(schema, load_default=lambda: schema().load({}))
 
 
-class Settings(Base):
+class Settings(Strict):
     """The whole configuration: `config.toml`, the environment over it, and a test's own over both."""
 
     server = _section(ServerSettings)

@@ -34,13 +34,13 @@ from werkzeug.http import parse_date
 
 from models import (
     ApiKey,
-    Change,
     Conflict,
     Delivery,
-    Endpoint,
     Event,
     Row,
+    Transaction,
     Unavailable,
+    Webhook,
     db,
     epoch_ms,
     lock_file,
@@ -59,12 +59,12 @@ ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
 LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
 BATCH = 50  # deliveries are claimed at a time; with 20, a drain is slower than eight clients that write
 BATCH_SECONDS = 5.0  # after which no further delivery of a batch is tried, so that no lease is long
-DRAINS = 32  # endpoints are sent to at a time, each by a thread of its own, so that none waits for another
+DRAINS = 32  # webhooks are sent to at a time, each by a thread of its own, so that none waits for another
 ABANDONED = 2.0  # seconds for which what a request has leased is taken to be under way
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with receivers that are well
 MOST_AT_ONCE = 20  # deliveries are sent by the request that left them
 JITTER = 0.2
-REFUSALS = 8  # tries after which an event that its endpoint refuses is parked
+REFUSALS = 8  # tries after which an event that its webhook refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0
 DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
 DISABLE_MISSES = 12  # failures in a row that it takes too, since the machine may have slept meanwhile
@@ -270,7 +270,7 @@ def _session() -> requests.Session:
 
 
 @dataclass
-class Outcome:
+class Attempt:
     """What came of one POST. `status` is None where there was no answer."""
 
     status: int | None
@@ -284,11 +284,11 @@ class Outcome:
 
     @property
     def unreachable(self) -> bool:
-        """Whether it says something of the endpoint, rather than of this event."""
+        """Whether it says something of the webhook, rather than of this event."""
         return self.status is None or self.status == 429 or self.status >= 500
 
 
-def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Outcome:
+def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Attempt:
     """POST the body; connecting, sending and reading end together after so many seconds."""
     started = time.monotonic()
     status, error, retry_after = None, None, None
@@ -307,7 +307,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Outc
         status, error = None, f"timed out after {seconds:.1f} s"
     elif status is not None and not 200 <= status < 300:
         error = f"answered {status}"
-    return Outcome(status, error, time.monotonic() - started, retry_after)
+    return Attempt(status, error, time.monotonic() - started, retry_after)
 
 
 def _retry_after(text: str) -> float | None:
@@ -357,7 +357,7 @@ def standard_key(secret: str) -> bytes:
 
 @dataclass
 class Receiver:
-    """An endpoint of the configuration, with its secrets, which are in no table."""
+    """A webhook of the configuration, with its secrets, which are in no table."""
 
     name: str
     url: str
@@ -368,7 +368,7 @@ class Receiver:
 class Settings:
     """What this process knows of the configuration, since `configure`. Times are in seconds."""
 
-    receivers: dict[str, Receiver]  # by the endpoint's id
+    receivers: dict[str, Receiver]  # by the webhook's id
     request_budget: float = 5.0
     timeout: float = 15.0
     retry_schedule: tuple[float, ...] = (5.0,)
@@ -406,7 +406,7 @@ def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
     Those that no server has noted in the database are left out. Of the threads that answer requests,
     a quarter may be sending at a time.
     """
-    ids = {endpoint["name"]: endpoint["id"] for endpoint in Endpoint.listing()}
+    ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     settings.receivers = {
         ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["secrets"])
         for hook in hooks
@@ -423,98 +423,98 @@ def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
 # Delivering -----------------------------------------------------------------------------------
 
 
-def emit(change: Change, name: str, data: Row, *, only: str | None = None) -> list[str]:
-    """Store the event and a delivery for each endpoint that wants it, as part of the change.
+def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
+    """Store the event and a delivery for each webhook that wants it, as part of the change.
 
-    The delivery to an endpoint that is disabled is parked until the endpoint is enabled.
+    The delivery to a webhook that is disabled is parked until the webhook is enabled.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
     Metadata is stored in the canonical form already, and of the rest orjson writes the very bytes
-    that JavaScript's `JSON.stringify` does. With `only`, the event is for that endpoint's id alone.
+    that JavaScript's `JSON.stringify` does. With `only`, the event is for that webhook's id alone.
     Returns the deliveries' ids.
     """
     id = "evt_" + new_id().replace("-", "")
     event = {
         "id": id,
         "event": name,
-        "timestamp": change.at,
+        "timestamp": transaction.at,
         "data": data,
-        "actor": change.profile,
-        "request_id": change.request_id,
+        "actor": transaction.profile,
+        "request_id": transaction.request_id,
     }
-    seq = Event.add(change, id, name, to_json(event).decode())
+    seq = Event.add(transaction, id, name, to_json(event).decode())
     ids = []
-    if change.endpoints is None:  # asked once a change; the server's, of which a command may know fewer
-        change.endpoints = _endpoints(change)
-    for endpoint in change.endpoints:
-        endpoint_id = endpoint["id"]
-        if f'"{name}"' not in endpoint["events"] and endpoint_id != only:
+    if transaction.webhooks is None:  # asked once a change; the server's, of which a command may know fewer
+        transaction.webhooks = _webhooks(transaction)
+    for webhook in transaction.webhooks:
+        webhook_id = webhook["id"]
+        if f'"{name}"' not in webhook["events"] and webhook_id != only:
             continue
-        at_once = endpoint_id in settings.receivers and settings.request_budget > 0
-        healthy = (endpoint["healthy"] and endpoint["state"] == "active") or endpoint_id == only
-        if at_once and healthy and len(change.deliveries) < MOST_AT_ONCE:
+        at_once = webhook_id in settings.receivers and settings.request_budget > 0
+        healthy = (webhook["healthy"] and webhook["state"] == "active") or webhook_id == only
+        if at_once and healthy and len(transaction.deliveries) < MOST_AT_ONCE:
             lease = now(settings.request_budget + LEASE_GRACE)
-            ids.append(Delivery.add(change, seq, endpoint_id, lease))
-            change.deliveries.append(ids[-1])
+            ids.append(Delivery.add(transaction, seq, webhook_id, lease))
+            transaction.deliveries.append(ids[-1])
         else:
-            parked = endpoint["state"] == "disabled"
-            ids.append(Delivery.add(change, seq, endpoint_id, None, parked=parked))
-            change.queued += not parked
+            parked = webhook["state"] == "disabled"
+            ids.append(Delivery.add(transaction, seq, webhook_id, None, parked=parked))
+            transaction.queued += not parked
     return ids
 
 
 _first_change_at = ""  # in this process
 
 
-def _endpoints(change: Change) -> list[Row]:
-    """The endpoints as a change finds them; this process makes one change at a time.
+def _webhooks(transaction: Transaction) -> list[Row]:
+    """The webhooks as a change finds them; this process makes one change at a time.
 
     What was leased more than `ABANDONED` seconds ago, or before this process began, may have been leased
     by a process that died. Later events wait behind it.
     """
     global _first_change_at
-    _first_change_at = _first_change_at or change.at
-    return Endpoint.configured(max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000))))
+    _first_change_at = _first_change_at or transaction.at
+    return Webhook.configured(max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000))))
 
 
-def ping(change: Change, endpoint_id: str) -> str:
-    """Leave a `ping` for that endpoint alone; returns the delivery's id.
+def ping(transaction: Transaction, webhook_id: str) -> str:
+    """Leave a `ping` for that webhook alone; returns the delivery's id.
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
-    name = Endpoint.able(endpoint_id)["name"]
-    if endpoint_id not in settings.receivers:  # the server knows it, but not this process
+    name = Webhook.able(webhook_id)["name"]
+    if webhook_id not in settings.receivers:  # the server knows it, but not this process
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
-    named = {"webhook": {"id": endpoint_id, "name": name}}
-    return emit(change, "ping", named, only=endpoint_id)[0]
+    named = {"webhook": {"id": webhook_id, "name": name}}
+    return emit(transaction, "ping", named, only=webhook_id)[0]
 
 
-def enable(change: Change, endpoint_id: str) -> Row:
-    """Send to the endpoint again. Raises `NotFound`, and `Conflict` when it left the configuration."""
-    endpoint = Endpoint.present(endpoint_id)
-    _tell_dropped(endpoint, Delivery.drop_waiting(endpoint_id, most=-1))
+def enable(transaction: Transaction, webhook_id: str) -> Row:
+    """Send to the webhook again. Raises `NotFound`, and `Conflict` when it left the configuration."""
+    webhook = Webhook.present(webhook_id)
+    _tell_dropped(webhook, Delivery.drop_waiting(webhook_id, most=-1))
     left_something.set()
-    return Endpoint.enable(change, endpoint_id)
+    return Webhook.enable(transaction, webhook_id)
 
 
-def redeliver(change: Change, delivery_id: str) -> None:
+def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Leave a delivery to be sent again. Raises as `Delivery.again` does."""
     lease = now(max(settings.request_budget, settings.timeout) + LEASE_GRACE)
-    change.deliveries.append(Delivery.again(change, delivery_id, lease)["id"])
+    transaction.deliveries.append(Delivery.again(transaction, delivery_id, lease)["id"])
 
 
-def deliver(change: Change) -> dict[str, int]:
+def deliver(transaction: Transaction) -> dict[str, int]:
     """Send what the committed change left, within the request's budget; never raises.
 
     Returns how many deliveries were accepted, and how many are left pending.
     """
-    count, delivered = len(change.deliveries) + change.queued, 0
+    count, delivered = len(transaction.deliveries) + transaction.queued, 0
     try:
-        if change.deliveries:
-            delivered = _deliver(Delivery.to_send(change.deliveries))
+        if transaction.deliveries:
+            delivered = _deliver(Delivery.to_send(transaction.deliveries))
     except Exception:
         # The change is on disk and its deliveries are pending there: at worst they are sent twice.
-        log.exception("request %s: deliveries are left pending", change.request_id)
+        log.exception("request %s: deliveries are left pending", transaction.request_id)
     if delivered < count:
         left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
@@ -528,8 +528,8 @@ def _deliver(rows: list[Row]) -> int:
         ends_at = time.monotonic() + settings.request_budget
         lines: dict[str, list[Row]] = {}
         for row in rows:
-            lines.setdefault(row["endpoint_id"], []).append(row)
-        # One endpoint that hangs must not make another wait; each gets its events in order.
+            lines.setdefault(row["webhook_id"], []).append(row)
+        # One webhook that hangs must not make another wait; each gets its events in order.
         first, *others = [partial(_send_line, line, ends_at) for line in lines.values()]
         waiting = [_senders.submit(other) for other in others]
         results = [first(), *(future.result() for future in waiting)]
@@ -537,35 +537,35 @@ def _deliver(rows: list[Row]) -> int:
         settings.senders.release()
     sent = [pair for pairs, _ in results for pair in pairs]
     settle(sent, [row for _, unsent in results for row in unsent])
-    if any(Delivery.queued_for(endpoint_id) for endpoint_id in lines):  # it could not overtake these
+    if any(Delivery.queued_for(webhook_id) for webhook_id in lines):  # it could not overtake these
         left_something.set()
-    return sum(outcome.delivered for _, outcome in sent)
+    return sum(attempt.delivered for _, attempt in sent)
 
 
 _senders = ThreadPoolExecutor(16, thread_name_prefix="sender")
-Sent = list[tuple[Row, "Outcome"]]
+Sent = list[tuple[Row, Attempt]]
 
 
 def _send_line(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Sent, list[Row]]:
-    """Send one endpoint its deliveries in order; stops when time is up or it cannot be reached.
+    """Send one webhook its deliveries in order; stops when time is up or it cannot be reached.
 
     Returns what was tried, and what was not. `each` limits a single attempt, else `ends_at` does.
     """
     sent: Sent = []
     for number, row in enumerate(rows):
-        receiver, left = settings.receivers.get(row["endpoint_id"]), ends_at - time.monotonic()
+        receiver, left = settings.receivers.get(row["webhook_id"]), ends_at - time.monotonic()
         # What the attempts before have left may be too little for a receiver that is well.
         least = 0 if each or not number else min(1.0, settings.request_budget / 2)
         if receiver is None or left <= least or stopping.is_set():
             return sent, rows[number:]
-        outcome = send(row, receiver, each or left)
-        sent.append((row, outcome))
-        if outcome.unreachable or outcome.status == 410:
+        attempt = send(row, receiver, each or left)
+        sent.append((row, attempt))
+        if attempt.unreachable or attempt.status == 410:
             return sent, rows[number + 1 :]
     return sent, []
 
 
-def send(delivery: Row, receiver: Receiver, seconds: float) -> Outcome:
+def send(delivery: Row, receiver: Receiver, seconds: float) -> Attempt:
     """One attempt at one delivery."""
     body, timestamp = delivery["body"].encode(), int(time.time())
     headers = {
@@ -580,51 +580,51 @@ def send(delivery: Row, receiver: Receiver, seconds: float) -> Outcome:
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, receiver.secrets),
     }
-    outcome = post(receiver.url, body, headers, seconds)
-    if not outcome.delivered:
-        log.warning("webhook %s: delivery %s: %s", receiver.name, delivery["id"], outcome.error)
-    return outcome
+    attempt = post(receiver.url, body, headers, seconds)
+    if not attempt.delivered:
+        log.warning("webhook %s: delivery %s: %s", receiver.name, delivery["id"], attempt.error)
+    return attempt
 
 
 def settle(sent: Sent, unsent: list[Row]) -> None:
     """Write down what came of the attempts, and give up the leases of what was not tried."""
     if not sent and not unsent:
         return
-    with write() as change:
+    with write() as transaction:
         for row in unsent:
             Delivery.release(row)
-        for row, outcome in sent:
-            _settle(change, row, outcome)
+        for row, attempt in sent:
+            _settle(transaction, row, attempt)
 
 
-def _settle(change: Change, row: Row, outcome: Outcome) -> None:
-    endpoint_id = row["endpoint_id"]
+def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
+    webhook_id = row["webhook_id"]
     noted = {
-        "last_status": outcome.status,
-        "last_error": outcome.error,
-        "duration_ms": round(outcome.seconds * 1000),
+        "last_status": attempt.status,
+        "last_error": attempt.error,
+        "duration_ms": round(attempt.seconds * 1000),
     }
-    if outcome.delivered:
-        Delivery.settle(row, status="delivered", delivered_at=change.at, **noted)
-        Endpoint.answered(change, endpoint_id, well=True)
+    if attempt.delivered:
+        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **noted)
+        Webhook.answered(transaction, webhook_id, well=True)
         return
-    if outcome.unreachable:
-        wait = outcome.retry_after or _step(Endpoint.condition(endpoint_id)["failures"])
-        until = Endpoint.failed(change, endpoint_id, now(wait), settings.window["far"])
+    if attempt.unreachable:
+        wait = attempt.retry_after or _step(Webhook.condition(webhook_id)["failures"])
+        until = Webhook.failed(transaction, webhook_id, now(wait), settings.window["far"])
         Delivery.settle(row, queued=1, next_at=until, **noted)
     else:
         parked = row["attempts"] >= REFUSALS
-        wait = outcome.retry_after or _step(row["attempts"] - 1)
+        wait = attempt.retry_after or _step(row["attempts"] - 1)
         status = "parked" if parked else "pending"
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
-        Endpoint.answered(change, endpoint_id, well=False)
-    condition = Endpoint.condition(endpoint_id)
+        Webhook.answered(transaction, webhook_id, well=False)
+    condition = Webhook.condition(webhook_id)
     if condition["state"] != "active":  # since an earlier row of the same batch
         return
-    if outcome.status == 410:
-        _disable(change, endpoint_id, "it answered 410 Gone")
+    if attempt.status == 410:
+        _disable(transaction, webhook_id, "it answered 410 Gone")
     elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
-        _disable(change, endpoint_id, f"nothing but failures since {condition['first_failure_at']}")
+        _disable(transaction, webhook_id, f"nothing but failures since {condition['first_failure_at']}")
 
 
 def _step(failures: int) -> float:
@@ -633,9 +633,9 @@ def _step(failures: int) -> float:
     return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
-def _disable(change: Change, endpoint_id: str, reason: str) -> None:
-    Endpoint.disable(change, endpoint_id, reason)
-    log.warning("webhook %s is disabled: %s", settings.receivers[endpoint_id].name, reason)
+def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
+    Webhook.disable(transaction, webhook_id, reason)
+    log.warning("webhook %s is disabled: %s", settings.receivers[webhook_id].name, reason)
 
 
 # Sweeping -------------------------------------------------------------------------------------
@@ -643,31 +643,31 @@ def _disable(change: Change, endpoint_id: str, reason: str) -> None:
 stopping = threading.Event()
 
 
-def drain(endpoint_id: str, others_wait: threading.Event | None = None) -> int:
-    """Send an endpoint what is due, in order, until nothing is left or it fails; returns how much.
+def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
+    """Send a webhook what is due, in order, until nothing is left or it fails; returns how much.
 
-    It ends after a batch while other endpoints wait for a place.
+    It ends after a batch while other webhooks wait for a place.
     """
     count = 0
     while not stopping.is_set():
-        # After a failure one delivery finds out whether the endpoint is back.
-        most = 1 if Endpoint.condition(endpoint_id)["failures"] else BATCH
+        # After a failure one delivery finds out whether the webhook is back.
+        most = 1 if Webhook.condition(webhook_id)["failures"] else BATCH
         window = settings.window
-        with write() as change:
-            rows = Delivery.claim(change, endpoint_id, most, window["lease_far"], window)
+        with write() as transaction:
+            rows = Delivery.claim(transaction, webhook_id, most, window["lease_far"], window)
         if not rows:
             break
         sent, unsent = _send_line(rows, time.monotonic() + BATCH_SECONDS, settings.timeout)
         settle(sent, unsent)
-        count += sum(outcome.delivered for _, outcome in sent)
+        count += sum(attempt.delivered for _, attempt in sent)
         if not sent or sent[-1][1].unreachable or (others_wait and others_wait.is_set()):
             break
     return count
 
 
 def sweep() -> int:
-    """One pass over everything that is due, one endpoint after the other; returns how much was sent."""
-    return sum(drain(id) for id in Endpoint.due(settings.window) if id in settings.receivers)
+    """One pass over everything that is due, one webhook after the other; returns how much was sent."""
+    return sum(drain(id) for id in Webhook.due(settings.window) if id in settings.receivers)
 
 
 class Sweeper:
@@ -677,7 +677,7 @@ class Sweeper:
         self._lock, self._leads = lock, False
         self._chores = chores  # done once an hour
         self._draining: dict[str, threading.Thread] = {}
-        self._served_at: dict[str, float] = {}  # when an endpoint got a place last
+        self._served_at: dict[str, float] = {}  # when a webhook got a place last
         self._others_wait = threading.Event()
         self._chores_at = 0.0
         self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
@@ -727,11 +727,11 @@ class Sweeper:
         db.close()  # this thread's connection
 
     def _give_places(self) -> None:
-        """Start a drain for each endpoint that is due; who was served longest ago comes first."""
+        """Start a drain for each webhook that is due; who was served longest ago comes first."""
         for id, thread in list(self._draining.items()):
             if not thread.is_alive():  # it could not be started
                 self._draining.pop(id, None)
-        due = [id for id in Endpoint.due(settings.window) if id in settings.receivers]
+        due = [id for id in Webhook.due(settings.window) if id in settings.receivers]
         waiting = [id for id in due if id not in self._draining]
         waiting.sort(key=lambda id: self._served_at.get(id, 0.0))
         free = max(DRAINS - len(self._draining), 0)
@@ -758,14 +758,14 @@ class Sweeper:
             return False
         return True
 
-    def _drain(self, endpoint_id: str) -> None:
+    def _drain(self, webhook_id: str) -> None:
         count = 0
         try:
-            count = drain(endpoint_id, self._others_wait)
+            count = drain(webhook_id, self._others_wait)
         except Exception as error:
             _log_failure("deliveries are left pending", error)
         finally:
-            self._draining.pop(endpoint_id, None)
+            self._draining.pop(webhook_id, None)
             if count:  # others may wait for the place, and what was left meanwhile for the next drain
                 left_something.set()
             db.close()  # this thread's connection
@@ -789,18 +789,16 @@ def in_steps(step: Callable[[], int]) -> int:
     return count
 
 
-def prune() -> None:
+def prune_deliveries() -> None:
     """Drop what was finished `keep_days` ago, and what has waited so long for a disabled receiver."""
     before = now(-settings.keep_days * 86400)
-    for endpoint in Endpoint.listing():
-        if endpoint["state"] == "disabled":
-            _tell_dropped(endpoint, in_steps(partial(Delivery.drop_waiting, endpoint["id"], before)))
+    for webhook in Webhook.listing():
+        if webhook["state"] == "disabled":
+            _tell_dropped(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
     in_steps(partial(Delivery.prune, before))
     optimize()
 
 
-def _tell_dropped(endpoint: Row, count: int) -> None:
+def _tell_dropped(webhook: Row, count: int) -> None:
     if count:
-        log.warning(
-            "webhook %s: the oldest %d events that waited for it are dropped", endpoint["name"], count
-        )
+        log.warning("webhook %s: the oldest %d events that waited for it are dropped", webhook["name"], count)

@@ -203,25 +203,25 @@ def test_every_write_goes_through_the_one_way():
 
 
 def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):
-    with pytest.raises(ZeroDivisionError), models.write() as change:
-        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
-        models.Project.add(change, name="P")
+    with pytest.raises(ZeroDivisionError), models.write() as transaction:
+        owner = models.Member.bootstrap(transaction, full_name="A", email="a@example.com")
+        models.Project.add(transaction, name="P")
         assert models.Project.listing()
         raise ZeroDivisionError
     assert models.Member.first_owner() is None
-    with models.write() as change:
-        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
+    with models.write() as transaction:
+        owner = models.Member.bootstrap(transaction, full_name="A", email="a@example.com")
     assert models.Member.first_owner() == owner
 
 
 def test_ids_rise_in_the_order_of_commits(database):
-    with models.write() as change:
-        owner = models.Member.bootstrap(change, full_name="A", email="a@example.com")
+    with models.write() as transaction:
+        owner = models.Member.bootstrap(transaction, full_name="A", email="a@example.com")
 
     def work():
         for _ in range(20):
-            with models.write(owner) as change:
-                models.Project.add(change, name="P")
+            with models.write(owner) as transaction:
+                models.Project.add(transaction, name="P")
         db.close()
 
     at_once(*[work] * 6)

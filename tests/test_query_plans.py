@@ -25,7 +25,7 @@ COMMON = [
 ]
 
 
-OUTBOX = {"endpoint_id", "last", "far", "lease_far", "left_before", "before"}
+OUTBOX = {"webhook_id", "last", "far", "lease_far", "left_before", "before"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_urgent_tasks_come_from_the_indexes_made_for_them(plan, name):
     assert any(index in step for step in plan(getattr(models, name)))
 
 
-@pytest.mark.parametrize("name", ["CONFIGURED_ENDPOINTS", "DUE_DELIVERIES", "FIRST_UNDER_WAY", "QUEUED"])
+@pytest.mark.parametrize("name", ["CONFIGURED_WEBHOOKS", "DUE_DELIVERIES", "FIRST_IN_PROGRESS", "QUEUED"])
 def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, name):
     steps = plan(getattr(models, name))
     assert any("INDEX delivery_pending" in step for step in steps), steps

@@ -122,13 +122,13 @@ def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_the_endpo
     project = owner.make_project()
     for _ in range(2):
         owner.make_task(project)
-    server.rows("UPDATE endpoint SET first_failure_at = '2020-01-01T00:00:00.000Z'")
+    server.rows("UPDATE webhook SET first_failure_at = '2020-01-01T00:00:00.000Z'")
     (webhook,) = wait_until(
         lambda: [w for w in owner.data(owner.get("/webhooks"))["webhooks"] if w["state"] == "disabled"]
     )
     assert webhook["reason"] == "nothing but failures since 2020-01-01T00:00:00.000Z"
     assert {delivery["status"] for delivery in deliveries(owner)} == {"parked"}
-    assert server.rows("SELECT misses FROM endpoint") == [{"misses": 12}]
+    assert server.rows("SELECT misses FROM webhook") == [{"misses": 12}]
 
 
 def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(launch, receiver):
@@ -325,7 +325,7 @@ def leave_waiting(server, many):
     (last,) = server.rows("SELECT max(seq) AS seq FROM event")
     columns = f"{last['seq']} + n, 'evt_' || hex(randomblob(16)), name, body, created_at"
     server.rows(ONE_MORE.format("event", columns, "event", f"seq = {last['seq']}"), many)
-    columns = f"hex(randomblob(16)), {last['seq']} + n, endpoint_id, status, attempts, queued, next_at, NULL"
+    columns = f"hex(randomblob(16)), {last['seq']} + n, webhook_id, status, attempts, queued, next_at, NULL"
     columns += ", NULL, NULL, NULL, NULL, created_at"
     server.rows(ONE_MORE.format("delivery", columns, "delivery", f"event_seq = {last['seq']}"), many)
 
@@ -414,9 +414,9 @@ def test_a_circuit_that_a_clock_opened_for_ages_is_opened_anew(launch, receiver)
     project = owner.make_project()
     owner.make_task(project)
     receiver.next()
-    server.rows("UPDATE endpoint SET open_until = '2999-01-01T00:00:00.000Z'")
+    server.rows("UPDATE webhook SET open_until = '2999-01-01T00:00:00.000Z'")
     server.rows("UPDATE delivery SET next_at = '2999-01-01T00:00:00.000Z'")
     receiver.next()
-    wait_until(lambda: server.rows("SELECT failures FROM endpoint") == [{"failures": 2}])
-    (row,) = server.rows("SELECT open_until FROM endpoint")
+    wait_until(lambda: server.rows("SELECT failures FROM webhook") == [{"failures": 2}])
+    (row,) = server.rows("SELECT open_until FROM webhook")
     assert row["open_until"] < "2999"

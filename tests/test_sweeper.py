@@ -10,7 +10,7 @@ from conftest import at_once, hook, wait_until
 
 import models
 import webhooks
-from models import Endpoint, db, write
+from models import Webhook, db, write
 
 ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 SLOW = {"TASKS_DELIVERY__TIMEOUT_SECONDS": "60", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0"}
@@ -36,14 +36,14 @@ def sweeper(tmp_path, monkeypatch):
     def start(*hooks, leave, chores=()):
         """Note the webhooks, leave so many events for each, and sweep."""
         settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5]}
-        with write() as change:
-            Endpoint.mirror(change, [entry | {"secrets": ["s"]} for entry in hooks], alone=True)
+        with write() as transaction:
+            Webhook.mirror(transaction, [entry | {"secrets": ["s"]} for entry in hooks], alone=True)
         webhooks.configure(
             [entry | {"secrets": ["s"]} for entry in hooks], settings | {"keep_days": 30, "ca_file": None}
         )
-        with write(ACTOR) as change:
+        with write(ACTOR) as transaction:
             for number in range(leave):
-                webhooks.emit(change, "task.created", {"number": number})
+                webhooks.emit(transaction, "task.created", {"number": number})
         made.append(webhooks.Sweeper(Path(f"{db.database}.sender"), chores))
         made[0].start()
         return made[0]
@@ -199,9 +199,9 @@ def test_a_chore_that_takes_long_holds_up_no_event(sweeper, receiver, let_go):
     begun = threading.Event()
     sweeper(hook(receiver), leave=0, chores=(lambda: begun.set() or let_go.wait(30),))
     assert begun.wait(20)
-    with write(ACTOR) as change:
+    with write(ACTOR) as transaction:
         for number in range(3):
-            webhooks.emit(change, "task.created", {"number": number})
+            webhooks.emit(transaction, "task.created", {"number": number})
     assert [receiver.next().event["data"]["number"] for _ in range(3)] == [0, 1, 2]
     let_go.set()
 
