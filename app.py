@@ -41,8 +41,8 @@ import commands
 import gateway
 import schemas
 import webhooks
+from database import LOCK_SECONDS, Row, Unavailable, check_in_place, db, digest, new_request_id, now, to_json
 from models import (
-    LOCK_SECONDS,
     Activity,
     ApiKey,
     Attachment,
@@ -63,20 +63,12 @@ from models import (
     Problem,
     Project,
     Resource,
-    Row,
     StoredAnswer,
     Task,
     Transaction,
-    Unavailable,
     Webhook,
     Whiteboard,
-    check_in_place,
-    db,
-    digest,
-    new_request_id,
-    now,
     permit,
-    to_json,
     write,
 )
 from webhooks import deadlines, deliver, emit, enable, ping, redeliver

@@ -22,10 +22,24 @@ from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
 from peewee import DatabaseError
 
+import database
 import gateway
 import models
 import schemas
 import webhooks
+from database import (
+    BadDatabase,
+    Row,
+    Unavailable,
+    db,
+    hold,
+    insertion,
+    instant,
+    integrity_problems,
+    prepare,
+    turn_to_start,
+    uuid7,
+)
 from models import (
     PRIORITIES,
     ROLES,
@@ -35,7 +49,6 @@ from models import (
     ApiKey,
     Attachment,
     AttachmentContent,
-    BadDatabase,
     Comment,
     Delivery,
     Invitation,
@@ -46,21 +59,12 @@ from models import (
     Problem,
     Project,
     ProjectStats,
-    Row,
     Task,
     Transaction,
     Webhook,
     Whiteboard,
-    db,
-    health_problems,
-    hold,
-    insertion,
-    instant,
     permit,
-    prepare,
     searchable,
-    turn_to_start,
-    uuid7,
     write,
 )
 
@@ -185,7 +189,7 @@ def in_database(command: Callable) -> Callable:
         try:
             with closing(hold()):
                 return command(*arguments, **options)
-        except (Problem, BadDatabase) as error:
+        except (Problem, BadDatabase, Unavailable) as error:
             raise click.ClickException(str(error)) from error
         except DatabaseError as error:
             raise click.ClickException(f"{db.database}: {error}") from error
@@ -486,7 +490,7 @@ def backup_command(file: Path) -> None:
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file")
     tidy_when_ended()
-    models.backup(file)
+    database.backup(file)
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
 
@@ -501,7 +505,7 @@ def restore_command(file: Path) -> None:
     """
     tidy_when_ended()
     try:
-        aside = models.restore(file)
+        aside = database.restore(file)
     except BadDatabase as error:
         raise click.ClickException(str(error)) from error
     if aside:
@@ -564,7 +568,11 @@ def database_problems(repair: bool) -> list[str]:
         if repair:
             with write() as transaction:
                 click.echo(f"counters that were wrong and are right now: {ProjectStats.repair(transaction)}")
-        problems = health_problems()
+        problems = integrity_problems()
+        problems += [
+            f"the counters of project {row['project_id']} are wrong; --repair mends them"
+            for row in ProjectStats.wrong()
+        ]
         if not Member.first_owner():
             problems.append(NO_OWNER)
         if pending := Delivery.waiting()["pending"]:

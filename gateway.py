@@ -27,7 +27,8 @@ from marshmallow import ValidationError
 from peewee import DatabaseError
 
 import schemas
-from models import Conflict, Flow, FlowTask, Row, Unavailable, epoch_ms, to_json, write
+from database import Row, Unavailable, epoch_ms, to_json
+from models import Conflict, Flow, FlowTask, write
 from schemas import TASK_RUNTIMES, TASK_STATUSES
 from webhooks import check_secrets, in_steps
 

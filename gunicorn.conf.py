@@ -21,11 +21,9 @@ import commands
 import gateway
 import webhooks
 from app import create_app
-from models import (
+from database import (
     LOCK_SECONDS,
     BadDatabase,
-    Delivery,
-    StoredAnswer,
     Unavailable,
     db,
     hold,
@@ -34,6 +32,7 @@ from models import (
     turn_to_start,
     write_turn,
 )
+from models import Delivery, StoredAnswer
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile

@@ -15,7 +15,8 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 
-from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES, instant, to_json
+from database import instant, to_json
+from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised

@@ -32,25 +32,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from models import (
-    ApiKey,
-    Conflict,
-    Delivery,
-    Event,
-    Row,
-    Transaction,
-    Unavailable,
-    Webhook,
-    db,
-    epoch_ms,
-    lock_file,
-    new_id,
-    now,
-    optimize,
-    to_json,
-    wire_time,
-    write,
-)
+from database import Row, Unavailable, db, epoch_ms, lock_file, new_id, now, optimize, to_json, wire_time
+from models import ApiKey, Conflict, Delivery, Event, Transaction, Webhook, write
 
 log = logging.getLogger("tasks.webhooks")
 

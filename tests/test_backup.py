@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from conftest import BIN, ROOT, Server, wait_until
 
-import models
+from database import db, hold
 
 
 @pytest.fixture
@@ -211,8 +211,8 @@ def test_a_database_that_something_else_has_open_is_kept(server, copy):
 
 
 def test_no_server_starts_while_a_backup_is_restored(server, copy):
-    models.db.init(str(server.database))
-    with closing(models.hold(alone=True)):
+    db.init(str(server.database))
+    with closing(hold(alone=True)):
         server.start()
         assert server.process.wait(20) == 1
         server.process = None
@@ -241,8 +241,8 @@ def test_a_backup_of_any_name_stays_as_it_is(server, copy):
 
 
 def test_a_command_waits_for_no_restoring(server, copy):
-    models.db.init(str(server.database))
-    with closing(models.hold(alone=True)):
+    db.init(str(server.database))
+    with closing(hold(alone=True)):
         refused(server.flask("member", "list"), "a backup is being restored")
 
 

@@ -4,20 +4,21 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, Server, at_once, fault
 from playhouse.migrations import Runner
 
 import models
-from models import FairLock, db
+from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare
 
 
 @pytest.fixture
 def database(tmp_path):
     """This process's own database, apart from any server's."""
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
-    models.prepare()
+    prepare()
     yield db
     db.close()
 
@@ -53,37 +54,37 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path,
     database.close()
     folder = tmp_path / "migrations"
     folder.mkdir()
-    for step in models.MIGRATIONS.glob("0*.py"):
+    for step in MIGRATIONS.glob("0*.py"):
         (folder / step.name).write_text(step.read_text())
     (folder / "9999_later.py").write_text(
         "def up(migrator, db):\n    db.execute_sql('CREATE TABLE later (id TEXT)')\n"
     )
-    monkeypatch.setattr(models, "MIGRATIONS", folder)
-    assert models.prepare() == ["9999_later"]
+    monkeypatch.setattr("database.MIGRATIONS", folder)
+    assert prepare() == ["9999_later"]
     assert "later" in db.get_tables()
-    copy = models.Path(f"{db.database}.before-9999_later")
+    copy = Path(f"{db.database}.before-9999_later")
     assert oct(copy.stat().st_mode)[-3:] == "600"
     with closing(sqlite3.connect(copy)) as before:
         assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         tables = {row[0] for row in before.execute("SELECT name FROM sqlite_master")}
     assert "task" in tables
     assert "later" not in tables
-    assert models.prepare() == []
+    assert prepare() == []
     # What this version does not know was made by a newer one.
     monkeypatch.undo()
-    with pytest.raises(models.BadDatabase, match="made by a newer version, which applied 9999_later"):
-        models.prepare()
+    with pytest.raises(BadDatabase, match="made by a newer version, which applied 9999_later"):
+        prepare()
 
 
 def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch):
     database.close()
     folder = tmp_path / "migrations"
     folder.mkdir()
-    for step in sorted(models.MIGRATIONS.glob("0*.py"))[:2]:
+    for step in sorted(MIGRATIONS.glob("0*.py"))[:2]:
         (folder / step.name).write_text(step.read_text())
     db.init(str(tmp_path / "older.db"))
-    monkeypatch.setattr(models, "MIGRATIONS", folder)
-    models.prepare()
+    monkeypatch.setattr("database.MIGRATIONS", folder)
+    prepare()
     for id in ("admin", "member"):
         db.execute_sql("INSERT INTO member VALUES (?, ?, ?, 'x', NULL, 'active', NULL, '')", (id, id, id))
     for number, (maker, at) in enumerate(
@@ -95,7 +96,7 @@ def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch
             activity = (f"a{number}", maker, "updated", "member", "member", "x", "{}", "req_", at)
             db.execute_sql("INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", activity)
     monkeypatch.undo()
-    assert models.prepare()[0] == "0003_key_makers"
+    assert prepare()[0] == "0003_key_makers"
     makers = db.execute_sql("SELECT created_by FROM api_key ORDER BY id").fetchall()
     assert [maker for (maker,) in makers] == ["admin", "member", "member"]
 
@@ -199,7 +200,7 @@ def test_the_pragmas_hold_on_every_connection(database):
 def test_every_write_goes_through_the_one_way():
     for path in ROOT.glob("*.py"):
         text = path.read_text()
-        assert text.count(".atomic(") == (1 if path.name == "models.py" else 0), path
+        assert text.count(".atomic(") == (1 if path.name == "database.py" else 0), path
 
 
 def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):
@@ -233,9 +234,9 @@ def test_ids_rise_in_the_order_of_commits(database):
 
 
 def test_an_id_is_greater_than_all_before_also_when_the_clock_steps_back(monkeypatch):
-    ids = [models.new_id() for _ in range(1000)]
-    monkeypatch.setattr(models.time, "time_ns", lambda: 1_600_000_000_000_000_000)
-    ids += [models.new_id() for _ in range(1000)]
+    ids = [new_id() for _ in range(1000)]
+    monkeypatch.setattr("time.time_ns", lambda: 1_600_000_000_000_000_000)
+    ids += [new_id() for _ in range(1000)]
     assert ids == sorted(set(ids))
 
 
@@ -302,5 +303,5 @@ def test_of_a_lock_that_stalls_only_so_many_wait(monkeypatch):
 
 
 def test_migrations_are_numbered_without_a_gap():
-    names = [step.name for step in Runner(db, str(models.MIGRATIONS)).migrations()]
+    names = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()]
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))

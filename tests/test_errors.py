@@ -9,8 +9,8 @@ import requests
 from conftest import NOBODY, OWNER_KEY, fault, wait_until
 from peewee import DatabaseError
 
-import models
 from app import FAULTS, HTTP_CODES, Unauthorized, authorize, is_outage
+from database import db
 
 JSON = {"Content-Type": "application/json"}
 
@@ -183,7 +183,7 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
 def test_a_file_that_is_no_database_any_more_is_an_outage(tmp_path):
     path = tmp_path / "tasks.db"
     path.write_bytes(b"no database " * 1000)
-    models.db.init(str(path))
+    db.init(str(path))
     with pytest.raises(DatabaseError) as raised:
-        models.db.execute_sql("SELECT 1")
+        db.execute_sql("SELECT 1")
     assert is_outage(raised.value)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import at_once, hook, wait_until
 
-import models
 import webhooks
-from models import Webhook, db, write
+from database import Unavailable, db, prepare
+from models import Webhook, write
 
 ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 SLOW = {"TASKS_DELIVERY__TIMEOUT_SECONDS": "60", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0"}
@@ -30,7 +30,7 @@ def sweeper(tmp_path, monkeypatch):
     monkeypatch.setattr(webhooks, "settings", webhooks.Settings({}))
     monkeypatch.setattr(webhooks, "stopping", threading.Event())
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
-    models.prepare()
+    prepare()
     made = []
 
     def start(*hooks, leave, chores=()):
@@ -223,7 +223,7 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
 
 def test_a_database_that_is_busy_is_one_line_of_the_log(sweeper, receiver, caplog):
     def busy():
-        raise models.Unavailable("the database is busy")
+        raise Unavailable("the database is busy")
 
     sweeper(hook(receiver), leave=0, chores=(busy,))
     said = "a chore is left for the next hour: the database is busy"
