@@ -48,8 +48,6 @@ from models import (
     Attachment,
     Comment,
     Conflict,
-    Delivery,
-    Event,
     Forbidden,
     Gone,
     Invalid,
@@ -66,11 +64,11 @@ from models import (
     StoredAnswer,
     Task,
     Transaction,
-    Webhook,
     Whiteboard,
     permit,
     write,
 )
+from outbox import Delivery, Event, Webhook
 from webhooks import deadlines, deliver, emit, enable, ping, redeliver
 
 API = "/api/v1"

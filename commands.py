@@ -50,7 +50,6 @@ from models import (
     Attachment,
     AttachmentContent,
     Comment,
-    Delivery,
     Invitation,
     Meeting,
     Member,
@@ -61,12 +60,12 @@ from models import (
     ProjectStats,
     Task,
     Transaction,
-    Webhook,
     Whiteboard,
     permit,
     searchable,
     write,
 )
+from outbox import Delivery, Webhook
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers

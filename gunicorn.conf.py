@@ -32,7 +32,8 @@ from database import (
     turn_to_start,
     write_turn,
 )
-from models import Delivery, StoredAnswer
+from models import StoredAnswer
+from outbox import Delivery
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile

@@ -33,7 +33,8 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from database import Row, Unavailable, db, epoch_ms, lock_file, new_id, now, optimize, to_json, wire_time
-from models import ApiKey, Conflict, Delivery, Event, Transaction, Webhook, write
+from models import ApiKey, Conflict, Transaction, write
+from outbox import Delivery, Event, Webhook
 
 log = logging.getLogger("tasks.webhooks")
 

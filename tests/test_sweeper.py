@@ -10,7 +10,8 @@ from conftest import at_once, hook, wait_until
 
 import webhooks
 from database import Unavailable, db, prepare
-from models import Webhook, write
+from models import write
+from outbox import Webhook
 
 ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 SLOW = {"TASKS_DELIVERY__TIMEOUT_SECONDS": "60", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0"}
