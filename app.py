@@ -689,8 +689,8 @@ def get_context() -> Row:
         "projects": Project.listing("active"),
         "members": Member.team(),
         "urgent_tasks": Task.urgent(at),
-        "recent_activity": Activity.recent(),
-        "whiteboards": Whiteboard.latest(),
+        "recent_activity": Activity.recent.all(most=5),
+        "whiteboards": Whiteboard.latest.all(most=10),
         "system": {
             "current_time": at,
             "ai_instructions": workspace["ai_instructions"],
@@ -705,7 +705,7 @@ def get_context() -> Row:
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     check_in_place()
-    waiting = Delivery.waiting()
+    waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
     if call().caller is None:
         return {"status": "ok"}
     waiting["failing_endpoints"] += Webhook.stranded(webhooks.settings.receivers)
@@ -1019,7 +1019,7 @@ def create_meeting(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.WHITEBOARDS)
 def list_whiteboards() -> Row:
     """List all whiteboards without their content, the last updated first."""
-    return {"whiteboards": Whiteboard.latest(-1)}
+    return {"whiteboards": Whiteboard.latest.all(most=-1)}
 
 
 @api.post("/whiteboards")

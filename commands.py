@@ -33,7 +33,6 @@ from database import (
     Unavailable,
     db,
     hold,
-    insertion,
     instant,
     integrity_problems,
     prepare,
@@ -62,7 +61,6 @@ from models import (
     Transaction,
     Whiteboard,
     permit,
-    searchable,
     write,
 )
 from outbox import Delivery, Webhook
@@ -167,7 +165,7 @@ def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, st
     """The first owner and their key, or None where the workspace has an owner already."""
     settings = config["BOOTSTRAP"]
     with write() as transaction:
-        if Member.first_owner():
+        if Member.first_owner.one():
             return None
         owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
         _, secret = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=given)
@@ -210,7 +208,7 @@ def acting(email: str | None, role: str = "client") -> Row:
 
     Raises `click.ClickException`, and `Forbidden` for one who has not at least this role.
     """
-    found = Member.by_email(email.strip().lower()) if email else Member.first_owner()
+    found = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
     if not found or found["status"] != Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
     permit(found, role)
@@ -290,7 +288,7 @@ def key_list() -> None:
         [
             [k["prefix"], k["member"]["email"], k["name"], k["scope"], k["created_at"]]
             + [k["last_used_at"], k["expires_at"], k["revoked_at"], k["id"]]
-            for k in ApiKey.everyones()
+            for k in ApiKey.everyones.all()
         ],
     )
 
@@ -303,7 +301,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, as `key list` shows them."""
     is_id = schemas.Id.PATTERN.fullmatch(id_or_prefix)
     wanted = id_or_prefix if is_id else id_or_prefix[:12]  # the key itself will do too
-    found = [k for k in ApiKey.everyones() if wanted in (k["id"], k["prefix"])]
+    found = [k for k in ApiKey.everyones.all() if wanted in (k["id"], k["prefix"])]
     if len(found) != 1:
         raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {wanted}")
     with write(acting(email)) as transaction:
@@ -457,7 +455,7 @@ def deliver_command() -> None:
     The server does so by itself, unless delivery.sweeper is false.
     """
     configured()
-    accepted, pending = webhooks.sweep(), Delivery.waiting()["pending"]
+    accepted, pending = webhooks.sweep(), Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 
@@ -565,19 +563,20 @@ def database_problems(repair: bool) -> list[str]:
     """Print what is worth knowing of the database; returns what is wrong with it."""
     try:
         if repair:
-            with write() as transaction:
-                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair(transaction)}")
+            with write():
+                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair()}")
         problems = integrity_problems()
         problems += [
             f"the counters of project {row['project_id']} are wrong; --repair mends them"
             for row in ProjectStats.wrong()
         ]
-        if not Member.first_owner():
+        if not Member.first_owner.one():
             problems.append(NO_OWNER)
-        if pending := Delivery.waiting()["pending"]:
+        if pending := Delivery.pending.value():
             click.echo(f"note: deliveries that are pending: {pending}")
-        for name, parked in Delivery.parked():
-            click.echo(f"note: deliveries to {name} that are parked: {parked}; see GET /api/v1/deliveries")
+        for row in Delivery.parked.all():
+            counted = f"deliveries to {row['name']} that are parked: {row['parked']}"
+            click.echo(f"note: {counted}; see GET /api/v1/deliveries")
         problems += [
             f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
             for hook in Webhook.listing()
@@ -677,7 +676,7 @@ class Demonstration:
                 id, created_at = self.at(-60 + number)
                 _, due_date = self.at(-20 + 30 * number)
                 times = {"due_date": due_date, "created_at": created_at, "updated_at": created_at}
-                insertion(Milestone).run(id=id, project_id=made["id"], title=title, description=None, **times)
+                Milestone.insertion.run(id=id, project_id=made["id"], title=title, description=None, **times)
                 milestones.append(id)
             self.places.append((made["id"], milestones))
         Project.edit(self.transaction, self.places[3][0], {"status": "archived"})
@@ -713,17 +712,17 @@ class Demonstration:
                 "version": 1 if status == "todo" else 2,
                 "created_at": created_at,
                 "updated_at": completed_at or created_at,
-                "search": searchable(title, description),
+                "search": Task.searchable(title, description),
             }
 
     def work(self, progress: Callable[[Iterator[Row]], Any]) -> None:
         """The tasks with their counters, and what was said and done about the last of them."""
         self.recent: list[tuple[str, str, str, str]] = []
         counts = {project_id: dict.fromkeys(STATUSES, 0) for project_id, _ in self.places}
-        insertion(Task).run_many(progress(self.task_rows(counts)))
+        Task.insertion.run_many(progress(self.task_rows(counts)))
         for project_id, counted in counts.items():
             ProjectStats.delete_by_id(project_id)
-            insertion(ProjectStats).run(project_id=project_id, **counted)
+            ProjectStats.insertion.run(project_id=project_id, **counted)
         for number, (task_id, title, status, _) in enumerate(self.recent):
             hours = (number - len(self.recent)) / 24
             self.remark(task_id, title, hours)
@@ -737,14 +736,14 @@ class Demonstration:
             id, created_at = self.at(days)
             author_id = self.random.choice(self.team + self.clients)
             content = self.random.choice(REMARKS)
-            insertion(Comment).run(
+            Comment.insertion.run(
                 id=id, task_id=task_id, author_id=author_id, content=content, created_at=created_at
             )
             self.note(days, "created", "comment", id, title)
 
     def note(self, days: float, action: str, entity: str, id: str, title: str, changes: str = "{}") -> None:
         activity_id, created_at = self.at(days)
-        insertion(Activity).run(
+        Activity.insertion.run(
             id=activity_id,
             actor_id=self.random.choice(self.team),
             action=action,
@@ -759,7 +758,7 @@ class Demonstration:
     def attach(self, task_id: str, days: float) -> None:
         id, created_at = self.at(days)
         data = f"Notes for task {task_id}\n".encode()
-        insertion(Attachment).run(
+        Attachment.insertion.run(
             id=id,
             task_id=task_id,
             filename="notes.txt",
@@ -775,7 +774,7 @@ class Demonstration:
             id, created_at = self.at(-30 + number / 100)
             project_id, _ = self.random.choice(self.places)
             organizer_id, *others = self.random.sample(self.team, 3)
-            insertion(Meeting).run(
+            Meeting.insertion.run(
                 id=id,
                 title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
                 description=None,
@@ -788,7 +787,7 @@ class Demonstration:
                 updated_at=created_at,
             )
             for member_id in {self.owner, *others, self.random.choice(self.clients)} - {organizer_id}:
-                insertion(Participant).run(meeting_id=id, member_id=member_id)
+                Participant.insertion.run(meeting_id=id, member_id=member_id)
 
     @property
     def owner(self) -> str:
@@ -798,7 +797,7 @@ class Demonstration:
         for number in range(12):
             id, created_at = self.at(-24 + 2 * number)
             project_id, _ = self.random.choice(self.places)
-            insertion(Whiteboard).run(
+            Whiteboard.insertion.run(
                 id=id,
                 title=f"{self.random.choice(('Ideas', 'Sketch', 'Map', 'Notes'))} {number + 1}",
                 project_id=self.random.choice((None, project_id)),

@@ -14,12 +14,12 @@ import threading
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import orjson
 from peewee import SQL, AutoField, DatabaseError, Expression, Model, Query, SqliteDatabase, TextField
@@ -173,25 +173,20 @@ def _splice(text: Any) -> orjson.Fragment:
     return orjson.Fragment(text.encode())
 
 
-# Values and tables ----------------------------------------------------------------------------
+# Statements -----------------------------------------------------------------------------------
 
 
 class JSONText(TextField):
-    """Canonical JSON text, spliced into answers as it is."""
+    """Canonical JSON text, which is copied into answers as it is."""
 
 
-class Base(Model):
-    class Meta:
-        database = db
-        legacy_table_names = False
-
-
-class Identified(Base):
-    id = TextField(primary_key=True)
+def placeholder(name: str) -> SQL:
+    """A named parameter of a statement."""
+    return SQL(f":{name}")
 
 
 def columns(model: Any, *hidden: str) -> list:
-    """The model's columns for a statement, in their order, but for the hidden ones."""
+    """The model's columns for a statement, in their order, without the hidden ones."""
     fields = [field for field in model._meta.sorted_fields if field.column_name not in hidden]
     return [f.alias(f"{f.column_name}:json") if isinstance(f, JSONText) else f for f in fields]
 
@@ -201,20 +196,12 @@ def group(alias: Any, key: str, *names: str) -> list:
     return [getattr(alias, name).alias(f"{key}.{name}") for name in names]
 
 
-# Statements -----------------------------------------------------------------------------------
-
-
-def placeholder(name: str) -> SQL:
-    """The place of a named parameter in a statement."""
-    return SQL(f":{name}")
-
-
 class Statement:
-    """A peewee query that is made into SQL once and then executed with named parameters.
+    """A peewee query that is converted to SQL once and then executed with named parameters.
 
     Building a query costs ten times more than executing it. Columns without a dot come first; each
-    group `name.column` follows as one run that begins with its id, and is null where that is. A
-    column named `name:json` holds JSON text, which is copied into the answer as it is.
+    group `name.column` follows as one run that begins with its id, and is null where the id is null.
+    A column named `name:json` holds JSON text, which is copied into the answer as it is.
     """
 
     def __init__(self, query: Query):
@@ -246,17 +233,19 @@ class Statement:
         return row
 
     def all(self, **parameters: Any) -> list[Row]:
+        """Every row of the result."""
         cursor = db.execute_sql(self.sql, parameters)
         if self._plan is None:
             self._read_plan(cursor)
         return [self._row(values) for values in cursor.fetchall()]
 
     def one(self, **parameters: Any) -> Row | None:
+        """The first row of the result, or None."""
         rows = self.all(**parameters)
         return rows[0] if rows else None
 
     def existing(self, **parameters: Any) -> Row:
-        """The one row that is known to be there."""
+        """The only row of the result. Raises `ValueError` where there is none, which is a bug."""
         (row,) = self.all(**parameters)
         return row
 
@@ -266,57 +255,98 @@ class Statement:
         return row[0] if row else None
 
     def run(self, **parameters: Any) -> int:
-        """Execute a change; returns how many rows it touched."""
+        """Execute an UPDATE or DELETE, and return the number of rows that it changed."""
         return db.execute_sql(self.sql, parameters).rowcount
 
 
 class Insertion(Statement):
-    """INSERT of a row; the parameters are the columns' names, and those that are not given are null."""
+    """INSERT of a row; the parameters are the columns' names, and a column without one is null."""
 
-    def __init__(self, model: type[Model], **computed: Any):
+    def __init__(self, model: Any, **computed: Any):
         """`computed` gives columns an expression in place of their parameter."""
         fields = [field for field in model._meta.sorted_fields if not isinstance(field, AutoField)]
         values = {field: computed.get(field.column_name, placeholder(field.column_name)) for field in fields}
         super().__init__(model.insert(values))
-        self.blank: Row = dict.fromkeys(field.column_name for field in fields)
+        self.nulls: Row = dict.fromkeys(field.column_name for field in fields)
 
     def run(self, **row: Any) -> int:
-        """Insert the row; returns its number, which only an `AutoField` gives a meaning."""
-        return db.execute_sql(self.sql, self.blank | row).lastrowid
+        """Insert the row, and return its number (`rowid`), which is the value of an `AutoField`."""
+        return db.execute_sql(self.sql, self.nulls | row).lastrowid
 
     def run_many(self, rows: Iterable[Row]) -> None:
-        db.connection().executemany(self.sql, (self.blank | row for row in rows))
+        """Insert the rows."""
+        db.connection().executemany(self.sql, (self.nulls | row for row in rows))
 
 
-@lru_cache(maxsize=64)
-def insertion(model: type[Model]) -> Insertion:
-    return Insertion(model)
+class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is
+    """A statement of a class: built on first use, then a plain attribute of the class.
+
+    The function, a lambda or a decorated method, gets the class and returns a query or a `Statement`.
+    So a query stands beside the method that runs it, and may refer to tables that are declared later.
+    """
+
+    def __init__(self, build: Callable[[Any], Query | Statement]):
+        self.build = build
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any) -> Statement:
+        built = self.build(owner)
+        statement = built if isinstance(built, Statement) else Statement(built)
+        setattr(owner, self.name, statement)
+        return statement
 
 
-@lru_cache(maxsize=64)
-def row_of(model: Any) -> Statement:
-    """The whole row whose id is `:id`."""
-    return Statement(model.select(*columns(model)).where(model.id == placeholder("id")))
+def deletion_of_some(model: Any, condition: Expression) -> Query:
+    """DELETE of at most `:most` rows for which the condition holds."""
+    rowid = SQL("rowid")
+    return model.delete().where(rowid.in_(model.select(rowid).where(condition).limit(placeholder("most"))))
 
 
-@lru_cache(maxsize=64)
-def deletion(model: Any) -> Statement:
-    """DELETE of the row whose id is `:id`."""
-    return Statement(model.delete().where(model.id == placeholder("id")))
+# Tables ---------------------------------------------------------------------------------------
 
 
-def deletion_of_some(key: Any, condition: Expression) -> Statement:
-    """DELETE of at most `:most` rows for which the condition holds, found by their primary key."""
-    rows = key.model.select(key).where(condition).limit(placeholder("most"))
-    return Statement(key.model.delete().where(key.in_(rows)))
+class Base(Model):
+    """A table of this database."""
+
+    class Meta:
+        database = db
+        legacy_table_names = False
+
+    insertion: ClassVar[Insertion] = compiled(Insertion)  # type: ignore[assignment]
+
+    @classmethod
+    def update_statement(cls, names: Iterable[str], *conditions: Expression) -> Statement:
+        """UPDATE of these columns in the rows for which the conditions hold."""
+        assignments = {cls._meta.columns[name]: placeholder(name) for name in names}
+        return Statement(cls.update(assignments).where(*conditions))
 
 
-@lru_cache(maxsize=256)
-def update_of(model: Any, columns: tuple[str, ...]) -> Statement:
-    """UPDATE of these columns in the row whose id is `:id`."""
-    fields = model._meta.columns
-    assignments = {fields[name]: placeholder(name) for name in columns}
-    return Statement(model.update(assignments).where(model.id == placeholder("id")))
+class Identified(Base):
+    """A table whose rows have an id."""
+
+    id = TextField(primary_key=True)
+
+    row = compiled(lambda cls: cls.select(*columns(cls)).where(cls.id == placeholder("id")))
+    deletion = compiled(lambda cls: cls.delete().where(cls.id == placeholder("id")))
+
+    @classmethod
+    def set_columns(cls, id: str, **values: Any) -> None:
+        """Write these columns of the row with this id, and no other."""
+        cls._update_of(tuple(sorted(values))).run(id=id, **values)
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def _update_of(cls, names: tuple[str, ...]) -> Statement:
+        return cls.update_statement(names, cls.id == placeholder("id"))
+
+
+class Sequenced(Identified):
+    """A table whose rows also have a number, which rises with each insertion."""
+
+    seq = AutoField()
+    id = TextField(unique=True)
 
 
 # Writing --------------------------------------------------------------------------------------

@@ -14,21 +14,34 @@ import stat
 import subprocess
 import threading
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from marshmallow import ValidationError
-from peewee import DatabaseError
+from peewee import SQL, DatabaseError, Expression, ForeignKeyField, IntegerField, TextField, fn
 
 import schemas
-from database import Row, Unavailable, epoch_ms, to_json
-from models import Conflict, Flow, FlowTask, write
+from database import (
+    JSONText,
+    Row,
+    Sequenced,
+    Statement,
+    Unavailable,
+    columns,
+    compiled,
+    deletion_of_some,
+    epoch_ms,
+    placeholder,
+    to_json,
+)
+from models import Conflict, write
 from schemas import TASK_RUNTIMES, TASK_STATUSES
 from webhooks import check_secrets, in_steps
 
@@ -545,6 +558,163 @@ def _respond(route: Route, request: Request, outcome: Outcome, headers: dict[str
     return [] if request.environ["REQUEST_METHOD"] == "HEAD" else [content]
 
 
+# Tables --------------------------------------------------------------------------------------
+
+
+class Flow(Sequenced):
+    """A managed flow of the agent gateway; its times are epoch milliseconds, as they are sent."""
+
+    owner = TextField()  # the session key of the routes that may see it
+    sync_mode = TextField()
+    controller_id = TextField()
+    goal = TextField()
+    status = TextField()
+    notify_policy = TextField()
+    revision = IntegerField()
+    current_step = TextField(null=True)
+    state_json = JSONText(null=True)  # null was never set; JSON's null is the text "null"
+    wait_json = JSONText(null=True)
+    blocked_task_id = TextField(null=True)
+    blocked_summary = TextField(null=True)
+    cancel_requested_at = IntegerField(null=True)
+    ended_at = IntegerField(null=True)
+    created_at = IntegerField()
+    updated_at = IntegerField()
+
+    TERMINAL = ("succeeded", "failed", "cancelled", "lost")
+
+    # A flow of another owner is treated as one that does not exist.
+    owned = compiled(
+        lambda cls: cls.select(*columns(cls)).where(
+            cls.owner == placeholder("owner"), cls.id == placeholder("id")
+        )
+    )
+    # The newest first; flows of the same millisecond in the order in which they were made.
+    of_owner = compiled(
+        lambda cls: (
+            cls.select(*columns(cls))
+            .where(cls.owner == placeholder("owner"))
+            .order_by(cls.created_at.desc(), cls.seq)
+        )
+    )
+
+    @classmethod
+    def add(cls, owner: str, **fields: Any) -> Row:
+        """Make a new flow."""
+        id, at = str(uuid.uuid4()), epoch_ms()
+        row = {"status": "queued", "notify_policy": "done_only", **fields}
+        cls.insertion.run(
+            id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
+        )
+        return cls.owned.existing(owner=owner, id=id)
+
+    @classmethod
+    def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
+        """Write these columns as the flow's next revision: compare-and-swap in one statement.
+
+        Raises `Conflict` where the flow has changed since it was read.
+        """
+        fields |= {"revision": flow["revision"] + 1, "updated_at": at}
+        read = {"id": flow["id"], "read_owner": flow["owner"], "read_revision": flow["revision"]}
+        if cls._swap_of(tuple(sorted(fields))).run(**fields, **read) != 1:
+            raise Conflict("the flow has changed since it was read")
+        return cls.owned.existing(owner=flow["owner"], id=flow["id"])
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _swap_of(cls, names: tuple[str, ...]) -> Statement:
+        """UPDATE of these columns of a flow whose owner and revision are still those that were read."""
+        return cls.update_statement(
+            names,
+            cls.id == placeholder("id"),
+            cls.owner == placeholder("read_owner"),
+            cls.revision == placeholder("read_revision"),
+        )
+
+    pruning = compiled(
+        lambda cls: deletion_of_some(
+            cls, (cls.ended_at < placeholder("before")) & cls.status.in_(list(cls.TERMINAL))
+        )
+    )
+    pruning_of_idle = compiled(lambda cls: deletion_of_some(cls, cls._is_idle()))
+
+    @classmethod
+    def _is_idle(cls) -> Expression:
+        reported = FlowTask.select(SQL("1")).where(
+            FlowTask.flow == cls.seq, FlowTask.last_event_at >= placeholder("before")
+        )
+        return cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~fn.EXISTS(reported)
+
+    @classmethod
+    def prune(cls, days: float, most: int = 100) -> int:
+        """Delete some flows that ended more than so many days ago, with their tasks; returns how many."""
+        return cls.pruning.run(before=epoch_ms() - round(days * 86_400_000), most=most)
+
+    @classmethod
+    def prune_idle(cls, days: float, most: int = 100) -> int:
+        """Delete some flows that have not ended, and of which nothing was reported for so many days."""
+        return cls.pruning_of_idle.run(before=epoch_ms() - round(days * 86_400_000), most=most)
+
+
+Flow.add_index(Flow.owner, Flow.created_at, name="flow_owner")
+Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
+Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
+
+
+class FlowTask(Sequenced):
+    """A child task of a managed flow, as its caller reports it; this service does not run it."""
+
+    flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
+    runtime = TextField()
+    source_id = TextField(null=True)
+    child_session_key = TextField(null=True)
+    parent_task_id = TextField(null=True)
+    agent_id = TextField(null=True)
+    run_id = TextField(null=True)
+    label = TextField(null=True)
+    task = TextField()
+    status = TextField()
+    notify_policy = TextField()
+    progress_summary = TextField(null=True)
+    error = TextField(null=True)
+    terminal_summary = TextField(null=True)
+    terminal_outcome = TextField(null=True)
+    created_at = IntegerField()
+    started_at = IntegerField(null=True)
+    last_event_at = IntegerField()
+    ended_at = IntegerField(null=True)
+    cleanup_after = IntegerField(null=True)
+
+    of_flow = compiled(lambda cls: cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq))
+
+    @classmethod
+    def add(cls, flow: Row, **fields: Any) -> Row:
+        """Make a new task of the flow."""
+        id = str(uuid.uuid4())
+        cls.insertion.run(id=id, flow_seq=flow["seq"], **fields)
+        return cls.row.existing(id=id)
+
+    @classmethod
+    def fill(cls, row: Row, **fields: Any) -> Row:
+        """Write these columns of the task."""
+        if fields:
+            cls.set_columns(row["id"], **fields)
+        return cls.row.existing(id=row["id"])
+
+    # Cancels what is queued or running of the flow's tasks.
+    cancellation = compiled(
+        lambda cls: cls.update(
+            {
+                cls.status: "cancelled",
+                cls.error: "Cancelled by operator.",
+                cls.ended_at: placeholder("at"),
+                cls.last_event_at: placeholder("at"),
+                cls.cleanup_after: placeholder("keep_until"),
+            }
+        ).where(cls.flow == placeholder("flow_seq"), cls.status.in_(["queued", "running"]))
+    )
+
+
 # Views ----------------------------------------------------------------------------------------
 
 # A key, its column, and whether it is left out where it was never set.
@@ -613,21 +783,21 @@ def create_flow(route: Route, **fields: Any) -> Outcome:
 
 
 def get_flow(route: Route, flow_id: str) -> Outcome:
-    return _shown(Flow.find(route.session, flow_id))
+    return _shown(Flow.owned.one(owner=route.session, id=flow_id))
 
 
 def list_flows(route: Route) -> Outcome:
-    return Outcome({"flows": [view_flow(flow) for flow in Flow.of(route.session)]})
+    return Outcome({"flows": [view_flow(flow) for flow in Flow.of_owner.all(owner=route.session)]})
 
 
 def find_latest_flow(route: Route) -> Outcome:
-    return _shown(next(iter(Flow.of(route.session)), None))
+    return _shown(next(iter(Flow.of_owner.all(owner=route.session)), None))
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
-    flow = Flow.find(route.session, token)
+    flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
-        flows = Flow.of(route.session)
+        flows = Flow.of_owner.all(owner=route.session)
         flow = next((flow for flow in flows if not _ended(flow)), flows[0] if flows else None)
     return _shown(flow)
 
@@ -641,10 +811,10 @@ def _ended(flow: Row) -> bool:
 
 
 def get_task_summary(route: Route, flow_id: str) -> Outcome:
-    flow = Flow.find(route.session, flow_id)
+    flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})
-    tasks = FlowTask.of(flow)
+    tasks = FlowTask.of_flow.all(flow_seq=flow["seq"])
     by_status = {status: sum(task["status"] == status for task in tasks) for status in TASK_STATUSES}
     by_runtime = {runtime: sum(task["runtime"] == runtime for task in tasks) for runtime in TASK_RUNTIMES}
     active = by_status["queued"] + by_status["running"]
@@ -690,7 +860,7 @@ def mutation(step: Callable[..., Row]) -> Callable[..., Outcome]:
     """
 
     def mutate(route: Route, flow_id: str, expected_revision: int, **sent: Any) -> Outcome:
-        flow = Flow.find(route.session, flow_id)
+        flow = Flow.owned.one(owner=route.session, id=flow_id)
         if flow is None:
             return _not_applied(404, "not_found", "TaskFlow not found.")
         if flow["sync_mode"] != "managed":
@@ -718,7 +888,7 @@ def _not_applied(status: int, code: str, error: str, **more: Any) -> Outcome:
 
 
 def cancel_flow(route: Route, flow_id: str) -> Outcome:
-    flow = Flow.find(route.session, flow_id)
+    flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         result = {"found": False, "cancelled": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
@@ -729,17 +899,20 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
     at = epoch_ms()
     if flow["cancel_requested_at"] is None:
         flow = Flow.swap(flow, at, cancel_requested_at=at)
-    FlowTask.cancel_open(flow, at, at + KEPT_AFTER_CANCEL)
+    FlowTask.cancellation.run(flow_seq=flow["seq"], at=at, keep_until=at + KEPT_AFTER_CANCEL)
     flow = Flow.swap(flow, at, status="cancelled", wait_json="null", ended_at=at, **NOTHING_BLOCKS)
     return Outcome({"found": True, "cancelled": True, **_with_tasks(flow)})
 
 
 def _with_tasks(flow: Row) -> Row:
-    return {"flow": view_flow(flow), "tasks": [view_task(task, flow) for task in FlowTask.of(flow)]}
+    return {
+        "flow": view_flow(flow),
+        "tasks": [view_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
+    }
 
 
 def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: Any) -> Outcome:
-    flow = Flow.find(route.session, flow_id)
+    flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         result = {"found": False, "created": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
@@ -773,7 +946,7 @@ def _same_run(flow: Row, sent: Row) -> Row | None:
     same = ["runtime", "child_session_key", "run_id"]
     if sent["runtime"] == "subagent":
         same += ["label", "task"]
-    for task in FlowTask.of(flow):
+    for task in FlowTask.of_flow.all(flow_seq=flow["seq"]):
         if all(task[name] == sent.get(name) for name in same):
             return task
     return None

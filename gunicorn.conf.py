@@ -185,7 +185,7 @@ control_socket_disable = True
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
 
 
-CHORES = (webhooks.prune_deliveries, gateway.prune_flows, StoredAnswer.prune)
+CHORES = (webhooks.prune_deliveries, gateway.prune_flows, partial(webhooks.in_steps, StoredAnswer.prune))
 
 
 @contextlib.contextmanager

@@ -1,13 +1,11 @@
-"""The database: its connection, write lock, tables, queries and invariants. Nothing here knows HTTP.
+"""The tables of a workspace, each with its rules and its queries. Nothing here knows HTTP.
 
-Rows are stored in the form in which they are sent (ids and instants as text), so that reading is
-copying: a statement's columns become a dict's keys, and a column named `owner.id` becomes
-`{"owner": {"id": …}}`.
+A query stands in the class that runs it, as a `compiled` attribute. Every change runs in `write()`,
+and every method that changes something takes its `Transaction` as the first argument.
 """
 
 import secrets
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -16,7 +14,6 @@ from typing import Any, ClassVar
 from peewee import (
     JOIN,
     SQL,
-    AutoField,
     BlobField,
     Case,
     CompositeKey,
@@ -39,23 +36,20 @@ from database import (
     Row,
     Statement,
     columns,
+    compiled,
     db,
-    deletion,
     deletion_of_some,
     digest,
     epoch_ms,
     fold,
     follow_clock,
     group,
-    insertion,
     new_id,
     new_request_id,
     now,
     placeholder,
-    row_of,
     tick,
     to_json,
-    update_of,
     uuid7,
     wire_time,
     write_transaction,
@@ -72,11 +66,12 @@ COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes as JSON of an old or new value that an activity keeps
 KEY_PREFIX = "tms_"
 
+
 # Errors ---------------------------------------------------------------------------------------
 
 
 class Problem(Exception):
-    """What the domain refuses; `app.FAULTS` gives each subclass its status and code."""
+    """A request that the domain refuses; `app.FAULTS` gives each subclass its status and code."""
 
 
 class NotFound(Problem):
@@ -114,6 +109,11 @@ class PreconditionFailed(Problem):
     """The object's version is none of those that the caller expects."""
 
 
+def not_found(noun: str) -> Any:
+    """Raises `NotFound`; an expression, for use after `or`."""
+    raise NotFound(noun)
+
+
 def permit(member: Row, role: str) -> None:
     """Raises `Forbidden` unless the member has at least this role."""
     allowed = ROLES[: ROLES.index(role) + 1]
@@ -125,66 +125,113 @@ def permit(member: Row, role: str) -> None:
 
 
 class Transaction:
-    """One write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
+    """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(tick() // TICKS)
         self.actor = actor
         self.request_id = request_id
-        self.deliveries: list[str] = []  # leased, for this request to send
+        self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.queued = 0  # deliveries that are left to the sweeper
-        self.webhooks: list[Row] | None = None  # `webhooks` keeps here what it has looked up
+        self.webhooks: list[Row] | None = None  # looked up once by `webhooks.emit`
+
+    def new_id(self) -> str:
+        """An id for a row of this transaction."""
+        return new_id()
 
     @property
     def profile(self) -> Row:
+        """The actor as events and answers show members."""
         return {name: self.actor[name] for name in ("id", "full_name", "email", "role")}
 
     @property
     def maker_id(self) -> str:
-        """Who made the key in use, and so holds what is made with it; the actor for a command."""
+        """The member who made the key in use, and to whom what is made with it belongs.
+
+        For a command, which uses no key, it is the actor.
+        """
         return self.actor.get("key_created_by") or self.actor["id"]
 
 
 @contextmanager
 def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
-    """The one way to write: a turn, then BEGIN IMMEDIATE … COMMIT around the body.
+    """Run the body in a transaction, the only one of all processes that writes at the moment.
 
-    Nothing may be sent over a network inside. Raises `Unavailable` when the turn does not come
-    within `LOCK_SECONDS`, and when the database file is not where it was; SQLite's own errors pass.
+    Nothing may be sent over a network inside. Raises as `database.write_transaction` does.
     """
     with write_transaction():
-        follow_clock(NEWEST_ACTIVITY.value())
+        follow_clock(Activity.newest.value())
         transaction = Transaction(actor or {}, request_id or new_request_id())
         yield transaction
-        ApiKey.flush_used()
+        ApiKey.write_last_used()
 
 
 def only_owner(transaction: Transaction, what: str) -> None:
-    """Raises `Forbidden` unless an owner makes the change."""
+    """Raises `Forbidden` unless the actor is an owner."""
     if transaction.actor["role"] != "owner":
         raise Forbidden(f"only an owner may {what}")
 
 
-# Tables ---------------------------------------------------------------------------------------
+# Helpers of several tables --------------------------------------------------------------------
 
 
 def profile(alias: Any, key: str) -> list:
+    """A member's columns that become one object under `key`."""
     return group(alias, key, "id", "full_name", "email", "role")
 
 
+def sorted_by(rows: list[Row], name: str) -> list[Row]:
+    """The rows in the order of a name, without regard to case."""
+    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
+
+
+def differences(stored: Row, fields: Row) -> Row:
+    """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
+    changes: Row = {}
+    for name, new in fields.items():
+        old = stored[name]
+        if old != new:
+            changes[name] = [old, JSON(new) if isinstance(old, JSON) else new]
+    return changes
+
+
+def check_references(
+    model: Any, fields: Row, check: Callable[[Row], Iterable[tuple[str, str]]] = lambda rows: ()
+) -> None:
+    """Raises `Invalid` with every field that refers to a row that does not exist.
+
+    The model's foreign keys tell which fields these are. `check` gets the rows that the fields refer
+    to, by field (None for one that does not exist), and returns further problems.
+    """
+    rows, problems = {}, []
+    for name, id in fields.items():
+        foreign_key = model._meta.columns.get(name)
+        if isinstance(foreign_key, ForeignKeyField) and id is not None:
+            rows[name] = foreign_key.rel_model.row.one(id=id)
+            if rows[name] is None:
+                problems.append((name, f"no such {foreign_key.rel_model.NOUN}"))
+    problems += check(rows)
+    if problems:
+        raise Invalid(*problems)
+
+
 class Resource(Identified):
-    """What is made, changed and deleted alike; a subclass is its columns, its noun and its own rules."""
+    """A table whose rows are made, changed and deleted alike.
+
+    A subclass declares its columns, its noun and its own rules.
+    """
 
     NOUN: ClassVar[str]
-    TITLE: ClassVar[str] = "title"  # the column by which the activity names it
+    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
 
     @classmethod
     def stored(cls, id: str) -> Row:
-        return row_of(cls).one(id=id) or not_found(cls.NOUN)
+        """The row as it is stored. Raises `NotFound`."""
+        return cls.row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        """It as it is shown."""
+        """The row as the API shows it. Raises `NotFound`."""
         return cls.stored(id)
 
     @classmethod
@@ -193,46 +240,53 @@ class Resource(Identified):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note the change in the activity."""
         Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
 
     @classmethod
     def insert_row(cls, transaction: Transaction, **fields: Any) -> Row:
-        _check_references(fields)
+        """Store a new row, and return it as it is stored. Raises as `add` does."""
+        check_references(cls, fields)
         cls.check(fields)
-        row = {**fields, "id": new_id(), "created_at": transaction.at, "updated_at": transaction.at}
-        insertion(cls).run(**row)
+        at = transaction.at
+        row = {**fields, "id": transaction.new_id(), "created_at": at, "updated_at": at}
+        cls.insertion.run(**row)
         cls.record(transaction, "created", row)
         return row
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """A new one. Raises `Invalid` for what does not exist or does not go together."""
+        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
         return cls.fetch(cls.insert_row(transaction, **fields)["id"])
 
     @classmethod
     def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
     ) -> Row:
-        """Change what was sent; with a change, `written` is written too.
+        """Change the fields that were sent; where one has a new value, write `columns` too.
 
-        `also` are changes in other tables that belong to this one.
+        `also` are changes in other tables that belong to this one. Raises `NotFound`, and `Invalid`
+        as `add` does.
         """
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
-            changed = {name: fields[name] for name in changes if name in fields}
-            _check_references(changed)
+            new = {name: fields[name] for name in changes if name in fields}
+            check_references(cls, new)
             cls.check(stored | fields)
-            update_row(cls, transaction, id, changed | written, changed.keys() | written)
+            cls.set_columns(id, **new | columns, updated_at=transaction.at)
             cls.record(transaction, "updated", stored | fields, changes)
         return cls.fetch(id)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Delete it; returns it as it was stored."""
+        """Delete it, and return it as it was stored. Raises `NotFound`."""
         row = cls.stored(id)
-        deletion(cls).run(id=id)
+        cls.deletion.run(id=id)
         cls.record(transaction, "deleted", row)
         return row
+
+
+# People ---------------------------------------------------------------------------------------
 
 
 class Member(Identified):
@@ -244,45 +298,57 @@ class Member(Identified):
     joined_at = TextField(null=True)
     created_at = TextField()
 
+    NOUN = "member"
     ACTIVE = "active"
 
     @classmethod
+    def _select(cls) -> Query:
+        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
+        return cls.select(*columns(cls), kind)
+
+    @classmethod
+    def _active(cls, *conditions: Expression) -> Query:
+        return cls._select().where(cls.status == cls.ACTIVE, *conditions)
+
+    # Removed members are kept for the rows that refer to them, but never listed.
+    _listed = compiled(lambda cls: cls._select().where(cls.status != "removed"))
+    _team = compiled(lambda cls: cls._active(cls.role != "client"))
+    row = compiled(lambda cls: cls._select().where(cls.status != "removed", cls.id == placeholder("id")))
+    by_email = compiled(
+        lambda cls: cls._select().where(cls.status != "removed", cls.email == placeholder("email"))
+    )
+    first_owner = compiled(lambda cls: cls._active(cls.role == "owner").order_by(cls.id).limit(1))
+
+    @classmethod
     def everyone(cls) -> list[Row]:
-        """All members by name, invited ones and clients too; removed ones never."""
-        return sorted_by(MEMBERS.all(), "full_name")
+        """All members by name, including clients and members who are only invited."""
+        return sorted_by(cls._listed.all(), "full_name")
 
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return sorted_by(TEAM.all(), "full_name")
+        return sorted_by(cls._team.all(), "full_name")
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        return MEMBER.one(id=id) or not_found("member")
+        """The member. Raises `NotFound`, also for one who was removed."""
+        return cls.row.one(id=id) or not_found("member")
 
     @classmethod
     def active(cls, id: str) -> Row:
-        """Raises `Invalid` for one who is not, or not yet, a member."""
-        member = MEMBER.one(id=id)
+        """The member. Raises `Invalid` for an id that is not an active member's."""
+        member = cls.row.one(id=id)
         if member is None or member["status"] != cls.ACTIVE:
             raise Invalid(("member_id", "no such active member"))
         return member
 
     @classmethod
-    def by_email(cls, email: str) -> Row | None:
-        return MEMBER_BY_EMAIL.one(email=email)
-
-    @classmethod
-    def first_owner(cls) -> Row | None:
-        return FIRST_OWNER.one()
-
-    @classmethod
     def add(cls, transaction: Transaction, *, full_name, email, role, phone_number=None, status) -> Row:
-        """A new member. Raises `Invalid` when the address is taken."""
-        if cls.by_email(email):
+        """Make a new member. Raises `Invalid` when another member has the address."""
+        if cls.by_email.one(email=email):
             raise Invalid(("email", "is already a member's"))
-        id = new_id()
-        insertion(Member).run(
+        id = transaction.new_id()
+        cls.insertion.run(
             id=id,
             full_name=full_name,
             email=email,
@@ -296,7 +362,7 @@ class Member(Identified):
 
     @classmethod
     def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
-        """The workspace's first owner, who is then the change's actor."""
+        """Make the workspace's first owner, who becomes the transaction's actor."""
         owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
         transaction.actor = owner
         Activity.record(transaction, "created", "member", owner["id"], full_name)
@@ -304,12 +370,13 @@ class Member(Identified):
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
-        """Change a member: oneself, but for the role, or anybody as an owner or admin.
+        """Change a member. Members may change themselves, except the role; admins everybody.
 
-        Whoever becomes an owner loses the keys and open invitations that somebody else made,
-        unless the owner who makes this change did.
-        Raises `NotFound`; `Forbidden`, also where somebody else than an owner would make or unmake
-        one; and `Conflict` where no owner would be left.
+        Where a member becomes an owner, keys and open invitations of that member that somebody else
+        made are revoked, except those made by the owner who makes this change: their makers were not
+        necessarily owners, and must not gain an owner's rights through them.
+        Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the
+        role of owner; and `Conflict` where no owner would be left.
         """
         stored = cls.fetch(id)
         changes = differences(stored, fields)
@@ -320,21 +387,22 @@ class Member(Identified):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
         if changes:
-            update_of(cls, tuple(sorted(changes))).run(id=id, **{name: fields[name] for name in changes})
+            cls.set_columns(id, **{name: fields[name] for name in changes})
             cls.record(transaction, stored | fields, changes)
         if role and fields["role"] == "owner":
-            # Whoever made these was not necessarily an owner, and must not become one through them.
-            for statement in (REVOKE_KEYS_OF_OTHERS, REVOKE_INVITATIONS_OF_OTHERS):
-                statement.run(member_id=id, actor_id=transaction.actor["id"], now=transaction.at)
+            others = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
+            ApiKey.revocation_of_others.run(**others)
+            Invitation.revocation_of_others.run(**others)
         return cls.fetch(id)
 
     @classmethod
     def record(cls, transaction: Transaction, member: Row, changes: Row) -> None:
+        """Note the change in the activity."""
         Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Hide the member, end their keys and invitations, and take their tasks from them.
+        """Hide the member, revoke the member's keys and invitations, and unassign the member's tasks.
 
         Raises as `edit` does.
         """
@@ -342,20 +410,28 @@ class Member(Identified):
         if stored["role"] == "owner":
             only_owner(transaction, "remove an owner")
             cls._keep_an_owner(stored)
-        update_of(cls, ("status",)).run(id=id, status="removed")
-        for statement in (REVOKE_KEYS, REVOKE_INVITATIONS, UNASSIGN_TASKS):
+        cls.set_columns(id, status="removed")
+        for statement in (ApiKey.revocation, Invitation.revocation, cls._unassignment):
             statement.run(member_id=id, now=transaction.at)
         Activity.record(transaction, "deleted", "member", id, stored["full_name"])
         return stored
 
+    @compiled
+    def _unassignment(cls: Any) -> Query:
+        return Task.cleared(Task.assignee, "member_id")
+
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
         """Raises `Conflict` when this is the last active owner."""
-        if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and OWNERS.value() == 1:
+        if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and cls._owners.value() == 1:
             raise Conflict("the last owner cannot go; make another one first")
 
+    _owners = compiled(
+        lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.status == cls.ACTIVE, cls.role == "owner")
+    )
 
-# Someone who was removed gives the address free.
+
+# The address of a removed member can be used again.
 Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), name="member_email")
 
 
@@ -369,37 +445,44 @@ class Invitation(Identified):
     revoked_at = TextField(null=True)
 
     @classmethod
+    def _revocation(cls, *conditions: Expression) -> Query:
+        """UPDATE of the member's invitations that are still open."""
+        is_open = (cls.member == placeholder("member_id")) & cls.used_at.is_null() & cls.revoked_at.is_null()
+        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open, *conditions)
+
+    revocation = compiled(lambda cls: cls._revocation())
+    revocation_of_others = compiled(lambda cls: cls._revocation(cls.created_by != placeholder("actor_id")))
+
+    @classmethod
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite someone, or invite them anew, whereby the old link dies.
+        """Invite somebody, for so many days. An earlier invitation of the same address is revoked.
 
-        Returns the member, the link's token, when it expires, and whether the member is new.
-        Raises `Forbidden` when someone else than an owner invites an owner, and `Conflict` when
+        Returns the member, the link's token, when the link expires, and whether the member is new.
+        Raises `Forbidden` when somebody other than an owner invites an owner, and `Conflict` when
         the address is that of an active member.
         """
-        known = Member.by_email(email)
-        if known and known["status"] == Member.ACTIVE:
+        stored = Member.by_email.one(email=email)
+        if stored and stored["status"] == Member.ACTIVE:
             raise Conflict(f"{email} is already a member")
-        if "owner" in (fields["role"], known and known["role"]):
+        if "owner" in (fields["role"], stored and stored["role"]):
             only_owner(transaction, "invite an owner")
-        if known:
-            fields = {"phone_number": None, **fields}
-            update_of(Member, tuple(sorted(fields))).run(id=known["id"], **fields)
-            member = Member.fetch(known["id"])
+        if stored:
+            Member.set_columns(stored["id"], **{"phone_number": None, **fields})
+            member = Member.fetch(stored["id"])
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
         token, expires_at = cls._issue(transaction, member["id"], days)
-        Activity.record(
-            transaction, "updated" if known else "created", "member", member["id"], member["full_name"]
-        )
-        return member, token, expires_at, known is None
+        action = "updated" if stored else "created"
+        Activity.record(transaction, action, "member", member["id"], member["full_name"])
+        return member, token, expires_at, stored is None
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """A new link for someone who is invited; the old one dies.
+        """Make a new link for a member who is invited, and revoke the old one.
 
-        Returns the member, the link's token, and when it expires.
+        Returns the member, the link's token, and when the link expires.
         """
         member = cls._invited(transaction, member_id)
         Member.record(transaction, member, {"invitation": [None, "renewed"]})
@@ -407,9 +490,9 @@ class Invitation(Identified):
 
     @classmethod
     def revoke(cls, transaction: Transaction, member_id: str) -> None:
-        """Make the open link of someone who is invited useless. Raises `NotFound` where there is none."""
+        """Revoke the open link of a member who is invited. Raises `NotFound` where there is none."""
         member = cls._invited(transaction, member_id)
-        if not REVOKE_INVITATIONS.run(member_id=member_id, now=transaction.at):
+        if not cls.revocation.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
         Member.record(transaction, member, {"invitation": [None, "revoked"]})
 
@@ -425,9 +508,9 @@ class Invitation(Identified):
     @classmethod
     def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
         token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
-        REVOKE_INVITATIONS.run(member_id=member_id, now=transaction.at)
-        insertion(Invitation).run(
-            id=new_id(),
+        cls.revocation.run(member_id=member_id, now=transaction.at)
+        cls.insertion.run(
+            id=transaction.new_id(),
             member_id=member_id,
             token_hash=digest(token),
             created_by=transaction.maker_id,
@@ -436,10 +519,18 @@ class Invitation(Identified):
         )
         return token, expires_at
 
+    _by_token = compiled(
+        lambda cls: (
+            cls.select(*columns(cls, "token_hash", "member_id"), *profile(Member, "member"))
+            .join(Member, on=(cls.member == Member.id))
+            .where(cls.token_hash == placeholder("token_hash"))
+        )
+    )
+
     @classmethod
     def open(cls, token: str) -> Row:
         """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
-        invitation = INVITATION.one(token_hash=digest(token)) or not_found("invitation")
+        invitation = cls._by_token.one(token_hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
             raise Gone("this enrollment link has already been used")
         if invitation["revoked_at"]:
@@ -452,15 +543,13 @@ class Invitation(Identified):
     def accept(cls, transaction: Transaction, token: str) -> tuple[Row, Row, str]:
         """Use the link: the member becomes active and gets a first key.
 
-        Returns the member, the key's row and the key. Raises as `open` does; of several at once
-        one wins, since they come here one after the other.
+        Returns the member, the key's row and the key. Raises as `open` does. Of several requests at
+        the same time one succeeds, since transactions run one after the other.
         """
         invitation = cls.open(token)
-        update_of(cls, ("used_at",)).run(id=invitation["id"], used_at=transaction.at)
+        cls.set_columns(invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
-        update_of(Member, ("joined_at", "status")).run(
-            id=member_id, joined_at=transaction.at, status=Member.ACTIVE
-        )
+        Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
         transaction.actor = member = Member.fetch(member_id)
         Member.record(transaction, member, {"status": ["invited", "active"]})
         row, key = ApiKey.issue(transaction, member_id, name="enrollment")
@@ -479,9 +568,36 @@ class ApiKey(Identified):
     revoked_at = TextField(null=True)
     created_by = TextField(null=True)  # the id of the member who made it, or made the key that made it
 
-    # Reads never write: uses wait here for the next write, each key at most once a minute.
+    # Reads never write: the time at which a key was used waits here for the next write, and is
+    # written at most once a minute for each key.
     _used: ClassVar[dict[str, str]] = {}
-    _flushed: ClassVar[dict[str, float]] = {}
+    _written: ClassVar[dict[str, float]] = {}
+
+    @classmethod
+    def _select(cls) -> Query:
+        return (
+            cls.select(*columns(cls, "hash", "member_id", "created_by"), *profile(Member, "member"))
+            .join(Member, on=(cls.member == Member.id))
+            .order_by(cls.id)
+        )
+
+    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
+    everyones = compiled(lambda cls: cls._select())
+
+    @classmethod
+    def _revocation(cls, *conditions: Expression) -> Query:
+        """UPDATE of the member's keys that are not revoked yet."""
+        return cls.update({cls.revoked_at: placeholder("now")}).where(
+            cls.member == placeholder("member_id"), cls.revoked_at.is_null(), *conditions
+        )
+
+    revocation = compiled(lambda cls: cls._revocation())
+    revocation_of_others = compiled(
+        lambda cls: cls._revocation(
+            cls.created_by.is_null()
+            | cls.created_by.not_in([placeholder("member_id"), placeholder("actor_id")])
+        )
+    )
 
     @classmethod
     def issue(
@@ -494,10 +610,10 @@ class ApiKey(Identified):
         expires_at: str | None = None,
         key: str | None = None,
     ) -> tuple[Row, str]:
-        """A new key of the member; returns its row and the key itself, which is not stored."""
+        """Make a new key of the member; returns its row and the key itself, which is not stored."""
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
-        id = new_id()
-        insertion(ApiKey).run(
+        id = transaction.new_id()
+        cls.insertion.run(
             id=id,
             member_id=member_id,
             name=name,
@@ -512,88 +628,108 @@ class ApiKey(Identified):
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        return KEY.one(id=id) or not_found("key")
-
-    @classmethod
-    def everyones(cls) -> list[Row]:
-        return KEYS.all()
+        """The key as the API shows it, with its member. Raises `NotFound`."""
+        return cls._by_id.one(id=id) or not_found("key")
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
         """The caller's keys; for an owner or admin everybody's."""
-        return [key for key in cls.everyones() if cls._seen(key, caller)]
+        return [key for key in cls.everyones.all() if cls._is_visible(key, caller)]
 
     @classmethod
-    def _seen(cls, key: Row, caller: Row) -> bool:
+    def _is_visible(cls, key: Row, caller: Row) -> bool:
         return caller["role"] in ADMINS or key["member"]["id"] == caller["id"]
 
     @classmethod
     def grant(
         cls, transaction: Transaction, *, member_id: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """A key for the caller, or, by an owner or admin, for another active member.
+        """Make a key for the actor, or, as an owner or admin, for another active member.
 
-        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time that is over,
-        or later than the end of the key in use: a key that ends must not live on in another.
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time in the past, or
+        after the key in use expires: a key that expires must not make one that lives longer.
         """
         holder = Member.active(member_id or transaction.actor["id"])
-        cls._managed(transaction, holder)
+        cls._check_manager(transaction, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
         expires_at = fields.get("expires_at", "9999")
         if expires_at < now():
             raise Invalid(("expires_at", "must be in the future"))
-        key_expires_at = transaction.actor.get("key_expires_at")  # a command is run with no key
+        key_expires_at = transaction.actor.get("key_expires_at")  # a command uses no key
         if key_expires_at and expires_at > key_expires_at:
             raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
-        key = cls.issue(transaction, holder["id"], **fields)
-        Member.record(transaction, holder, {"api_key": [None, key[0]["id"]]})
-        return key
+        row, key = cls.issue(transaction, holder["id"], **fields)
+        Member.record(transaction, holder, {"api_key": [None, row["id"]]})
+        return row, key
 
     @classmethod
     def revoke(cls, transaction: Transaction, id: str) -> None:
-        """Revoke a key as `grant` may make it; one that the caller may not see does not exist."""
+        """Revoke a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
         key = cls.fetch(id)
-        if not cls._seen(key, transaction.actor):
+        if not cls._is_visible(key, transaction.actor):
             raise NotFound("key")
-        cls._managed(transaction, key["member"])
+        cls._check_manager(transaction, key["member"])
         if key["revoked_at"] is None:
-            update_of(cls, ("revoked_at",)).run(id=id, revoked_at=transaction.at)
+            cls.set_columns(id, revoked_at=transaction.at)
             Member.record(transaction, key["member"], {"api_key": [id, None]})
 
     @classmethod
-    def _managed(cls, transaction: Transaction, holder: Row) -> None:
+    def _check_manager(cls, transaction: Transaction, holder: Row) -> None:
+        """Raises `Forbidden` unless the actor may make and revoke the keys of this member."""
         if holder["id"] != transaction.actor["id"]:
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
             if transaction.actor["role"] not in allowed:
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
+    _caller = compiled(
+        lambda cls: (
+            cls.select(
+                Member.id,
+                Member.full_name,
+                Member.email,
+                Member.role,
+                cls.scope,
+                cls.id.alias("key_id"),
+                cls.expires_at.alias("key_expires_at"),
+                cls.created_by.alias("key_created_by"),
+            )
+            .join(Member, on=(cls.member == Member.id))
+            .where(
+                cls.hash == placeholder("hash"),
+                cls.revoked_at.is_null(),
+                cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
+                Member.status == Member.ACTIVE,
+            )
+        )
+    )
+
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member whose valid key this is, with what is known of the key; else None."""
+        """The member to whom this valid key belongs, with what is known of the key; else None."""
         at = now()
-        caller = CALLER.one(hash=digest(key), now=at)
-        if caller and time.monotonic() - cls._flushed.get(caller["key_id"], float("-inf")) > 60:
+        caller = cls._caller.one(hash=digest(key), now=at)
+        if caller and time.monotonic() - cls._written.get(caller["key_id"], float("-inf")) > 60:
             cls._used[caller["key_id"]] = at
         return caller
 
     @classmethod
-    def write_used(cls) -> None:
-        """Write down when keys were last used, where no other write comes along."""
+    def flush_last_used(cls) -> None:
+        """Write when keys were last used, in a transaction of its own, where any was."""
         if cls._used:
             with write():
                 pass
 
     @classmethod
-    def flush_used(cls) -> None:
-        """Write down when keys were last used; part of every write."""
+    def write_last_used(cls) -> None:
+        """Write when keys were last used; part of every transaction."""
         while cls._used:
             id, at = cls._used.popitem()
-            update_of(cls, ("last_used_at",)).run(id=id, last_used_at=at)
-            cls._flushed[id] = time.monotonic()
+            cls.set_columns(id, last_used_at=at)
+            cls._written[id] = time.monotonic()
 
 
 class StoredAnswer(Base):
-    """What a POST with an `Idempotency-Key` was answered, for its repetitions within a day."""
+    """The answer to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
 
     api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
     idempotency_key = TextField()
@@ -603,15 +739,26 @@ class StoredAnswer(Base):
     data = JSONText()
     created_at = TextField(index=True)
 
-    DAY = 86400.0
+    DAY = 86400.0  # seconds
 
     class Meta:
         primary_key = CompositeKey("api_key", "idempotency_key")
 
     @classmethod
+    def _is_this(cls) -> Expression:
+        return (cls.api_key == placeholder("api_key_id")) & (
+            cls.idempotency_key == placeholder("idempotency_key")
+        )
+
+    _by_key = compiled(
+        lambda cls: cls.select(*columns(cls)).where(cls._is_this(), cls.created_at > placeholder("after"))
+    )
+    _deletion = compiled(lambda cls: cls.delete().where(cls._is_this()))
+
+    @classmethod
     def find(cls, transaction: Transaction, idempotency_key: str, request: str) -> Row | None:
-        """The answer to this request, if it came before. Raises `KeyReused` where another one did."""
-        stored = STORED_ANSWER.one(after=now(-cls.DAY), **cls._place(transaction, idempotency_key))
+        """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
+        stored = cls._by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, idempotency_key))
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
@@ -626,21 +773,25 @@ class StoredAnswer(Base):
         headers: Row,
         data: Row,
     ) -> None:
-        """Part of the change, so that there is no answer without it, nor it without an answer."""
-        place = cls._place(transaction, idempotency_key)
-        FORGET_ANSWER.run(**place)  # one of more than a day ago
+        """Store the answer in the same transaction as the change."""
+        primary_key = cls._primary_key(transaction, idempotency_key)
+        cls._deletion.run(**primary_key)  # an answer of more than a day ago
         texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        insertion(cls).run(**place, **texts, request=request, status=status, created_at=transaction.at)
+        cls.insertion.run(**primary_key, **texts, request=request, status=status, created_at=transaction.at)
 
     @classmethod
-    def _place(cls, transaction: Transaction, idempotency_key: str) -> Row:
+    def _primary_key(cls, transaction: Transaction, idempotency_key: str) -> Row:
         return {"api_key_id": transaction.actor["key_id"], "idempotency_key": idempotency_key}
 
+    _pruning = compiled(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
+
     @classmethod
-    def prune(cls) -> None:
-        """Drop what is not replayed any more."""
-        with write():
-            PRUNE_ANSWERS.run(before=now(-cls.DAY))
+    def prune(cls, most: int = 500) -> int:
+        """Delete some answers that are no longer replayed; returns how many."""
+        return cls._pruning.run(before=now(-cls.DAY), most=most)
+
+
+# Work -----------------------------------------------------------------------------------------
 
 
 class Project(Resource):
@@ -654,33 +805,68 @@ class Project(Resource):
     NOUN, TITLE = "project", "name"
 
     @classmethod
+    def _select(cls) -> Query:
+        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, OVERDUE)
+        return (
+            cls.select(
+                *columns(cls, "owner_id"),
+                ProjectStats.todo,
+                ProjectStats.in_progress,
+                ProjectStats.review,
+                ProjectStats.done,
+                overdue.alias("overdue"),
+                *profile(Member, "owner"),
+            )
+            .join(ProjectStats, on=(ProjectStats.project == cls.id))
+            .join(Member, on=(cls.owner == Member.id))
+        )
+
+    by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
+    every = compiled(lambda cls: cls._select())
+    _by_status = compiled(lambda cls: cls._select().where(cls.status == placeholder("status")))
+
+    @classmethod
     def fetch(cls, id: str) -> Row:
-        return _with_stats(PROJECT.one(id=id, now=now()) or not_found("project"))
+        """The project with its owner and statistics. Raises `NotFound`."""
+        return cls._with_stats(cls.by_id.one(id=id, now=now()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
-        """Projects by name, with their statistics."""
-        statement = PROJECTS if status is None else PROJECTS_BY_STATUS
+        """Projects by name, with their owners and statistics."""
+        statement = cls.every if status is None else cls._by_status
         rows = statement.all(now=now(), status=status)
-        return [_with_stats(row) for row in sorted_by(rows, "name")]
+        return [cls._with_stats(row) for row in sorted_by(rows, "name")]
+
+    @classmethod
+    def _with_stats(cls, project: Row) -> Row:
+        """The project, with its counters put together as `stats`."""
+        counts = {status: project.pop(status) for status in STATUSES}
+        total = sum(counts.values())
+        rate = round(counts["done"] / total, 4) if total else 0.0
+        overdue = project.pop("overdue")
+        project["stats"] = {"total": total, **counts, "overdue": overdue, "completion_rate": rate}
+        return project
 
     @classmethod
     def add(cls, transaction: Transaction, *, owner_id: str | None = None, **fields: Any) -> Row:
-        """A new active project, the caller's unless another owner is named."""
-        row = cls.insert_row(
-            transaction, status="active", owner_id=owner_id or transaction.actor["id"], **fields
-        )
-        insertion(ProjectStats).run(project_id=row["id"], todo=0, in_progress=0, review=0, done=0)
+        """Make a new active project. Its owner is the actor, unless the fields name another member."""
+        owner_id = owner_id or transaction.actor["id"]
+        row = cls.insert_row(transaction, status="active", owner_id=owner_id, **fields)
+        ProjectStats.insertion.run(project_id=row["id"], todo=0, in_progress=0, review=0, done=0)
         return cls.fetch(row["id"])
+
+    @compiled
+    def _task_ids(cls: Any) -> Query:
+        return Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id)
 
     @classmethod
     def remove_all(cls, transaction: Transaction, id: str, *, force: bool) -> list[Row]:
-        """Delete the project; returns the tasks that went with it.
+        """Delete the project and its tasks; returns the tasks that were deleted.
 
-        Raises `Conflict` while it has tasks, unless forced.
+        Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
         """
         cls.stored(id)
-        ids = [row["id"] for row in PROJECT_TASK_IDS.all(id=id)]
+        ids = [row["id"] for row in cls._task_ids.all(id=id)]
         if ids and not force:
             raise Conflict(
                 f"the project has {len(ids)} task{'s' * (len(ids) != 1)}; "
@@ -692,7 +878,7 @@ class Project(Resource):
 
 
 class ProjectStats(Base):
-    """How many tasks a project has in each status, kept in the transaction of every change."""
+    """How many tasks a project has in each status, updated in the transaction of every change."""
 
     project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")
     todo = IntegerField()
@@ -700,25 +886,45 @@ class ProjectStats(Base):
     review = IntegerField()
     done = IntegerField()
 
+    _shift = compiled(
+        lambda cls: cls.update(
+            {field: field + placeholder(field.name) for field in map(cls._meta.fields.get, STATUSES)}
+        ).where(cls.project == placeholder("project_id"))
+    )
+
     @classmethod
     def shift(cls, project_id: str, *, old: str | None = None, new: str | None = None) -> None:
-        """Count a task out of its old status and into its new one."""
-        SHIFT_STATS.run(project_id=project_id, **{s: (s == new) - (s == old) for s in STATUSES})
+        """Subtract a task from the counter of its old status, and add it to that of its new one."""
+        cls._shift.run(project_id=project_id, **{s: (s == new) - (s == old) for s in STATUSES})
+
+    _stored = compiled(lambda cls: cls.select())
+
+    @compiled
+    def _counted(cls: Any) -> Query:
+        counts = [
+            fn.COALESCE(fn.SUM(Case(None, [(Task.status == status, 1)], 0)), 0).alias(status)
+            for status in STATUSES
+        ]
+        return (
+            Project.select(Project.id.alias("project_id"), *counts)
+            .join(Task, JOIN.LEFT_OUTER, on=(Task.project == Project.id))
+            .group_by(Project.id)
+        )
 
     @classmethod
     def wrong(cls) -> list[Row]:
-        """The projects whose counters differ from a count of their tasks, as they should be."""
-        counted = {row.pop("project_id"): row for row in COUNTED_STATS.all()}
-        kept = {row.pop("project_id"): row for row in KEPT_STATS.all()}
-        return [{"project_id": id, **counted[id]} for id in counted if kept.get(id) != counted[id]]
+        """The correct counters of each project whose stored counters differ from a count of its tasks."""
+        counted = {row.pop("project_id"): row for row in cls._counted.all()}
+        stored = {row.pop("project_id"): row for row in cls._stored.all()}
+        return [{"project_id": id, **counted[id]} for id in counted if stored.get(id) != counted[id]]
 
     @classmethod
-    def repair(cls, transaction: Transaction) -> int:
-        """Make every counter what a count of the tasks says; returns how many were not."""
+    def repair(cls) -> int:
+        """Store the correct counters, and return how many projects had wrong ones."""
         wrong = cls.wrong()
         for row in wrong:
             cls.delete_by_id(row["project_id"])
-            insertion(ProjectStats).run(**row)
+            cls.insertion.run(**row)
         return len(wrong)
 
 
@@ -732,24 +938,36 @@ class Milestone(Resource):
 
     NOUN = "milestone"
 
+    _of_project = compiled(
+        lambda cls: (
+            cls.select(*columns(cls))
+            .where(cls.project == placeholder("project_id"))
+            .order_by(cls.due_date.is_null(), cls.due_date, cls.id)
+        )
+    )
+
     @classmethod
     def of(cls, project_id: str) -> list[Row]:
-        """The project's milestones by date, those without one last."""
+        """The project's milestones by date, those without a date last. Raises `NotFound`."""
         Project.stored(project_id)
-        return MILESTONES.all(project_id=project_id)
+        return cls._of_project.all(project_id=project_id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """A milestone is part of its project, whose activity this is."""
+        """Note the change in the activity, as one of the milestone's project."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Delete it; its tasks stay, without milestone."""
-        LEAVE_MILESTONE.run(milestone_id=id, now=transaction.at)
+        """Delete it, and remove it from its tasks. Raises `NotFound`."""
+        cls._removal_from_tasks.run(milestone_id=id, now=transaction.at)
         return super().remove(transaction, id)
+
+    @compiled
+    def _removal_from_tasks(cls: Any) -> Query:
+        return Task.cleared(Task.milestone, "milestone_id")
 
 
 class Task(Identified):
@@ -768,36 +986,64 @@ class Task(Identified):
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
-    # Title and description, folded: SQLite itself folds ASCII only. Last, since only a search reads it.
-    search = TextField()
+    search = TextField()  # title and description, folded: SQLite itself folds ASCII only
+
+    NOUN = "task"
+
+    @classmethod
+    def shown(cls) -> list:
+        """The columns of a task in answers and events."""
+        return columns(cls, "search")
+
+    @classmethod
+    def cleared(cls, field: Any, parameter: str) -> Query:
+        """UPDATE of the tasks that refer to a row which is deleted: each gets a new version without it."""
+        values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
+        return cls.update(values).where(field == placeholder(parameter))
+
+    row = compiled(lambda cls: cls.select(*cls.shown()).where(cls.id == placeholder("id")))
+
+    @classmethod
+    def stored(cls, id: str) -> Row:
+        """The task alone. Raises `NotFound`."""
+        return cls.row.one(id=id) or not_found("task")
 
     @classmethod
     def fetch(cls, id: str) -> Row:
         """The task with its project, milestone, profiles, attachments and number of comments."""
-        task = TASK_DETAIL.one(id=id) or not_found("task")
-        task["attachments"] = TASK_ATTACHMENTS.all(id=id) if task["attachments"] else []
+        task = cls.detail.one(id=id) or not_found("task")
+        task["attachments"] = Attachment.of_task.all(task_id=id) if task["attachments"] else []
         return task
 
-    @classmethod
-    def stored(cls, id: str) -> Row:
-        """The task alone."""
-        return TASK.one(id=id) or not_found("task")
-
-    @classmethod
-    def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
-        """One page of the tasks that pass every filter, with its pagination."""
-        names = frozenset(filters)
-        values = {name: FILTERS[name][1](value) for name, value in filters.items()}
-        rows = task_page(names, sort).all(limit=limit + 1, offset=offset, **values)
-        total = task_total(names).value(**values) or 0
-        return {"tasks": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
+    @compiled
+    def detail(cls: Any) -> Query:
+        assignee, creator = Member.alias("assignee"), Member.alias("creator")
+        return (
+            cls.select(
+                *cls.shown(),
+                Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count"),
+                fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
+                    "attachments"
+                ),
+                *group(Project, "project", "id", "name", "status", "owner_id"),
+                *group(Milestone, "milestone", "id", "title", "due_date"),
+                *profile(assignee, "assignee"),
+                *profile(creator, "creator"),
+            )
+            .join(Project, on=(cls.project == Project.id))
+            .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
+            .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
+            .join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id))
+            .where(cls.id == placeholder("id"))
+        )
 
     @classmethod
     def add(cls, transaction: Transaction, *, project_id: str, title: str, **fields: Any) -> Row:
-        """A new task. Raises `Invalid` for what does not exist or does not belong together."""
-        _check_references({"project_id": project_id, **fields}, partial(cls._unfit, project_id))
+        """Make a new task. Raises `Invalid` for what does not exist or does not belong together."""
+        references = {"project_id": project_id, **fields}
+        check_references(cls, references, partial(cls._misplaced, project_id))
         row = fields | {
-            "id": new_id(),
+            "id": transaction.new_id(),
             "project_id": project_id,
             "title": title,
             "status": "todo",
@@ -807,53 +1053,59 @@ class Task(Identified):
             "version": 1,
             "created_at": transaction.at,
             "updated_at": transaction.at,
-            "search": searchable(title, fields.get("description")),
+            "search": cls.searchable(title, fields.get("description")),
         }
-        insertion(Task).run(**row)
+        cls.insertion.run(**row)
         Activity.record(transaction, "created", "task", row["id"], title)
         ProjectStats.shift(project_id, new="todo")
-        return TASK.existing(id=row["id"])
+        return cls.row.existing(id=row["id"])
 
     @classmethod
-    def _unfit(cls, project_id: str, found: Row) -> Iterator[tuple[str, str]]:
-        """Why a new task cannot be in this project or milestone, where these were found."""
-        project, milestone = found["project_id"], found.get("milestone_id")
+    def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
+        """Why a new task cannot be in this project or milestone, of those that exist."""
+        project, milestone = rows["project_id"], rows.get("milestone_id")
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
         if milestone and milestone["project_id"] != project_id:
             yield "milestone_id", "belongs to another project"
 
+    @staticmethod
+    def searchable(title: str, description: str | None) -> str:
+        """The text of the column `search`; the unit separator keeps a match from spanning both texts."""
+        return fold(title) + "\x1f" + fold(description or "")
+
     @classmethod
     def edit(
         cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None
     ) -> tuple[Row, Row]:
-        """Change what was sent and nothing else; returns the task, and `{field: [old, new]}`.
+        """Change the fields that were sent; returns the task, and `{field: [old, new]}`.
 
-        Values that the task has already are no change. Raises `NotFound`, and
-        `PreconditionFailed` when its version is none of `versions`.
+        A field that has the value already is no change. Raises `NotFound`, `Invalid` for what does not
+        exist, and `PreconditionFailed` when the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
         changes = differences(stored, fields)
         if not changes:
             return stored, {}
-        _check_references({name: fields[name] for name in changes})
-        more: Row = {"version": stored["version"] + 1}
+        new = {name: fields[name] for name in changes}
+        check_references(cls, new)
+        new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if "title" in changes:
-            more["search"] = searchable(fields["title"], stored["description"])
+            new["search"] = cls.searchable(fields["title"], stored["description"])
         if "status" in changes:
-            more["completed_at"] = transaction.at if fields["status"] == "done" else None
+            new["completed_at"] = transaction.at if fields["status"] == "done" else None
             ProjectStats.shift(stored["project_id"], old=stored["status"], new=fields["status"])
-        update_row(cls, transaction, id, fields | more, changes.keys() | more)
-        task = TASK.existing(id=id)
+        cls.set_columns(id, **new)
+        task = cls.row.existing(id=id)
         action = "moved" if "status" in changes else "updated"
         Activity.record(transaction, action, "task", id, task["title"], changes)
         return task, changes
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
-        """Delete the task with its comments and attachments; returns it as it was."""
+        """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
-        deletion(cls).run(id=task["id"])
+        cls.deletion.run(id=task["id"])
         Activity.record(transaction, "deleted", "task", id, task["title"])
         ProjectStats.shift(task["project_id"], old=task["status"])
         return task
@@ -866,19 +1118,108 @@ class Task(Identified):
         return task
 
     @classmethod
+    def _select_urgent(cls, condition: Expression, *order: Any) -> Query:
+        assignee = Member.alias("assignee")
+        ids = cls.select(cls.id).where(condition).order_by(*order).limit(placeholder("most"))
+        return (
+            cls.select(
+                *cls.shown(), Project.name.alias("project_name"), assignee.full_name.alias("assignee_name")
+            )
+            .join(Project, on=(cls.project == Project.id))
+            .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
+            .where(cls.id.in_(ids))
+            .order_by(*order)
+        )
+
+    overdue = compiled(lambda cls: cls._select_urgent(OVERDUE, cls.due_date, cls.id))
+    urgent_not_overdue = compiled(
+        lambda cls: cls._select_urgent(
+            OPEN & (cls.priority == "urgent") & (NO_DATE | (cls.due_date >= placeholder("now"))),
+            NO_DATE,
+            cls.due_date,
+            cls.id,
+        )
+    )
+
+    @classmethod
     def urgent(cls, at: str, most: int = 10) -> list[Row]:
-        """Open tasks that are overdue, longest first, then urgent ones, those without a date last."""
-        overdue = OVERDUE_TASKS.all(now=at, most=most)
-        # Fewer than `most` are overdue here, so the second statement skips only those.
+        """Open tasks: first those that are overdue, by date, then urgent ones, those without a date last."""
+        overdue = cls.overdue.all(now=at, most=most)
         left = most - len(overdue)
-        urgent = URGENT_TASKS.all(now=at, most=left) if left else []
+        urgent = cls.urgent_not_overdue.all(now=at, most=left) if left else []
         return [task | {"overdue": True} for task in overdue] + [task | {"overdue": False} for task in urgent]
 
+    @classmethod
+    def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
+        """One page of the tasks that pass every filter, with its pagination."""
+        names = frozenset(filters)
+        values = {name: FILTERS[name][1](value) for name, value in filters.items()}
+        rows = cls._page(names, sort).all(limit=limit + 1, offset=offset, **values)
+        total = cls._total(names).value(**values) or 0
+        return {"tasks": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
 
-PRIORITY_RANK = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
-OPEN = Task.status != "done"
-NO_DATE = Task.due_date.is_null()
-OPEN_WITH_DATE = OPEN & Task.due_date.is_null(False)
+    @classmethod
+    @lru_cache(maxsize=256)
+    def _page(cls, filters: frozenset[str], sort: str | None) -> Statement:
+        """A page's tasks: its ids first, so that rows are read for these alone."""
+        ids = cls.page_ids(filters, sort)
+        return Statement(cls.select(*cls.shown()).where(cls.id.in_(ids)).order_by(*SORTS[sort]))
+
+    @classmethod
+    def page_ids(cls, filters: frozenset[str], sort: str | None) -> Query:
+        """The ids of one page. For the common filters and every order, an index alone gives them."""
+        query = cls.select(cls.id).order_by(*SORTS[sort])
+        if filters:
+            query = query.where(*[FILTERS[name][0] for name in sorted(filters)])
+        return query.limit(placeholder("limit")).offset(placeholder("offset"))
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def _total(cls, filters: frozenset[str]) -> Statement:
+        """How many tasks pass: the sum of counters where they can tell, else a count up to `COUNT_LIMIT`."""
+        if filters <= {"project_id", "status"}:
+            by_status = [(status, getattr(ProjectStats, status)) for status in STATUSES]
+            every = ProjectStats.todo + ProjectStats.in_progress + ProjectStats.review + ProjectStats.done
+            counter = Case(placeholder("status"), by_status) if "status" in filters else every
+            query = ProjectStats.select(fn.SUM(counter))
+            if "project_id" in filters:
+                query = query.where(ProjectStats.project == placeholder("project_id"))
+            return Statement(query)
+        conditions = [FILTERS[name][0] for name in sorted(filters)]
+        some = cls.select(SQL("1")).where(*conditions).limit(COUNT_LIMIT + 1)
+        return Statement(cls.select(fn.COUNT(SQL("*"))).from_(some))
+
+
+PRIORITY_RANK: Any = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
+OPEN: Expression = Task.status != "done"
+NO_DATE: Expression = Task.due_date.is_null()
+OPEN_WITH_DATE: Expression = OPEN & Task.due_date.is_null(False)
+OVERDUE: Expression = OPEN & (Task.due_date < placeholder("now"))
+
+# The filters of a list of tasks: the condition, and a function that converts the value.
+FILTERS: dict[str, tuple[Expression, Any]] = {
+    "project_id": (Task.project == placeholder("project_id"), str),
+    "milestone_id": (Task.milestone == placeholder("milestone_id"), str),
+    "status": (Task.status == placeholder("status"), str),
+    "assignee_id": (Task.assignee == placeholder("assignee_id"), str),
+    "priority": (placeholder("priority") == PRIORITY_RANK, PRIORITIES.index),
+    "due_before": (Task.due_date < placeholder("due_before"), str),
+    "updated_since": (Task.updated_at >= placeholder("updated_since"), str),
+    "q": (fn.INSTR(Task.search, placeholder("q")) > 0, fold),
+}
+
+# The orders of a list of tasks; ties are ordered by id in the same direction, tasks without a date last.
+SORTS: dict[str | None, list] = {
+    None: [Task.id.desc()],
+    "created_at": [Task.created_at, Task.id],
+    "-created_at": [Task.created_at.desc(), Task.id.desc()],
+    "updated_at": [Task.updated_at, Task.id],
+    "-updated_at": [Task.updated_at.desc(), Task.id.desc()],
+    "due_date": [NO_DATE, Task.due_date, Task.id],
+    "-due_date": [Task.due_date.desc(), Task.id.desc()],
+    "priority": [PRIORITY_RANK, Task.id],
+    "-priority": [PRIORITY_RANK.desc(), Task.id.desc()],
+}
 
 # Each common filter and order is read from one index that ends in the id: no sorting, no scanning.
 for _name, _columns in {
@@ -901,9 +1242,9 @@ Task.add_index(Task.project, Task.due_date, where=OPEN_WITH_DATE, name="task_pro
 Task.add_index(NO_DATE, Task.due_date, Task.id, where=OPEN & (Task.priority == "urgent"), name="task_urgent")
 
 
-def pagination(total: int, limit: int, offset: int, found: int) -> Row:
-    """What a page says of the whole list, where one row more than the page holds was looked for."""
-    more = found > limit
+def pagination(total: int, limit: int, offset: int, count: int) -> Row:
+    """The pagination of a page for which up to `limit` + 1 rows were read: `count`."""
+    more = count > limit
     return {
         "total": min(total, COUNT_LIMIT),
         "total_exact": total <= COUNT_LIMIT,
@@ -914,11 +1255,6 @@ def pagination(total: int, limit: int, offset: int, found: int) -> Row:
     }
 
 
-def searchable(title: str, description: str | None) -> str:
-    """What a search looks in; the unit separator keeps a match from spanning both texts."""
-    return fold(title) + "\x1f" + fold(description or "")
-
-
 class Comment(Identified):
     task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
     author = ForeignKeyField(Member, index=False)
@@ -926,31 +1262,39 @@ class Comment(Identified):
     created_at = TextField()
 
     @classmethod
+    def _select(cls, condition: Expression) -> Query:
+        return (
+            cls.select(*columns(cls), *profile(Member, "author"))
+            .join(Member, on=(cls.author == Member.id))
+            .order_by(cls.id)
+            .where(condition)
+        )
+
+    _by_id = compiled(lambda cls: cls._select(cls.id == placeholder("id")))
+    _of_task = compiled(lambda cls: cls._select(cls.task == placeholder("task_id")))
+
+    @classmethod
     def of(cls, task_id: str) -> list[Row]:
-        """All comments of the task, oldest first."""
+        """All comments of the task, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        return COMMENTS.all(task_id=task_id)
+        return cls._of_task.all(task_id=task_id)
 
     @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
-        """Comment on a task; returns the comment and the task."""
-        task = Task.stored(task_id)
-        id = new_id()
-        insertion(Comment).run(
-            id=id,
-            task_id=task["id"],
-            author_id=transaction.actor["id"],
-            content=content,
-            created_at=transaction.at,
-        )
+        """Comment on a task; returns the comment and the task. Raises `NotFound`."""
+        task, id = Task.stored(task_id), transaction.new_id()
+        author_id, at = transaction.actor["id"], transaction.at
+        cls.insertion.run(id=id, task_id=task["id"], author_id=author_id, content=content, created_at=at)
         Activity.record(transaction, "created", "comment", id, task["title"])
-        return COMMENT.existing(id=id), task
+        return cls._by_id.existing(id=id), task
 
 
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
 
 
 class Attachment(Identified):
+    """A file's description; its bytes are in `AttachmentContent`, so that a list never reads them."""
+
     task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
     filename = TextField()
     content_type = TextField()
@@ -958,40 +1302,53 @@ class Attachment(Identified):
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
+    of_task = compiled(
+        lambda cls: cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
+    )
+
     @classmethod
     def of(cls, task_id: str) -> list[Row]:
-        """The descriptions of the task's attachments, oldest first."""
+        """The descriptions of the task's attachments, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        return TASK_ATTACHMENTS.all(id=task_id)
+        return cls.of_task.all(task_id=task_id)
 
     @classmethod
     def fetch(cls, task_id: str, id: str) -> Row:
-        """The description of an attachment of this task, and of no other."""
-        row = row_of(cls).one(id=id)
+        """The description of an attachment of this task. Raises `NotFound`, also for another task's."""
+        row = cls.row.one(id=id)
         return row if row and row["task_id"] == task_id else not_found("attachment")
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
-        row, data = cls.fetch(task_id, id), ATTACHMENT_DATA.value(id=id)
-        return row, not_found("attachment") if data is None else data  # it may go between the two
+        """The description and the bytes. Raises `NotFound`."""
+        row, data = cls.fetch(task_id, id), AttachmentContent.of_attachment.value(id=id)
+        return row, not_found("attachment") if data is None else data  # deleted between the two reads
 
     @classmethod
     def add(
         cls, transaction: Transaction, task_id: str, *, filename: str, content_type: str, data: bytes
     ) -> Row:
+        """Attach a file to a task. Raises `NotFound`."""
         task = Task.stored(task_id)
-        described = {"filename": filename, "content_type": content_type, "size": len(data)}
-        row: Row = {"id": new_id(), "task_id": task_id, **described}
-        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
-        insertion(cls).run(**row)
+        row: Row = {
+            "id": transaction.new_id(),
+            "task_id": task_id,
+            "filename": filename,
+            "content_type": content_type,
+            "size": len(data),
+            "created_by": transaction.actor["id"],
+            "created_at": transaction.at,
+        }
+        cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
         cls._record(transaction, task, [None, filename])
         return row
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
+        """Delete it. Raises `NotFound`."""
         row = cls.fetch(task_id, id)
-        deletion(cls).run(id=id)
+        cls.deletion.run(id=id)
         cls._record(transaction, Task.stored(task_id), [row["filename"], None])
 
     @classmethod
@@ -1003,15 +1360,16 @@ Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
 
 
 class AttachmentContent(Base):
-    """The bytes, apart from their description, so that a list never reads them."""
-
     attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
     data = BlobField()
 
+    of_attachment = compiled(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))
+    _insertion_of_zeros = compiled(lambda cls: Insertion(cls, data=fn.ZEROBLOB(placeholder("size"))))
+
     @classmethod
     def add(cls, attachment_id: str, data: bytes) -> None:
-        """Store the bytes without binding them: a statement kept for reuse keeps its parameters too."""
-        rowid = EMPTY_CONTENT.run(attachment_id=attachment_id, size=len(data))
+        """Store the bytes. They are not bound to a statement, which SQLite keeps with its parameters."""
+        rowid = cls._insertion_of_zeros.run(attachment_id=attachment_id, size=len(data))
         with db.connection().blobopen("attachment_content", "data", rowid) as blob:
             blob.write(data)
 
@@ -1030,18 +1388,48 @@ class Meeting(Resource):
     NOUN = "meeting"
 
     @classmethod
+    def attended(cls) -> Expression:
+        """Whether the member organizes the meeting or takes part in it."""
+        return (cls.organizer == placeholder("member_id")) | cls.id.in_(
+            Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
+        )
+
+    @classmethod
+    def _select(cls) -> Query:
+        return cls.select(*columns(cls, "organizer_id"), *profile(Member, "organizer")).join(
+            Member, on=(cls.organizer == Member.id)
+        )
+
+    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
+    _of_member = compiled(lambda cls: cls._select().where(cls.attended()).order_by(cls.starts_at, cls.id))
+
+    @classmethod
     def of(cls, member_id: str) -> list[Row]:
         """The member's meetings: the next upcoming first, then the past ones, newest first."""
-        rows, participants = MEETINGS.all(member_id=member_id), MEETING_PARTICIPANTS.all(member_id=member_id)
-        meetings = _complete_meetings(rows, participants)
-        coming = [m for m in meetings if m["when"] == "upcoming"]
-        past = [m for m in meetings if m["when"] == "past"]
-        return coming + past[::-1]
+        meetings = cls._of_member.all(member_id=member_id)
+        cls._complete(meetings, Participant.of_member.all(member_id=member_id))
+        upcoming = [meeting for meeting in meetings if meeting["when"] == "upcoming"]
+        past = [meeting for meeting in meetings if meeting["when"] == "past"]
+        return upcoming + past[::-1]
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        row = MEETING.one(id=id) or not_found(cls.NOUN)
-        return _complete_meetings([row], PARTICIPANTS.all(id=id))[0]
+        """The meeting with its organizer and participants. Raises `NotFound`."""
+        meeting = cls._by_id.one(id=id) or not_found(cls.NOUN)
+        cls._complete([meeting], Participant.of_meeting.all(id=id))
+        return meeting
+
+    @classmethod
+    def _complete(cls, meetings: list[Row], participants: list[Row]) -> None:
+        """Add to each meeting its participants, and whether it is upcoming or past."""
+        at = now()
+        by_id = {meeting["id"]: meeting for meeting in meetings}
+        for meeting in meetings:
+            is_past = (meeting["ends_at"] or meeting["starts_at"]) <= at
+            meeting |= {"participants": [], "when": "past" if is_past else "upcoming"}
+        for row in participants:
+            if row["meeting_id"] in by_id:  # else the meeting was made after the meetings were read
+                by_id[row["meeting_id"]]["participants"].append(row["member"])
 
     @classmethod
     def check(cls, row: Row) -> None:
@@ -1050,46 +1438,35 @@ class Meeting(Resource):
 
     @classmethod
     def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
-        """A new meeting, which the caller organizes."""
+        """Make a new meeting, which the actor organizes."""
         row = cls.insert_row(transaction, organizer_id=transaction.actor["id"], **fields)
         Participant.replace_all(row["id"], [], participant_ids or [])
         return cls.fetch(row["id"])
 
     @classmethod
     def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
     ) -> Row:
-        """Change what was sent; participants are replaced as a whole. Raises `Forbidden`."""
-        cls._by_organizer(transaction, cls.stored(id))
+        """Change the fields that were sent; participants are replaced as a whole. Raises `Forbidden` too."""
+        cls._check_organizer(transaction, cls.stored(id))
         if "participant_ids" in fields:
-            held = [row["member"]["id"] for row in PARTICIPANTS.all(id=id)]
-            wanted = fields.pop("participant_ids") or []
-            if set(wanted) != set(held):
-                Participant.replace_all(id, held, wanted)
-                also = {"participant_ids": [held, wanted]}
+            old = [row["member"]["id"] for row in Participant.of_meeting.all(id=id)]
+            new = fields.pop("participant_ids") or []
+            if set(new) != set(old):
+                Participant.replace_all(id, old, new)
+                also = {"participant_ids": [old, new]}
         return super().edit(transaction, id, fields, also)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Row:
-        cls._by_organizer(transaction, cls.stored(id))
+        """Delete it. Raises `NotFound` and `Forbidden`."""
+        cls._check_organizer(transaction, cls.stored(id))
         return super().remove(transaction, id)
 
     @classmethod
-    def _by_organizer(cls, transaction: Transaction, row: Row) -> None:
+    def _check_organizer(cls, transaction: Transaction, row: Row) -> None:
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != row["organizer_id"]:
             raise Forbidden("only its organizer, an owner or an admin may change or delete a meeting")
-
-
-def _complete_meetings(rows: list[Row], participants: list[Row]) -> list[Row]:
-    at = now()
-    meetings = {row["id"]: row for row in rows}
-    for meeting in rows:
-        over = (meeting["ends_at"] or meeting["starts_at"]) <= at
-        meeting |= {"participants": [], "when": "past" if over else "upcoming"}
-    for row in participants:
-        if row["meeting_id"] in meetings:  # or else it was made since the meetings were read
-            meetings[row["meeting_id"]]["participants"].append(row["member"])
-    return rows
 
 
 class Participant(Base):
@@ -1100,21 +1477,36 @@ class Participant(Base):
         primary_key = CompositeKey("meeting", "member")
 
     @classmethod
-    def replace_all(cls, meeting_id: str, held: list[str], wanted: list[str]) -> None:
-        """Make the wanted members the meeting's participants, and no longer those held.
+    def _select(cls, condition: Expression) -> Query:
+        return (
+            cls.select(cls.meeting, *profile(Member, "member"))
+            .join(Member, on=(cls.member == Member.id))
+            .order_by(cls.meeting, Member.full_name, Member.id)
+            .where(condition)
+        )
 
-        Raises `Invalid` for who is no member, but for those held, who may have left since.
+    of_meeting = compiled(lambda cls: cls._select(cls.meeting == placeholder("id")))
+    of_member = compiled(  # the participants of all meetings that the member attends
+        lambda cls: cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
+    )
+    _deletion = compiled(lambda cls: cls.delete().where(cls.meeting == placeholder("meeting_id")))
+
+    @classmethod
+    def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
+        """Replace the meeting's participants.
+
+        Raises `Invalid` with each new one who is not a member; old ones may have been removed since.
         """
-        ids = list(dict.fromkeys(wanted))
+        ids = list(dict.fromkeys(new))
         problems = [
             (f"participant_ids.{n}", "no such member")
-            for n, id in enumerate(wanted)
-            if id not in held and not MEMBER.one(id=id)
+            for n, id in enumerate(new)
+            if id not in old and not Member.row.one(id=id)
         ]
         if problems:
             raise Invalid(*problems)
-        FORGET_PARTICIPANTS.run(meeting_id=meeting_id)
-        insertion(cls).run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
+        cls._deletion.run(meeting_id=meeting_id)
+        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
 
 
 class Whiteboard(Resource):
@@ -1127,25 +1519,33 @@ class Whiteboard(Resource):
 
     NOUN = "whiteboard"
 
-    @classmethod
-    def latest(cls, most: int = 10) -> list[Row]:
-        """The whiteboards updated last, without their content; -1 for all of them."""
-        return LATEST_WHITEBOARDS.all(most=most)
+    # Without their contents, the last updated first; at most `:most`, or all where that is -1.
+    latest = compiled(
+        lambda cls: (
+            cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
+            .order_by(cls.updated_at.desc(), cls.id.desc())
+            .limit(placeholder("most"))
+        )
+    )
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """The activity does not keep contents, which may be large."""
-        told = {name: [None, None] if name == "content" else pair for name, pair in (changes or {}).items()}
-        super().record(transaction, action, row, told)
+        """Note the change in the activity, which does not keep contents, since they may be large."""
+        without = {
+            name: [None, None] if name == "content" else pair for name, pair in (changes or {}).items()
+        }
+        super().record(transaction, action, row, without)
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
+        """Make a new whiteboard, which the actor is the first to update."""
         return super().add(transaction, **{"content": "{}", **fields, "updated_by": transaction.actor["id"]})
 
     @classmethod
     def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **written: Any
+        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
     ) -> Row:
+        """Change the fields that were sent. Raises as `Resource.edit` does."""
         return super().edit(transaction, id, fields, updated_by=transaction.actor["id"])
 
 
@@ -1153,7 +1553,7 @@ Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_upda
 
 
 class Activity(Identified):
-    """What was done: a row per change, written in the change's transaction."""
+    """What was done: a row for each change, written in the change's transaction."""
 
     actor = ForeignKeyField(Member, index=False)
     action = TextField()  # created, updated, moved (a task's status), deleted
@@ -1163,6 +1563,18 @@ class Activity(Identified):
     changes = JSONText()
     request_id = TextField()
     created_at = TextField()
+
+    # The newest id: every transaction ends with an activity, or changes nothing that has an id.
+    newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
+    recent = compiled(
+        lambda cls: (
+            cls.select(*columns(cls, "actor_id", "request_id"), *profile(Member, "actor"))
+            .join(Member, on=(cls.actor == Member.id))
+            .where(cls.action != "deleted")
+            .order_by(cls.id.desc())
+            .limit(placeholder("most"))
+        )
+    )
 
     @classmethod
     def record(
@@ -1174,579 +1586,33 @@ class Activity(Identified):
         title: str,
         changes: Row | None = None,
     ) -> None:
-        insertion(Activity).run(
-            id=new_id(),
+        """Write what the actor did. `changes` are `{field: [old, new]}`."""
+        kept = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
+        cls.insertion.run(
+            id=transaction.new_id(),
             actor_id=transaction.actor["id"],
             action=action,
             entity=entity,
             entity_id=entity_id,
             title=title,
-            changes=to_json({name: [*map(_brief, pair)] for name, pair in (changes or {}).items()}).decode(),
+            changes=to_json(kept).decode(),
             request_id=transaction.request_id,
             created_at=transaction.at,
         )
 
-    @classmethod
-    def recent(cls, most: int = 5) -> list[Row]:
-        return RECENT_ACTIVITY.all(most=most)
+    @staticmethod
+    def _shortened(value: Any) -> Any:
+        """The value; of one that is longer than `MAX_CHANGE`, only its length."""
+        text = to_json(value)
+        return JSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
+
+    pruning = compiled(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
-        """Drop some activity that is older than so many days; returns how much."""
+        """Delete some activity that is older than so many days; returns how many rows."""
         before = uuid7((epoch_ms() - round(days * 86_400_000)) * TICKS, 0)  # ids hold their time
-        return PRUNE_ACTIVITY.run(before=before, most=most)
+        return cls.pruning.run(before=before, most=most)
 
 
-def _brief(value: Any) -> Any:
-    """The value as the activity keeps it: of one that is long, how long it is."""
-    text = to_json(value)
-    return JSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
-
-
-SHOWN = Activity.action != "deleted"
-Activity.add_index(Activity.id, where=SHOWN, name="activity_shown")
-
-
-class Flow(Base):
-    """A managed flow of the agent gateway; its times are epoch milliseconds, as they are sent."""
-
-    seq = AutoField()
-    id = TextField(unique=True)
-    owner = TextField()  # the session key of the routes that may see it
-    sync_mode = TextField()
-    controller_id = TextField()
-    goal = TextField()
-    status = TextField()
-    notify_policy = TextField()
-    revision = IntegerField()
-    current_step = TextField(null=True)
-    state_json = JSONText(null=True)  # null was never set; JSON's null is the text "null"
-    wait_json = JSONText(null=True)
-    blocked_task_id = TextField(null=True)
-    blocked_summary = TextField(null=True)
-    cancel_requested_at = IntegerField(null=True)
-    ended_at = IntegerField(null=True)
-    created_at = IntegerField()
-    updated_at = IntegerField()
-
-    TERMINAL = ("succeeded", "failed", "cancelled", "lost")
-
-    @classmethod
-    def find(cls, owner: str, id: str) -> Row | None:
-        """The owner's flow; another's is as one that does not exist."""
-        return FLOW.one(owner=owner, id=id)
-
-    @classmethod
-    def of(cls, owner: str) -> list[Row]:
-        """The owner's flows, newest first, of one moment in the order in which they were made."""
-        return FLOWS.all(owner=owner)
-
-    @classmethod
-    def add(cls, owner: str, **fields: Any) -> Row:
-        id = str(uuid.uuid4())
-        at = epoch_ms()
-        row = {"status": "queued", "notify_policy": "done_only", **fields}
-        insertion(Flow).run(
-            id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
-        )
-        return FLOW.existing(owner=owner, id=id)
-
-    @classmethod
-    def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
-        """Write these columns as the flow's next revision: compare-and-swap in one statement."""
-        fields |= {"revision": flow["revision"] + 1, "updated_at": at}
-        held = {"id": flow["id"], "held_owner": flow["owner"], "held_revision": flow["revision"]}
-        if flow_update(tuple(sorted(fields))).run(**fields, **held) != 1:
-            raise Conflict("the flow has changed since it was read")
-        return FLOW.existing(owner=flow["owner"], id=flow["id"])
-
-    @classmethod
-    def prune(cls, days: float, most: int = 100) -> int:
-        """Drop some flows, with their tasks, that ended so many days ago; returns how many."""
-        return PRUNE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000), most=most)
-
-    @classmethod
-    def prune_idle(cls, days: float, most: int = 100) -> int:
-        """Drop some flows, with their tasks, that have not ended and were not heard of for so many days."""
-        return PRUNE_IDLE_FLOWS.run(before=epoch_ms() - round(days * 86_400_000), most=most)
-
-
-Flow.add_index(Flow.owner, Flow.created_at, name="flow_owner")
-Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
-Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
-
-
-class FlowTask(Base):
-    """A child task of a managed flow, as its caller reports it; nothing here runs it."""
-
-    seq = AutoField()
-    id = TextField(unique=True)
-    flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
-    runtime = TextField()
-    source_id = TextField(null=True)
-    child_session_key = TextField(null=True)
-    parent_task_id = TextField(null=True)
-    agent_id = TextField(null=True)
-    run_id = TextField(null=True)
-    label = TextField(null=True)
-    task = TextField()
-    status = TextField()
-    notify_policy = TextField()
-    progress_summary = TextField(null=True)
-    error = TextField(null=True)
-    terminal_summary = TextField(null=True)
-    terminal_outcome = TextField(null=True)
-    created_at = IntegerField()
-    started_at = IntegerField(null=True)
-    last_event_at = IntegerField()
-    ended_at = IntegerField(null=True)
-    cleanup_after = IntegerField(null=True)
-
-    @classmethod
-    def of(cls, flow: Row) -> list[Row]:
-        """The flow's tasks in the order in which they were made."""
-        return FLOW_TASKS.all(flow_seq=flow["seq"])
-
-    @classmethod
-    def add(cls, flow: Row, **fields: Any) -> Row:
-        id = str(uuid.uuid4())
-        insertion(FlowTask).run(id=id, flow_seq=flow["seq"], **fields)
-        return row_of(cls).existing(id=id)
-
-    @classmethod
-    def fill(cls, row: Row, **fields: Any) -> Row:
-        """Write these columns of the task."""
-        if fields:
-            update_of(cls, tuple(sorted(fields))).run(id=row["id"], **fields)
-        return row_of(cls).existing(id=row["id"])
-
-    @classmethod
-    def cancel_open(cls, flow: Row, at: int, keep_until: int) -> None:
-        """Cancel what is queued or running of the flow's tasks."""
-        CANCEL_FLOW_TASKS.run(flow_seq=flow["seq"], at=at, keep_until=keep_until)
-
-
-TABLES = [
-    Member,
-    Invitation,
-    ApiKey,
-    StoredAnswer,
-    Project,
-    ProjectStats,
-    Milestone,
-    Task,
-    Comment,
-    Attachment,
-    AttachmentContent,
-    Meeting,
-    Participant,
-    Whiteboard,
-    Activity,
-    Flow,
-    FlowTask,
-]
-
-
-# Statements, each built once ------------------------------------------------------------------
-
-
-def not_found(noun: str) -> Any:
-    raise NotFound(noun)
-
-
-def sorted_by(rows: list[Row], name: str) -> list[Row]:
-    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
-
-
-def differences(stored: Row, fields: Row) -> Row:
-    """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
-    changes: Row = {}
-    for name, new in fields.items():
-        old = stored[name]
-        if old != new:
-            changes[name] = [old, JSON(new) if isinstance(old, JSON) else new]
-    return changes
-
-
-def update_row(
-    model: type[Identified], transaction: Transaction, id: str, values: Row, names: Iterable[str]
-) -> None:
-    """Write these columns and `updated_at`, and no other."""
-    written = {name: values[name] for name in names} | {"updated_at": transaction.at}
-    update_of(model, tuple(sorted(written))).run(id=id, **written)
-
-
-def _check_references(
-    fields: Row, unfit: Callable[[Row], Iterable[tuple[str, str]]] = lambda found: ()
-) -> None:
-    """Raises `Invalid` for every field that refers to what does not exist, and for what is unfit.
-
-    `unfit` gets the rows that the fields refer to, None for one that there is not.
-    """
-    found = {
-        name: statement.one(id=fields[name])
-        for name, (_, statement) in REFERENCES.items()
-        if fields.get(name) is not None
-    }
-    problems = [(name, f"no such {REFERENCES[name][0]}") for name, row in found.items() if row is None]
-    problems += unfit(found)
-    if problems:
-        raise Invalid(*problems)
-
-
-def _with_stats(project: Row) -> Row:
-    counts = {status: project.pop(status) for status in STATUSES}
-    total = sum(counts.values())
-    rate = round(counts["done"] / total, 4) if total else 0.0
-    overdue = project.pop("overdue")
-    project["stats"] = {"total": total, **counts, "overdue": overdue, "completion_rate": rate}
-    return project
-
-
-KIND = Case(Member.role, [("client", "client")], "team").alias("kind")
-MEMBER_COLUMNS = [*columns(Member), KIND]
-LISTED = Member.status != "removed"
-MEMBER = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED, Member.id == placeholder("id")))
-MEMBER_BY_EMAIL = Statement(
-    Member.select(*MEMBER_COLUMNS).where(LISTED, Member.email == placeholder("email"))
-)
-MEMBERS = Statement(Member.select(*MEMBER_COLUMNS).where(LISTED))
-TEAM = Statement(
-    Member.select(*MEMBER_COLUMNS).where(Member.status == Member.ACTIVE, Member.role != "client")
-)
-FIRST_OWNER = Statement(
-    Member.select(*MEMBER_COLUMNS)
-    .where(Member.status == Member.ACTIVE, Member.role == "owner")
-    .order_by(Member.id)
-    .limit(1)
-)
-
-OWNERS = Statement(
-    Member.select(fn.COUNT(SQL("*"))).where(Member.status == Member.ACTIVE, Member.role == "owner")
-)
-
-INVITATION = Statement(
-    Invitation.select(*columns(Invitation, "token_hash", "member_id"), *profile(Member, "member"))
-    .join(Member, on=(Invitation.member == Member.id))
-    .where(Invitation.token_hash == placeholder("token_hash"))
-)
-OPEN_INVITATION = (
-    (Invitation.member == placeholder("member_id"))
-    & Invitation.used_at.is_null()
-    & Invitation.revoked_at.is_null()
-)
-REVOKE_INVITATIONS = Statement(
-    Invitation.update({Invitation.revoked_at: placeholder("now")}).where(OPEN_INVITATION)
-)
-REVOKE_INVITATIONS_OF_OTHERS = Statement(
-    Invitation.update({Invitation.revoked_at: placeholder("now")}).where(
-        OPEN_INVITATION, Invitation.created_by != placeholder("actor_id")
-    )
-)
-
-ALL_KEYS = (
-    ApiKey.select(*columns(ApiKey, "hash", "member_id", "created_by"), *profile(Member, "member"))
-    .join(Member, on=(ApiKey.member == Member.id))
-    .order_by(ApiKey.id)
-)
-KEYS = Statement(ALL_KEYS)
-KEY = Statement(ALL_KEYS.where(ApiKey.id == placeholder("id")))
-REVOKE_KEYS = Statement(
-    ApiKey.update({ApiKey.revoked_at: placeholder("now")}).where(
-        ApiKey.member == placeholder("member_id"), ApiKey.revoked_at.is_null()
-    )
-)
-REVOKE_KEYS_OF_OTHERS = Statement(
-    ApiKey.update({ApiKey.revoked_at: placeholder("now")}).where(
-        ApiKey.member == placeholder("member_id"),
-        ApiKey.revoked_at.is_null(),
-        ApiKey.created_by.is_null()
-        | ApiKey.created_by.not_in([placeholder("member_id"), placeholder("actor_id")]),
-    )
-)
-CALLER = Statement(
-    ApiKey.select(
-        Member.id,
-        Member.full_name,
-        Member.email,
-        Member.role,
-        ApiKey.scope,
-        ApiKey.id.alias("key_id"),
-        ApiKey.expires_at.alias("key_expires_at"),
-        ApiKey.created_by.alias("key_created_by"),
-    )
-    .join(Member, on=(ApiKey.member == Member.id))
-    .where(
-        ApiKey.hash == placeholder("hash"),
-        ApiKey.revoked_at.is_null(),
-        ApiKey.expires_at.is_null() | (ApiKey.expires_at > placeholder("now")),
-        Member.status == Member.ACTIVE,
-    )
-)
-
-SAME_KEY = (StoredAnswer.api_key == placeholder("api_key_id")) & (
-    StoredAnswer.idempotency_key == placeholder("idempotency_key")
-)
-STORED_ANSWER = Statement(
-    StoredAnswer.select(*columns(StoredAnswer)).where(
-        SAME_KEY, StoredAnswer.created_at > placeholder("after")
-    )
-)
-FORGET_ANSWER = Statement(StoredAnswer.delete().where(SAME_KEY))
-PRUNE_ANSWERS = Statement(StoredAnswer.delete().where(StoredAnswer.created_at < placeholder("before")))
-
-OVERDUE = OPEN & (Task.due_date < placeholder("now"))
-ALL_PROJECTS = (
-    Project.select(
-        *columns(Project, "owner_id"),
-        ProjectStats.todo,
-        ProjectStats.in_progress,
-        ProjectStats.review,
-        ProjectStats.done,
-        Task.select(fn.COUNT(SQL("*"))).where(Task.project == Project.id, OVERDUE).alias("overdue"),
-        *profile(Member, "owner"),
-    )
-    .join(ProjectStats, on=(ProjectStats.project == Project.id))
-    .join(Member, on=(Project.owner == Member.id))
-)
-PROJECT = Statement(ALL_PROJECTS.where(Project.id == placeholder("id")))
-PROJECTS = Statement(ALL_PROJECTS)
-PROJECTS_BY_STATUS = Statement(ALL_PROJECTS.where(Project.status == placeholder("status")))
-PROJECT_TASK_IDS = Statement(Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id))
-
-SHIFT_STATS = Statement(
-    ProjectStats.update(
-        {field: field + placeholder(field.name) for field in map(ProjectStats._meta.fields.get, STATUSES)}
-    ).where(ProjectStats.project == placeholder("project_id"))
-)
-KEPT_STATS = Statement(ProjectStats.select())
-COUNTED_STATS = Statement(
-    Project.select(
-        Project.id.alias("project_id"),
-        *[
-            fn.COALESCE(fn.SUM(Case(None, [(Task.status == status, 1)], 0)), 0).alias(status)
-            for status in STATUSES
-        ],
-    )
-    .join(Task, JOIN.LEFT_OUTER, on=(Task.project == Project.id))
-    .group_by(Project.id)
-)
-
-MILESTONES = Statement(
-    Milestone.select(*columns(Milestone))
-    .where(Milestone.project == placeholder("project_id"))
-    .order_by(Milestone.due_date.is_null(), Milestone.due_date, Milestone.id)
-)
-
-Assignee, Creator = Member.alias("assignee"), Member.alias("creator")
-TASK_COLUMNS = columns(Task, "search")
-TASK = Statement(Task.select(*TASK_COLUMNS).where(Task.id == placeholder("id")))
-TASK_DETAIL = Statement(
-    Task.select(
-        *TASK_COLUMNS,
-        Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == Task.id).alias("comment_count"),
-        fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == Task.id)).alias("attachments"),
-        *group(Project, "project", "id", "name", "status", "owner_id"),
-        *group(Milestone, "milestone", "id", "title", "due_date"),
-        *profile(Assignee, "assignee"),
-        *profile(Creator, "creator"),
-    )
-    .join(Project, on=(Task.project == Project.id))
-    .join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
-    .join(Assignee, JOIN.LEFT_OUTER, on=(Task.assignee == Assignee.id))
-    .join(Creator, JOIN.LEFT_OUTER, on=(Task.created_by == Creator.id))
-    .where(Task.id == placeholder("id"))
-)
-TASK_ATTACHMENTS = Statement(
-    Attachment.select(*columns(Attachment))
-    .where(Attachment.task == placeholder("id"))
-    .order_by(Attachment.id)
-)
-EMPTY_CONTENT = Insertion(AttachmentContent, data=fn.ZEROBLOB(placeholder("size")))
-ATTACHMENT_DATA = Statement(
-    AttachmentContent.select(AttachmentContent.data).where(AttachmentContent.attachment == placeholder("id"))
-)
-
-
-def _leaving(field: Any, name: str) -> Statement:
-    """UPDATE of the tasks that refer to what goes: each is a new version without it."""
-    changed = {field: None, Task.version: Task.version + 1, Task.updated_at: placeholder("now")}
-    return Statement(Task.update(changed).where(field == placeholder(name)))
-
-
-LEAVE_MILESTONE = _leaving(Task.milestone, "milestone_id")
-UNASSIGN_TASKS = _leaving(Task.assignee, "member_id")
-
-# What a field that refers to something must name.
-REFERENCES = {
-    "project_id": ("project", row_of(Project)),
-    "milestone_id": ("milestone", row_of(Milestone)),
-    "assignee_id": ("member", MEMBER),
-    "owner_id": ("member", MEMBER),
-}
-
-# What a list of tasks can be filtered by: the condition, and what becomes of the value.
-FILTERS: dict[str, tuple[Expression, Any]] = {
-    "project_id": (Task.project == placeholder("project_id"), str),
-    "milestone_id": (Task.milestone == placeholder("milestone_id"), str),
-    "status": (Task.status == placeholder("status"), str),
-    "assignee_id": (Task.assignee == placeholder("assignee_id"), str),
-    "priority": (placeholder("priority") == PRIORITY_RANK, PRIORITIES.index),
-    "due_before": (Task.due_date < placeholder("due_before"), str),
-    "updated_since": (Task.updated_at >= placeholder("updated_since"), str),
-    "q": (fn.INSTR(Task.search, placeholder("q")) > 0, fold),
-}
-
-# The orders of a list of tasks; ties go by id in the same direction, tasks without a date last.
-SORTS: dict[str | None, list] = {
-    None: [Task.id.desc()],
-    "created_at": [Task.created_at, Task.id],
-    "-created_at": [Task.created_at.desc(), Task.id.desc()],
-    "updated_at": [Task.updated_at, Task.id],
-    "-updated_at": [Task.updated_at.desc(), Task.id.desc()],
-    "due_date": [NO_DATE, Task.due_date, Task.id],
-    "-due_date": [Task.due_date.desc(), Task.id.desc()],
-    "priority": [PRIORITY_RANK, Task.id],
-    "-priority": [PRIORITY_RANK.desc(), Task.id.desc()],
-}
-
-
-def task_ids(filters: frozenset[str], sort: str | None) -> Query:
-    """The ids of one page, which an index alone gives for the common filters and every order."""
-    query = Task.select(Task.id).order_by(*SORTS[sort])
-    if filters:
-        query = query.where(*[FILTERS[name][0] for name in sorted(filters)])
-    return query.limit(placeholder("limit")).offset(placeholder("offset"))
-
-
-@lru_cache(maxsize=256)
-def task_page(filters: frozenset[str], sort: str | None) -> Statement:
-    """A page's tasks: its ids first, so that rows are read for these alone."""
-    ids = task_ids(filters, sort)
-    return Statement(Task.select(*TASK_COLUMNS).where(Task.id.in_(ids)).order_by(*SORTS[sort]))
-
-
-@lru_cache(maxsize=256)
-def task_total(filters: frozenset[str]) -> Statement:
-    """How many tasks pass: from the counters where these know, else counted no further than needed."""
-    if filters <= {"project_id", "status"}:
-        kept = [(status, getattr(ProjectStats, status)) for status in STATUSES]
-        every = ProjectStats.todo + ProjectStats.in_progress + ProjectStats.review + ProjectStats.done
-        counter = Case(placeholder("status"), kept) if "status" in filters else every
-        query = ProjectStats.select(fn.SUM(counter))
-        if "project_id" in filters:
-            query = query.where(ProjectStats.project == placeholder("project_id"))
-        return Statement(query)
-    conditions = [FILTERS[name][0] for name in sorted(filters)]
-    some = Task.select(SQL("1")).where(*conditions).limit(COUNT_LIMIT + 1)
-    return Statement(Task.select(fn.COUNT(SQL("*"))).from_(some))
-
-
-def _urgent_tasks(condition: Expression, *order: Any) -> Statement:
-    ids = Task.select(Task.id).where(condition).order_by(*order).limit(placeholder("most"))
-    return Statement(
-        Task.select(
-            *TASK_COLUMNS, Project.name.alias("project_name"), Assignee.full_name.alias("assignee_name")
-        )
-        .join(Project, on=(Task.project == Project.id))
-        .join(Assignee, JOIN.LEFT_OUTER, on=(Task.assignee == Assignee.id))
-        .where(Task.id.in_(ids))
-        .order_by(*order)
-    )
-
-
-OVERDUE_TASKS = _urgent_tasks(OVERDUE, Task.due_date, Task.id)
-URGENT_TASKS = _urgent_tasks(
-    OPEN & (Task.priority == "urgent") & (NO_DATE | (Task.due_date >= placeholder("now"))),
-    NO_DATE,
-    Task.due_date,
-    Task.id,
-)
-
-ALL_COMMENTS = (
-    Comment.select(*columns(Comment), *profile(Member, "author"))
-    .join(Member, on=(Comment.author == Member.id))
-    .order_by(Comment.id)
-)
-COMMENTS = Statement(ALL_COMMENTS.where(Comment.task == placeholder("task_id")))
-COMMENT = Statement(ALL_COMMENTS.where(Comment.id == placeholder("id")))
-
-ATTENDED = (Meeting.organizer == placeholder("member_id")) | Meeting.id.in_(
-    Participant.select(Participant.meeting).where(Participant.member == placeholder("member_id"))
-)
-ALL_MEETINGS = Meeting.select(*columns(Meeting, "organizer_id"), *profile(Member, "organizer")).join(
-    Member, on=(Meeting.organizer == Member.id)
-)
-MEETING = Statement(ALL_MEETINGS.where(Meeting.id == placeholder("id")))
-MEETINGS = Statement(ALL_MEETINGS.where(ATTENDED).order_by(Meeting.starts_at, Meeting.id))
-ALL_PARTICIPANTS = (
-    Participant.select(Participant.meeting, *profile(Member, "member"))
-    .join(Member, on=(Participant.member == Member.id))
-    .order_by(Participant.meeting, Member.full_name, Member.id)
-)
-PARTICIPANTS = Statement(ALL_PARTICIPANTS.where(Participant.meeting == placeholder("id")))
-MEETING_PARTICIPANTS = Statement(
-    ALL_PARTICIPANTS.where(Participant.meeting.in_(Meeting.select(Meeting.id).where(ATTENDED)))
-)
-FORGET_PARTICIPANTS = Statement(Participant.delete().where(Participant.meeting == placeholder("meeting_id")))
-
-LATEST_WHITEBOARDS = Statement(
-    Whiteboard.select(
-        Whiteboard.id, Whiteboard.title, Whiteboard.project, Whiteboard.updated_at, Whiteboard.updated_by
-    )
-    .order_by(Whiteboard.updated_at.desc(), Whiteboard.id.desc())
-    .limit(placeholder("most"))
-)
-
-
-NEWEST_ACTIVITY = Statement(Activity.select(fn.MAX(Activity.id)))  # which each change ends with
-RECENT_ACTIVITY = Statement(
-    Activity.select(*columns(Activity, "actor_id", "request_id"), *profile(Member, "actor"))
-    .join(Member, on=(Activity.actor == Member.id))
-    .where(SHOWN)
-    .order_by(Activity.id.desc())
-    .limit(placeholder("most"))
-)
-
-
-PRUNE_ACTIVITY = deletion_of_some(Activity.id, Activity.id < placeholder("before"))
-
-OWNED = Flow.owner == placeholder("owner")
-FLOW = Statement(Flow.select(*columns(Flow)).where(OWNED, Flow.id == placeholder("id")))
-FLOWS = Statement(Flow.select(*columns(Flow)).where(OWNED).order_by(Flow.created_at.desc(), Flow.seq))
-ENDED_BEFORE = (Flow.ended_at < placeholder("before")) & Flow.status.in_(list(Flow.TERMINAL))
-HEARD_SINCE = FlowTask.select(SQL("1")).where(
-    FlowTask.flow == Flow.seq, FlowTask.last_event_at >= placeholder("before")
-)
-IDLE_SINCE = Flow.ended_at.is_null() & (Flow.updated_at < placeholder("before")) & ~fn.EXISTS(HEARD_SINCE)
-
-
-PRUNE_FLOWS = deletion_of_some(Flow.seq, ENDED_BEFORE)
-PRUNE_IDLE_FLOWS = deletion_of_some(Flow.seq, IDLE_SINCE)
-FLOW_TASKS = Statement(
-    FlowTask.select().where(FlowTask.flow == placeholder("flow_seq")).order_by(FlowTask.seq)
-)
-CANCEL_FLOW_TASKS = Statement(
-    FlowTask.update(
-        {
-            FlowTask.status: "cancelled",
-            FlowTask.error: "Cancelled by operator.",
-            FlowTask.ended_at: placeholder("at"),
-            FlowTask.last_event_at: placeholder("at"),
-            FlowTask.cleanup_after: placeholder("keep_until"),
-        }
-    ).where(FlowTask.flow == placeholder("flow_seq"), FlowTask.status.in_(["queued", "running"]))
-)
-
-
-@lru_cache(maxsize=64)
-def flow_update(names: tuple[str, ...]) -> Statement:
-    """UPDATE of these columns of a flow whose owner and revision are still those held."""
-    fields = Flow._meta.columns
-    return Statement(
-        Flow.update({fields[name]: placeholder(name) for name in names}).where(
-            Flow.id == placeholder("id"),
-            Flow.owner == placeholder("held_owner"),
-            Flow.revision == placeholder("held_revision"),
-        )
-    )
+Activity.add_index(Activity.id, where=(Activity.action != "deleted"), name="activity_shown")

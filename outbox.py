@@ -1,4 +1,4 @@
-"""The outbox: the events that happened, the webhooks that are to be told, and what came of each delivery.
+"""The outbox: the events that happened, the webhooks that are to be told, and the result of each delivery.
 
 Nothing is sent from here.
 """
@@ -7,21 +7,19 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from peewee import SQL, AutoField, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
-    Base,
     Identified,
     JSONText,
     Row,
+    Sequenced,
     Statement,
     columns,
+    compiled,
     deletion_of_some,
-    insertion,
-    new_id,
     now,
     placeholder,
-    row_of,
     to_json,
 )
 from models import (
@@ -33,52 +31,67 @@ from models import (
     not_found,
     pagination,
     sorted_by,
-    update_row,
     write,
 )
 
-MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are dropped
+WEBHOOK_STATES = ("active", "disabled")
+DELIVERY_STATUSES = ("pending", "delivered", "parked")
+MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
+
+
+def _has_come(time: Any, limit: str) -> Expression:
+    """Whether the time has come, or is so far off that the clock must have been set back since."""
+    return (time <= placeholder("now")) | (time > placeholder(limit))
 
 
 class Webhook(Identified):
-    """A webhook receiver of the configuration, with what is known of its health."""
+    """A webhook of the configuration, with what is known of its receiver's health."""
 
     name = TextField(unique=True)
     url = TextField()
     events = JSONText()
-    state = TextField()  # active, disabled
+    state = TextField()  # WEBHOOK_STATES
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # in a row, that say that it cannot be reached
-    first_failure_at = TextField(null=True)  # since when nothing but failures
+    first_failure_at = TextField(null=True)  # of the failures since its last success
     open_until = TextField(null=True)  # while its circuit is open, nothing is sent
     created_at = TextField()
     updated_at = TextField()
     misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # attempts in a row that it did not accept
 
     LEFT = "no longer in the configuration"
-    WELL: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
+    HEALTHY: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
+
+    @classmethod
+    def _select(cls) -> Query:
+        pending = Delivery.select(fn.COUNT(SQL("*"))).where(IS_PENDING, Delivery.webhook == cls.id)
+        return cls.select(*columns(cls, "misses"), pending.alias("pending"))
+
+    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
+    _every = compiled(lambda cls: cls._select())
 
     @classmethod
     def listing(cls) -> list[Row]:
-        """Every webhook by name, with how many deliveries wait for it."""
-        return sorted_by(WEBHOOKS.all(), "name")
+        """Every webhook by name, with the number of deliveries that are pending."""
+        return sorted_by(cls._every.all(), "name")
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        return WEBHOOK.one(id=id) or not_found("webhook")
+        """The webhook, with the number of deliveries that are pending. Raises `NotFound`."""
+        return cls._by_id.one(id=id) or not_found("webhook")
 
     @classmethod
-    def present(cls, id: str) -> Row:
-        """Raises `NotFound`, and `Conflict` where it left the configuration."""
+    def in_configuration(cls, id: str) -> Row:
+        """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
         webhook = cls.fetch(id)
         if webhook["reason"] == cls.LEFT:
             raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
         return webhook
 
     @classmethod
-    def able(cls, id: str) -> Row:
-        """One that can be sent to. Raises as `present` does, and `Conflict` where it is disabled."""
-        webhook = cls.present(id)
+    def enabled(cls, id: str) -> Row:
+        """The webhook. Raises as `in_configuration` does, and `Conflict` where it is disabled."""
+        webhook = cls.in_configuration(id)
         if webhook["state"] == "disabled":
             raise Conflict(
                 f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
@@ -86,111 +99,153 @@ class Webhook(Identified):
         return webhook
 
     @classmethod
-    def condition(cls, id: str) -> Row:
-        """What is known of its health, without counting what waits for it."""
-        return row_of(cls).existing(id=id)
+    def _has_left(cls) -> Expression:
+        return fn.COALESCE(cls.reason, "") == cls.LEFT
 
-    @classmethod
-    def configured(cls, left_before: str) -> list[Row]:
-        """The webhooks that events are stored for, and which; `healthy` ones can be sent to at once.
+    # The webhooks that events are stored for, and which events. Those that are `healthy` can be sent to
+    # at once. Later events wait behind deliveries that are queued, and behind those that were leased
+    # before `:left_before` and have no result yet: the process that leased them may have died.
+    configured = compiled(
+        lambda cls: cls.select(
+            cls.id,
+            cls.events,
+            cls.state,
+            ((cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())).alias("healthy"),
+        ).where(~cls._has_left())
+    )
 
-        Later events wait behind those that are queued, and behind those that were leased before
-        `left_before` and have no result yet: the process that leased them may have died.
-        """
-        return CONFIGURED_WEBHOOKS.all(left_before=left_before)
+    @compiled
+    def _due(cls: Any) -> Query:
+        can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
+        is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
+        return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
 
     @classmethod
     def due(cls, window: Row) -> list[str]:
         """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in DUE_WEBHOOKS.all(**window)]
+        return [row["id"] for row in cls._due.all(**window)]
+
+    # The number of webhooks that fail or are disabled.
+    failing = compiled(
+        lambda cls: cls.select(fn.COUNT(SQL("*"))).where(
+            cls.first_failure_at.is_null(False) | (cls.state == "disabled"), ~cls._has_left()
+        )
+    )
+
+    @compiled
+    def _waited_for(cls: Any) -> Query:
+        """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
+        of_this = Delivery.webhook == cls.id
+        has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
+        has_parked = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, of_this))
+        return cls.select(cls.id, cls._has_left().alias("left")).where(
+            ((cls.state == "active") & cls.first_failure_at.is_null() & has_pending)
+            | (cls._has_left() & has_parked)
+        )
 
     @classmethod
-    def mirror(cls, transaction: Transaction, hooks: list[Row], *, alone: bool) -> list[str]:
-        """Make the table say what the configuration does; what left the configuration is disabled.
+    def stranded(cls, known: Container[str]) -> int:
+        """The number of webhooks with deliveries that this server does not send.
 
-        Only a server that is alone disables: another server may have the webhook in its configuration.
-        Returns the names of those that have left since the last time.
+        These webhooks left the configuration, or their ids are not in `known`.
         """
-        known = {row["name"]: row for row in cls.listing()}
-        for hook in hooks:
-            fields = {"url": hook["url"], "events": to_json(hook["events"]).decode()}
-            row = known.pop(hook["name"], None)
+        return sum(row["left"] or row["id"] not in known for row in cls._waited_for.all())
+
+    @classmethod
+    def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
+        """Store the webhooks of the configuration, and disable those that left it.
+
+        A server disables only where no other server runs, which may have the webhook in its configuration.
+        Returns the names of the webhooks that left since the last time.
+        """
+        others = {row["name"]: row for row in cls.listing()}
+        for webhook in configured:
+            fields = {"url": webhook["url"], "events": to_json(webhook["events"]).decode()}
+            row = others.pop(webhook["name"], None)
             if row is None:
+                fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}
                 times = {"created_at": transaction.at, "updated_at": transaction.at}
-                insertion(Webhook).run(
-                    id=new_id(), name=hook["name"], state="active", failures=0, misses=0, **fields, **times
-                )
+                cls.insertion.run(failures=0, misses=0, **fields, **times)
                 continue
-            if changes := differences(row, fields):
-                update_row(cls, transaction, row["id"], fields, changes)
+            if differences(row, fields):
+                cls.set_columns(row["id"], **fields, updated_at=transaction.at)
             if row["reason"] == cls.LEFT:
                 cls.enable(transaction, row["id"])
-        left = [row for row in known.values() if alone and row["reason"] != cls.LEFT]
+        left = [row for row in others.values() if alone and row["reason"] != cls.LEFT]
         for row in left:
             cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]
 
-    @classmethod
-    def stranded(cls, known: Container[str]) -> int:
-        """How many webhooks have deliveries waiting that this server does not send.
+    @compiled
+    def _parking(cls: Any) -> Query:
+        """Parks the webhook's pending deliveries; they stay queued, and become pending with it again."""
+        parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
+        return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
 
-        They left the configuration, or are not in `known`.
-        """
-        return sum(row["left"] or row["id"] not in known for row in STRANDED_WEBHOOKS.all())
+    @compiled
+    def _resumption(cls: Any) -> Query:
+        pending = {Delivery.status: "pending", Delivery.next_at: placeholder("now")}
+        return Delivery.update(pending).where(OF_WEBHOOK, IS_WAITING)
+
+    @compiled
+    def _hurry(cls: Any) -> Query:
+        """Makes what is queued due at once."""
+        is_queued = Delivery.queued == 1
+        return Delivery.update({Delivery.next_at: placeholder("now")}).where(
+            IS_PENDING, OF_WEBHOOK, is_queued
+        )
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
-        """Send it nothing more; what waits is parked."""
-        fields = {"state": "disabled", "reason": reason}
-        update_row(cls, transaction, id, fields, fields)
-        PARK_WAITING.run(webhook_id=id)
+        """Send nothing more to the webhook, and park its pending deliveries."""
+        cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
+        cls._parking.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
-        """Send to it again, and first what was parked when it was disabled."""
+        """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
         cls.fetch(id)
-        fields = {"state": "active", "reason": None} | cls.WELL
-        update_row(cls, transaction, id, fields, fields)
-        RESUME_PARKED.run(webhook_id=id, now=now())
-        HURRY.run(webhook_id=id, now=now())
+        cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
+        cls._resumption.run(webhook_id=id, now=now())
+        cls._hurry.run(webhook_id=id, now=now())
         return cls.fetch(id)
 
     @classmethod
-    def answered(cls, transaction: Transaction, id: str, *, well: bool) -> None:
-        """Note that it can be reached; whether it accepted tells if it works."""
-        stored = cls.condition(id)
-        fields = cls.WELL if well else cls.WELL | cls._missed(transaction, stored)
+    def reached(cls, transaction: Transaction, id: str, *, accepted: bool) -> None:
+        """Note that the receiver answered, and whether it accepted."""
+        stored = cls.row.existing(id=id)
+        fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
-            HURRY.run(webhook_id=id, now=now())
-        if changes := differences(stored, fields):
-            update_row(cls, transaction, id, fields, changes)
+            cls._hurry.run(webhook_id=id, now=now())
+        if differences(stored, fields):
+            cls.set_columns(id, **fields, updated_at=transaction.at)
 
     @classmethod
     def failed(cls, transaction: Transaction, id: str, until: str, far: str) -> str:
-        """Open its circuit; returns until when, which may be as somebody else has found before.
+        """Open its circuit until that time; returns until when it is open.
 
-        What lies beyond `far` was found before the clock was set back.
+        A circuit that is open already stays so, unless until a time after `far`, which was written
+        before the clock was set back.
         """
-        stored = cls.condition(id)
+        stored = cls.row.existing(id=id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
-        fields = {"failures": stored["failures"] + 1, "open_until": until} | cls._missed(transaction, stored)
-        update_row(cls, transaction, id, fields, fields)
+        fields = {"failures": stored["failures"] + 1, "open_until": until}
+        cls.set_columns(id, **fields | cls._missed(transaction, stored), updated_at=transaction.at)
         return until
 
     @classmethod
     def _missed(cls, transaction: Transaction, stored: Row) -> Row:
-        return {
-            "first_failure_at": stored["first_failure_at"] or transaction.at,
-            "misses": stored["misses"] + 1,
-        }
+        since = stored["first_failure_at"] or transaction.at
+        return {"first_failure_at": since, "misses": stored["misses"] + 1}
 
 
-class Event(Base):
-    """What happened, as the bytes that are signed and sent. `seq` rises in commit order, never reused."""
+class Event(Sequenced):
+    """What happened, as the bytes that are signed and sent.
 
-    seq = AutoField()
-    id = TextField(unique=True)
+    `seq` rises in the order of commits, and no number is used twice.
+    """
+
     name = TextField()
     body = JSONText()
     created_at = TextField()
@@ -198,32 +253,52 @@ class Event(Base):
     @classmethod
     def add(cls, transaction: Transaction, id: str, name: str, body: str) -> int:
         """Store the event; returns its place in the sequence."""
-        return insertion(Event).run(id=id, name=name, body=body, created_at=transaction.at)
+        return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
+
+    _seq_of = compiled(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
+    _after = compiled(
+        lambda cls: (
+            cls.select(cls.id, cls.body.alias("body:json"))
+            .where(cls.seq > placeholder("seq"), cls.name != "ping")
+            .order_by(cls.seq)
+            .limit(placeholder("most"))
+        )
+    )
 
     @classmethod
     def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
-        """The events that follow this one (else the first), in order, and whether there are more.
+        """The events that follow this one (with None the first), in order, and whether there are more.
 
-        Raises `Invalid` for an event that does not exist, or not any more.
+        Raises `Invalid` for an event that does not exist, or no longer exists.
         """
         seq = 0
         if id is not None:
-            seq = EVENT_SEQ.value(id=id)
+            seq = cls._seq_of.value(id=id)
             if seq is None:
                 raise Invalid(
                     ("after", "no such event, or not any more; without it, the first kept is the first")
                 )
-        rows = EVENTS_AFTER.all(seq=seq, most=most + 1)
+        rows = cls._after.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
+
+    @classmethod
+    def _is_unused(cls) -> Expression:
+        """Whether no delivery refers to it, and it is not the last, whose number SQLite would use again."""
+        is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
+        return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
+
+    pruning = compiled(
+        lambda cls: deletion_of_some(cls, (cls.created_at < placeholder("before")) & cls._is_unused())
+    )
 
 
 class Delivery(Identified):
-    """An event on its way to a webhook: the outbox. A row is leased while someone sends it."""
+    """An event that is to be sent to a webhook. A row is leased while a thread sends it."""
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
-    status = TextField()  # pending, delivered, parked
-    attempts = IntegerField()  # counted when leased, so that it also names the lease
+    status = TextField()  # DELIVERY_STATUSES
+    attempts = IntegerField()  # counted when it is leased, so that the number also names the lease
     queued = IntegerField()  # 1: later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
@@ -232,6 +307,12 @@ class Delivery(Identified):
     duration_ms = IntegerField(null=True)
     delivered_at = TextField(null=True)
     created_at = TextField()
+
+    @classmethod
+    def backlog(cls) -> Query:
+        """The deliveries behind which later events of a webhook wait."""
+        is_left = cls.duration_ms.is_null() & (cls.created_at < placeholder("left_before"))
+        return cls.select(SQL("1")).where(IS_PENDING, cls.webhook == Webhook.id, (cls.queued == 1) | is_left)
 
     @classmethod
     def add(
@@ -243,339 +324,265 @@ class Delivery(Identified):
         *,
         parked: bool = False,
     ) -> str:
-        """A delivery born leased, which saves a transaction to claim it, or else queued.
+        """Store a delivery that is leased until `lease`, or queued where that is None; returns its id.
 
-        With `parked`, it waits until its webhook is enabled.
+        To store it leased saves a transaction to claim it. With `parked`, it waits until its webhook is
+        enabled.
         """
-        id = new_id()
-        insertion(Delivery).run(
+        id = transaction.new_id()
+        cls.insertion.run(
             id=id,
             event_seq=event_seq,
             webhook_id=webhook_id,
             status="parked" if parked else "pending",
             attempts=1 if lease else 0,
             queued=0 if lease else 1,
-            next_at=now(),  # unlike change.at, it follows a clock that is set back
+            next_at=now(),  # unlike transaction.at, it follows a clock that is set back
             leased_until=lease,
             created_at=transaction.at,
         )
         return id
 
     @classmethod
-    def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
-        """Deliveries that pass every filter, newest first, with their pagination."""
-        rows = delivery_page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
-        total = delivery_total(frozenset(filters)).value(**filters)
-        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
+    def _select(cls, *more: Any) -> Query:
+        return (
+            cls.select(
+                *columns(cls, "event_seq", "webhook_id", "queued"),
+                cls.webhook.alias("webhook_id"),
+                Webhook.name.alias("webhook"),
+                Event.id.alias("event_id"),
+                Event.name.alias("event"),
+                *more,
+            )
+            .join(Event, on=(cls.event == Event.seq))
+            .join(Webhook, on=(cls.webhook == Webhook.id))
+        )
+
+    _by_id = compiled(
+        lambda cls: cls._select(Event.body.alias("payload:json")).where(cls.id == placeholder("id"))
+    )
 
     @classmethod
     def fetch(cls, id: str) -> Row:
-        """The delivery with its event's body."""
-        return DELIVERY.one(id=id) or not_found("delivery")
+        """The delivery with its event's body. Raises `NotFound`."""
+        return cls._by_id.one(id=id) or not_found("delivery")
 
     @classmethod
-    def waiting(cls) -> Row:
-        """How many deliveries are pending, and how many webhooks fail."""
-        return {"pending": PENDING.value(), "failing_endpoints": FAILING.value()}
+    def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
+        """Deliveries that pass every filter, newest first, with their pagination."""
+        rows = cls._page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
+        total = cls._total(frozenset(filters)).value(**filters)
+        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
 
     @classmethod
-    def parked(cls) -> list[tuple[str, int]]:
-        """How many deliveries are parked, by the webhook's name."""
-        return [(row["name"], row["parked"]) for row in PARKED.all()]
+    @lru_cache(maxsize=16)
+    def _page(cls, filters: frozenset[str]) -> Statement:
+        page = cls._filtered(cls._select(), filters).order_by(cls.id.desc())
+        return Statement(page.limit(placeholder("limit")).offset(placeholder("offset")))
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def _total(cls, filters: frozenset[str]) -> Statement:
+        some = cls._filtered(cls.select(SQL("1")).join(Event, on=(cls.event == Event.seq)), filters)
+        return Statement(cls.select(fn.COUNT(SQL("*"))).from_(some.limit(COUNT_LIMIT + 1)))
+
+    @classmethod
+    def _filtered(cls, query: Query, filters: frozenset[str]) -> Query:
+        columns = {"status": cls.status, "webhook_id": cls.webhook, "event": Event.name}
+        conditions = [columns[name] == placeholder(name) for name in sorted(filters)]
+        return query.where(*conditions) if conditions else query
+
+    pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
+    # The number of parked deliveries, by the webhook's name.
+    parked = compiled(
+        lambda cls: (
+            cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
+            .join(Webhook, on=(cls.webhook == Webhook.id))
+            .where(cls.status == "parked")
+            .group_by(Webhook.name)
+        )
+    )
+    _to_send = compiled(
+        lambda cls: (
+            cls.select(
+                cls.id,
+                cls.webhook,
+                cls.attempts,
+                Event.id.alias("event_id"),
+                Event.name.alias("event"),
+                Event.body,
+            )
+            .join(Event, on=(cls.event == Event.seq))
+            .where(cls.id == placeholder("id"))
+        )
+    )
 
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
-        return [DELIVERY_TO_SEND.existing(id=id) for id in ids]
+        """These deliveries, as `webhooks.send` takes them."""
+        return [cls._to_send.existing(id=id) for id in ids]
 
     @classmethod
-    def claim(
-        cls, transaction: Transaction, webhook_id: str, most: int, lease: str, window: Row
-    ) -> list[Row]:
+    def _is_refused(cls) -> Expression:
+        """Whether the receiver refused it: later events do not wait behind it."""
+        return (cls.queued == 0) & cls.duration_ms.is_null(False)
+
+    due = compiled(
+        lambda cls: (
+            cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
+            .where(OF_WEBHOOK, CAN_BE_SENT)
+            .order_by(cls.event)
+            .limit(placeholder("most"))
+        )
+    )
+    # The first event that another thread is sending.
+    first_in_progress = compiled(
+        lambda cls: (
+            cls.select(cls.event)
+            .where(
+                IS_PENDING,
+                OF_WEBHOOK,
+                cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far"),
+                ~cls._is_refused(),
+                cls.event < placeholder("last"),
+            )
+            .order_by(cls.event)
+            .limit(1)
+        )
+    )
+
+    @classmethod
+    def claim(cls, webhook_id: str, most: int, lease: str, window: Row) -> list[Row]:
         """Lease the webhook's due deliveries in the order of their events; returns them.
 
-        Nothing is claimed that comes after a delivery which somebody else is sending, except what the
-        webhook has refused before.
+        Deliveries after one that another thread is sending are not claimed, except those that the
+        receiver has refused before.
         """
-        due = DUE_DELIVERIES.all(webhook_id=webhook_id, most=most, **window)
+        due = cls.due.all(webhook_id=webhook_id, most=most, **window)
         if not due:
             return []
-        barrier = FIRST_IN_PROGRESS.value(webhook_id=webhook_id, last=due[-1]["event_seq"], **window)
+        last = due[-1]["event_seq"]
+        barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **window)
         free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
         return [row for row in cls.to_send(free) if cls.lease(row, lease)]
 
     @classmethod
-    def queued_for(cls, webhook_id: str) -> bool:
-        """Whether something waits for the webhook that the sweeper has to send."""
-        return QUEUED.value(webhook_id=webhook_id) is not None
-
-    @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
-        """Take the delivery for sending, unless somebody has since it was read."""
-        fields = {"status": "pending", "attempts": row["attempts"] + 1, "leased_until": lease}
-        taken = leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+        """Lease the delivery until that time, unless another thread has since the row was read."""
+        count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
         row["attempts"] += 1
-        return taken == 1
+        return count == 1
 
     @classmethod
     def release(cls, row: Row) -> None:
-        """Give up a lease without having tried."""
-        fields = {"leased_until": None, "attempts": row["attempts"] - 1, "queued": 1}
-        leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+        """End a lease without an attempt; later events wait for the delivery."""
+        cls._update(row, leased_until=None, attempts=row["attempts"] - 1, queued=1)
+
+    @classmethod
+    def settle(cls, row: Row, **fields: Any) -> None:
+        """Note the result of an attempt, unless the lease expired and another thread has tried since."""
+        cls._update(row, leased_until=None, **fields)
+
+    @classmethod
+    def _update(cls, row: Row, **fields: Any) -> int:
+        """Write these columns of a delivery that is pending, with the attempts that the row has."""
+        statement = cls._update_of_lease(tuple(sorted(fields)))
+        return statement.run(id=row["id"], read_attempts=row["attempts"], **fields)
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def _update_of_lease(cls, names: tuple[str, ...]) -> Statement:
+        has_lease = cls.attempts == placeholder("read_attempts")
+        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
+
+    # Whether a delivery is queued for the webhook, which the sweeper has to send.
+    queued_for = compiled(
+        lambda cls: cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
+    )
+    _release_of_all = compiled(
+        lambda cls: cls.update({cls.leased_until: None, cls.queued: 1}).where(
+            IS_PENDING, cls.leased_until.is_null(False)
+        )
+    )
 
     @classmethod
     def release_all(cls) -> None:
         """End all leases, whose holders have died; later events wait for what was leased."""
         with write():
-            RELEASE_LEASES.run()
+            cls._release_of_all.run()
+
+    # A delivery that is pending keeps its place in the order.
+    _reopening = compiled(
+        lambda cls: cls.update({cls.status: "pending", cls.queued: 0, cls.delivered_at: None}).where(
+            cls.id == placeholder("id"), ~IS_PENDING
+        )
+    )
 
     @classmethod
-    def settle(cls, row: Row, **fields: Any) -> None:
-        """Note what came of it, unless the lease ran out and somebody else has tried since."""
-        fields["leased_until"] = None
-        leased_update(tuple(fields)).run(id=row["id"], held=row["attempts"], **fields)
+    def again(cls, id: str, lease: str) -> Row:
+        """Lease a delivery for another attempt, whatever the result of the last one.
 
-    @classmethod
-    def again(cls, transaction: Transaction, id: str, lease: str) -> Row:
-        """Lease a delivery for another attempt, whatever came of it.
-
-        Raises `Conflict` while it is being sent, and where its webhook is disabled.
+        Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
         """
         row = cls.fetch(id)
-        Webhook.able(row["webhook_id"])
+        Webhook.enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
-        REOPEN_DELIVERY.run(id=id)
+        cls._reopening.run(id=id)
         cls.lease(row, lease)
         return row
 
+    # The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest.
+    newest_too_many = compiled(
+        lambda cls: (
+            cls.select(cls.event)
+            .where(OF_WEBHOOK, IS_WAITING)
+            .order_by(cls.event.desc())
+            .limit(1)
+            .offset(MOST_WAITING)
+        )
+    )
+
+    @classmethod
+    def _select_superfluous(cls) -> Query:
+        is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
+        query = cls.select(cls.id).where(OF_WEBHOOK, IS_WAITING, is_superfluous)
+        return query.order_by(cls.event).limit(placeholder("most"))
+
+    deletion_of_superfluous = compiled(lambda cls: cls.delete().where(cls.id.in_(cls._select_superfluous())))
+
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
-        """Drop some of what waits for a disabled webhook, the oldest first; returns how many.
+        """Delete some of what waits for a disabled webhook, the oldest first; returns how many.
 
-        Drops what is older than `before`, and all except the newest `MOST_WAITING`.
+        Deletes what is older than `before`, and everything except the newest `MOST_WAITING`.
         """
-        last = TOO_MANY.value(webhook_id=webhook_id) or 0
-        return DROP_WAITING.run(webhook_id=webhook_id, before=before, last=last, most=most)
+        last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
+        return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
+
+    pruning = compiled(
+        lambda cls: deletion_of_some(
+            cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING
+        )
+    )
 
     @classmethod
     def prune(cls, before: str, most: int = 500) -> int:
-        """Drop some finished deliveries, and events that none refers to, of before that time."""
-        return PRUNE_DELIVERIES.run(before=before, most=most) + PRUNE_EVENTS.run(before=before, most=most)
+        """Delete some finished deliveries, and events without deliveries, of before that time."""
+        return cls.pruning.run(before=before, most=most) + Event.pruning.run(before=before, most=most)
 
 
-WAITING = Delivery.status == "pending"
-# What waits for a disabled webhook; what a webhook refused is parked too, but not queued.
-PARKED_QUEUE = (Delivery.status == "parked") & (Delivery.queued == 1)
-# The outbox is read by webhook in the order of events; what is delivered must not slow it down.
-Delivery.add_index(Delivery.webhook, Delivery.event, where=WAITING, name="delivery_pending")
-Delivery.add_index(Delivery.webhook, Delivery.event, where=PARKED_QUEUE, name="delivery_waiting")
+IS_PENDING: Expression = Delivery.status == "pending"
+# What waits for a disabled webhook; what a receiver refused is parked too, but not queued.
+IS_WAITING: Expression = (Delivery.status == "parked") & (Delivery.queued == 1)
+OF_WEBHOOK: Expression = Delivery.webhook == placeholder("webhook_id")
+CAN_BE_SENT: Expression = (
+    IS_PENDING
+    & _has_come(Delivery.next_at, "far")
+    & (Delivery.leased_until.is_null() | _has_come(Delivery.leased_until, "lease_far"))
+)
+# The outbox is read by webhook in the order of events; what is delivered must not slow that down.
+Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_PENDING, name="delivery_pending")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_WAITING, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")
 Event.add_index(Event.created_at, name="event_created")
-
-
-# Statements ------------------------------------------------------------------------------------
-
-OF_WEBHOOK = Delivery.webhook == Webhook.id
-LEFT_WEBHOOK = fn.COALESCE(Webhook.reason, "") == Webhook.LEFT
-LEFT_BEHIND = Delivery.duration_ms.is_null() & (Delivery.created_at < placeholder("left_before"))
-BACKLOG = Delivery.select(SQL("1")).where(WAITING, OF_WEBHOOK, (Delivery.queued == 1) | LEFT_BEHIND)
-ALL_WEBHOOKS = Webhook.select(
-    *columns(Webhook, "misses"),
-    Delivery.select(fn.COUNT(SQL("*"))).where(WAITING, OF_WEBHOOK).alias("pending"),
-)
-WEBHOOKS = Statement(ALL_WEBHOOKS)
-WEBHOOK = Statement(ALL_WEBHOOKS.where(Webhook.id == placeholder("id")))
-CONFIGURED_WEBHOOKS = Statement(
-    Webhook.select(
-        Webhook.id,
-        Webhook.events,
-        Webhook.state,
-        ((Webhook.failures == 0) & ~fn.EXISTS(BACKLOG)).alias("healthy"),
-    ).where(~LEFT_WEBHOOK)
-)
-FAILING = Statement(
-    Webhook.select(fn.COUNT(SQL("*"))).where(
-        Webhook.first_failure_at.is_null(False) | (Webhook.state == "disabled"), ~LEFT_WEBHOOK
-    )
-)
-
-# Those that fail are counted already. What waited for one that left is parked.
-HAS_PENDING = fn.EXISTS(Delivery.select(SQL("1")).where(WAITING, OF_WEBHOOK))
-HAS_PARKED = fn.EXISTS(Delivery.select(SQL("1")).where(PARKED_QUEUE, OF_WEBHOOK))
-STRANDED_WEBHOOKS = Statement(
-    Webhook.select(Webhook.id, LEFT_WEBHOOK.alias("left")).where(
-        ((Webhook.state == "active") & Webhook.first_failure_at.is_null() & HAS_PENDING)
-        | (LEFT_WEBHOOK & HAS_PARKED)
-    )
-)
-
-EVENT_SEQ = Statement(Event.select(Event.seq).where(Event.id == placeholder("id")))
-EVENTS_AFTER = Statement(
-    Event.select(Event.id, Event.body.alias("body:json"))
-    .where(Event.seq > placeholder("seq"), Event.name != "ping")
-    .order_by(Event.seq)
-    .limit(placeholder("most"))
-)
-
-DELIVERY_COLUMNS = [
-    *columns(Delivery, "event_seq", "webhook_id", "queued"),
-    Delivery.webhook.alias("webhook_id"),
-    Webhook.name.alias("webhook"),
-    Event.id.alias("event_id"),
-    Event.name.alias("event"),
-]
-
-
-def _deliveries(*more: Any) -> Query:
-    return (
-        Delivery.select(*DELIVERY_COLUMNS, *more)
-        .join(Event, on=(Delivery.event == Event.seq))
-        .join(Webhook, on=(Delivery.webhook == Webhook.id))
-    )
-
-
-DELIVERY = Statement(_deliveries(Event.body.alias("payload:json")).where(Delivery.id == placeholder("id")))
-DELIVERY_FILTERS = {
-    "status": Delivery.status == placeholder("status"),
-    "webhook_id": Delivery.webhook == placeholder("webhook_id"),
-    "event": Event.name == placeholder("event"),
-}
-
-
-def _filtered(query: Query, filters: frozenset[str]) -> Query:
-    conditions = [DELIVERY_FILTERS[name] for name in sorted(filters)]
-    return query.where(*conditions) if conditions else query
-
-
-@lru_cache(maxsize=16)
-def delivery_page(filters: frozenset[str]) -> Statement:
-    page = _filtered(_deliveries(), filters).order_by(Delivery.id.desc())
-    return Statement(page.limit(placeholder("limit")).offset(placeholder("offset")))
-
-
-@lru_cache(maxsize=16)
-def delivery_total(filters: frozenset[str]) -> Statement:
-    some = Delivery.select(SQL("1")).join(Event, on=(Delivery.event == Event.seq))
-    return Statement(
-        Delivery.select(fn.COUNT(SQL("*"))).from_(_filtered(some, filters).limit(COUNT_LIMIT + 1))
-    )
-
-
-DELIVERY_TO_SEND = Statement(
-    Delivery.select(
-        Delivery.id,
-        Delivery.webhook,
-        Delivery.attempts,
-        Event.id.alias("event_id"),
-        Event.name.alias("event"),
-        Event.body,
-    )
-    .join(Event, on=(Delivery.event == Event.seq))
-    .where(Delivery.id == placeholder("id"))
-)
-PENDING = Statement(Delivery.select(fn.COUNT(SQL("*"))).where(WAITING))
-PARKED = Statement(
-    Delivery.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
-    .join(Webhook, on=OF_WEBHOOK)
-    .where(Delivery.status == "parked")
-    .group_by(Webhook.name)
-)
-
-
-def _come(field: Any, limit: str) -> Expression:
-    """Whether that time has come, or is so far off that the clock must have been set back since."""
-    return (field <= placeholder("now")) | (field > placeholder(limit))
-
-
-CAN_BE_SENT = (
-    WAITING
-    & _come(Delivery.next_at, "far")
-    & (Delivery.leased_until.is_null() | _come(Delivery.leased_until, "lease_far"))
-)
-DUE_WEBHOOKS = Statement(
-    Webhook.select(Webhook.id).where(
-        Webhook.state == "active",
-        Webhook.open_until.is_null() | _come(Webhook.open_until, "far"),
-        fn.EXISTS(Delivery.select(SQL("1")).where(OF_WEBHOOK, CAN_BE_SENT)),
-    )
-)
-REFUSED = (Delivery.queued == 0) & Delivery.duration_ms.is_null(False)
-DUE_DELIVERIES = Statement(
-    Delivery.select(Delivery.id, Delivery.event, REFUSED.alias("refused"))
-    .where(Delivery.webhook == placeholder("webhook_id"), CAN_BE_SENT)
-    .order_by(Delivery.event)
-    .limit(placeholder("most"))
-)
-OF_THIS = Delivery.webhook == placeholder("webhook_id")
-LEASED = Delivery.leased_until.is_null(False) & ~_come(Delivery.leased_until, "lease_far")
-FIRST_IN_PROGRESS = Statement(
-    Delivery.select(Delivery.event)
-    .where(WAITING, OF_THIS, LEASED, ~REFUSED, Delivery.event < placeholder("last"))
-    .order_by(Delivery.event)
-    .limit(1)
-)
-QUEUED = Statement(Delivery.select(SQL("1")).where(WAITING, OF_THIS, Delivery.queued == 1).limit(1))
-# What is parked with its webhook stays queued, and is resumed with it; what was refused is not.
-PARK_WAITING = Statement(
-    Delivery.update({Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}).where(
-        WAITING, OF_THIS
-    )
-)
-RESUME_PARKED = Statement(
-    Delivery.update({Delivery.status: "pending", Delivery.next_at: placeholder("now")}).where(
-        OF_THIS, PARKED_QUEUE
-    )
-)
-HURRY = Statement(
-    Delivery.update({Delivery.next_at: placeholder("now")}).where(WAITING, OF_THIS, Delivery.queued == 1)
-)
-RELEASE_LEASES = Statement(
-    Delivery.update({Delivery.leased_until: None, Delivery.queued: 1}).where(
-        WAITING, Delivery.leased_until.is_null(False)
-    )
-)
-REOPEN_DELIVERY = Statement(
-    Delivery.update({Delivery.status: "pending", Delivery.queued: 0, Delivery.delivered_at: None}).where(
-        Delivery.id == placeholder("id"),
-        ~WAITING,  # what is pending keeps its place in the order
-    )
-)
-TOO_MANY = Statement(  # the newest that is not among the `MOST_WAITING` newest
-    Delivery.select(Delivery.event)
-    .where(OF_THIS, PARKED_QUEUE)
-    .order_by(Delivery.event.desc())
-    .limit(1)
-    .offset(MOST_WAITING)
-)
-DROP_WAITING = Statement(
-    Delivery.delete().where(
-        Delivery.id.in_(
-            Delivery.select(Delivery.id)
-            .where(
-                OF_THIS,
-                PARKED_QUEUE,
-                (Delivery.created_at < placeholder("before")) | (Delivery.event <= placeholder("last")),
-            )
-            .order_by(Delivery.event)
-            .limit(placeholder("most"))
-        )
-    )
-)
-FINISHED_BEFORE = (Delivery.created_at < placeholder("before")) & ~WAITING & ~PARKED_QUEUE
-PRUNE_DELIVERIES = deletion_of_some(Delivery.id, FINISHED_BEFORE)
-LAST_EVENT = Event.select(fn.MAX(Event.seq))  # which is kept, or else its place would be given again
-UNREFERRED = ~fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == Event.seq))
-PRUNE_EVENTS = deletion_of_some(
-    Event.seq, (Event.created_at < placeholder("before")) & UNREFERRED & (Event.seq < LAST_EVENT)
-)
-
-
-@lru_cache(maxsize=16)
-def leased_update(names: tuple[str, ...]) -> Statement:
-    """UPDATE of these columns of a pending delivery whose lease is still the one held."""
-    fields = Delivery._meta.columns
-    return Statement(
-        Delivery.update({fields[name]: placeholder(name) for name in names}).where(
-            Delivery.id == placeholder("id"), Delivery.attempts == placeholder("held"), WAITING
-        )
-    )

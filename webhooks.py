@@ -32,7 +32,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, Unavailable, db, epoch_ms, lock_file, new_id, now, optimize, to_json, wire_time
+from database import Row, Unavailable, db, epoch_ms, lock_file, now, optimize, to_json, wire_time
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 
@@ -417,7 +417,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     that JavaScript's `JSON.stringify` does. With `only`, the event is for that webhook's id alone.
     Returns the deliveries' ids.
     """
-    id = "evt_" + new_id().replace("-", "")
+    id = "evt_" + transaction.new_id().replace("-", "")
     event = {
         "id": id,
         "event": name,
@@ -458,7 +458,9 @@ def _webhooks(transaction: Transaction) -> list[Row]:
     """
     global _first_change_at
     _first_change_at = _first_change_at or transaction.at
-    return Webhook.configured(max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000))))
+    return Webhook.configured.all(
+        left_before=max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000)))
+    )
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
@@ -466,7 +468,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
-    name = Webhook.able(webhook_id)["name"]
+    name = Webhook.enabled(webhook_id)["name"]
     if webhook_id not in settings.receivers:  # the server knows it, but not this process
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     named = {"webhook": {"id": webhook_id, "name": name}}
@@ -475,7 +477,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` when it left the configuration."""
-    webhook = Webhook.present(webhook_id)
+    webhook = Webhook.in_configuration(webhook_id)
     _tell_dropped(webhook, Delivery.drop_waiting(webhook_id, most=-1))
     left_something.set()
     return Webhook.enable(transaction, webhook_id)
@@ -484,7 +486,7 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Leave a delivery to be sent again. Raises as `Delivery.again` does."""
     lease = now(max(settings.request_budget, settings.timeout) + LEASE_GRACE)
-    transaction.deliveries.append(Delivery.again(transaction, delivery_id, lease)["id"])
+    transaction.deliveries.append(Delivery.again(delivery_id, lease)["id"])
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
@@ -521,7 +523,9 @@ def _deliver(rows: list[Row]) -> int:
         settings.senders.release()
     sent = [pair for pairs, _ in results for pair in pairs]
     settle(sent, [row for _, unsent in results for row in unsent])
-    if any(Delivery.queued_for(webhook_id) for webhook_id in lines):  # it could not overtake these
+    if any(
+        Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in lines
+    ):  # it could not overtake these
         left_something.set()
     return sum(attempt.delivered for _, attempt in sent)
 
@@ -590,10 +594,10 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
     }
     if attempt.delivered:
         Delivery.settle(row, status="delivered", delivered_at=transaction.at, **noted)
-        Webhook.answered(transaction, webhook_id, well=True)
+        Webhook.reached(transaction, webhook_id, accepted=True)
         return
     if attempt.unreachable:
-        wait = attempt.retry_after or _step(Webhook.condition(webhook_id)["failures"])
+        wait = attempt.retry_after or _step(Webhook.row.existing(id=webhook_id)["failures"])
         until = Webhook.failed(transaction, webhook_id, now(wait), settings.window["far"])
         Delivery.settle(row, queued=1, next_at=until, **noted)
     else:
@@ -601,8 +605,8 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
         wait = attempt.retry_after or _step(row["attempts"] - 1)
         status = "parked" if parked else "pending"
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
-        Webhook.answered(transaction, webhook_id, well=False)
-    condition = Webhook.condition(webhook_id)
+        Webhook.reached(transaction, webhook_id, accepted=False)
+    condition = Webhook.row.existing(id=webhook_id)
     if condition["state"] != "active":  # since an earlier row of the same batch
         return
     if attempt.status == 410:
@@ -635,10 +639,10 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
     count = 0
     while not stopping.is_set():
         # After a failure one delivery finds out whether the webhook is back.
-        most = 1 if Webhook.condition(webhook_id)["failures"] else BATCH
+        most = 1 if Webhook.row.existing(id=webhook_id)["failures"] else BATCH
         window = settings.window
-        with write() as transaction:
-            rows = Delivery.claim(transaction, webhook_id, most, window["lease_far"], window)
+        with write():
+            rows = Delivery.claim(webhook_id, most, window["lease_far"], window)
         if not rows:
             break
         sent, unsent = _send_line(rows, time.monotonic() + BATCH_SECONDS, settings.timeout)
@@ -657,7 +661,7 @@ def sweep() -> int:
 class Sweeper:
     """The thread that sends what requests have left; of several workers with the same receivers, one does."""
 
-    def __init__(self, lock: Path, chores: tuple[Callable[[], None], ...] = ()):
+    def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
         self._lock, self._leads = lock, False
         self._chores = chores  # done once an hour
         self._draining: dict[str, threading.Thread] = {}
@@ -690,7 +694,7 @@ class Sweeper:
             left_something.clear()
 
     def _beat(self) -> None:
-        ApiKey.write_used()
+        ApiKey.flush_last_used()
         if not self._leads:
             self._leads = self._take_lock()
         if not self._leads:

@@ -28,6 +28,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from playwright.sync_api import sync_playwright
 
+import gateway  # noqa: F401 - these two declare tables, and import the other modules that do
+import outbox  # noqa: F401
+from database import Base
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 OWNER_KEY = "tms_owner-key-of-the-tests-0123456789abcdefghij"
@@ -58,6 +62,12 @@ def pytest_runtest_makereport(item, call):
     if report.skipped and os.environ.get("SKIPS_FAIL") and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
     return report
+
+
+def tables(model=Base):
+    """The models of all tables of the database: `Base` and its subclasses that have none themselves."""
+    models = model.__subclasses__()
+    return [table for inner in models for table in tables(inner)] if models else [model]
 
 
 class Client:
