@@ -16,7 +16,6 @@ import sqlite3
 import sys
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, wraps
 from inspect import isfunction
@@ -42,6 +41,7 @@ import gateway
 import schemas
 import webhooks
 from database import LOCK_SECONDS, Row, Unavailable, check_in_place, db, digest, new_request_id, now, to_json
+from limits import FixedWindow, Late
 from models import (
     Activity,
     ApiKey,
@@ -68,8 +68,10 @@ from models import (
     permit,
     write,
 )
+from openapi import Operation, document
 from outbox import Delivery, Event, Webhook
-from webhooks import deadlines, deliver, emit, enable, ping, redeliver
+from settings import SettingsError, config_file, read_settings
+from webhooks import deliver, emit, enable, ping, redeliver
 
 API = "/api/v1"
 VERSION = "1.1"
@@ -82,10 +84,6 @@ SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and
 SEND_BYTES = 64 * 1024  # of its body
 FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
-# What Kubernetes puts into the environment of all containers beside a service that is called tasks.
-INJECTED = re.compile(
-    r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
 
@@ -94,94 +92,7 @@ api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
 
 
-# Settings -------------------------------------------------------------------------------------
-
-
-def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`config.toml`, under the environment, under the overrides, checked.
-
-    Raises `schemas.SettingsError`. Paths in the file are relative to it, others to where we are.
-    """
-    path, named = config_file(), os.environ.get("TASKS_CONFIG")
-    here = f"http://127.0.0.1:{os.environ.get('PORT') or '8000'}"
-    settings: dict[str, Any] = {"server": {"base_url": here, "database": str(path.parent / "tasks.db")}}
-    if named or path.exists():
-        _overlay(settings, _with_paths(_read_toml(path), path.parent))
-    _overlay(settings, _with_paths(_read_environment(), Path.cwd()))
-    _overlay(settings, overrides)
-    return schemas.load_settings(settings)
-
-
-def config_file() -> Path:
-    """The file that `TASKS_CONFIG` names, or else config.toml beside this one, which need not exist."""
-    return Path(os.environ.get("TASKS_CONFIG") or Path(__file__).with_name("config.toml")).absolute()
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise schemas.SettingsError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise schemas.SettingsError(f"{path}: {error}") from error
-
-
-def _read_environment() -> dict[str, Any]:
-    """`TASKS_<SECTION>__<KEY>` for the sections, and `TASKS_WEBHOOKS` as a JSON array."""
-    settings: dict[str, Any] = {}
-    for name, text in os.environ.items():
-        if name == "TASKS_WEBHOOKS":
-            try:
-                settings["webhooks"] = orjson.loads(text)
-            except ValueError as error:
-                raise schemas.SettingsError(f"{name}: must be a JSON array: {error}") from error
-        elif name.startswith("TASKS_") and name != "TASKS_CONFIG" and not INJECTED.fullmatch(name):
-            section, _, key = name.removeprefix("TASKS_").lower().partition("__")
-            if section == "webhooks":
-                raise schemas.SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")
-            if not key:
-                raise schemas.SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
-            settings.setdefault(section, {})[key] = text
-    return settings
-
-
-def _with_paths(settings: dict[str, Any], base: Path) -> dict[str, Any]:
-    for section, key in (("server", "database"), ("delivery", "ca_file")):
-        inner = settings.get(section)
-        if isinstance(inner, dict) and isinstance(inner.get(key), str):
-            inner[key] = str(base / inner[key])
-    return settings
-
-
-def _overlay(settings: dict[str, Any], over: Mapping[str, Any]) -> None:
-    for section, value in over.items():
-        if isinstance(value, Mapping) and isinstance(settings.get(section), dict):
-            settings[section] |= value
-        else:
-            settings[section] = value
-
-
 # The application ------------------------------------------------------------------------------
-
-
-class Late:
-    """Ends one direction of a connection, or both, when the time is up; `cut` says whether it had to."""
-
-    def __init__(self, line: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
-        self.line, self.how, self.cut = line, how, False
-        self.guard = deadlines.within(seconds, self._cut)
-
-    def _cut(self) -> None:
-        self.cut = True
-        if self.line is not None:
-            with contextlib.suppress(OSError):  # the client has gone
-                self.line.shutdown(self.how)
-
-    def __enter__(self) -> None:
-        self.guard.__enter__()
-
-    def __exit__(self, *failure: Any) -> None:
-        self.guard.__exit__(*failure)
 
 
 class Call:
@@ -297,7 +208,7 @@ class Identifier(UnicodeConverter):
 
 
 class Service(Flask):
-    window: gateway.FixedWindow | None = None  # where the requests of a minute are limited
+    window: FixedWindow | None = None  # where the requests of a minute are limited
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.call"] = started = Call(environ, start_response)
@@ -328,7 +239,7 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
     """
     try:
         settings = read_settings(overrides)
-    except schemas.SettingsError as error:
+    except SettingsError as error:
         sys.exit(f"Error: {error}")  # of anything else `flask --help` would print a traceback
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
@@ -343,7 +254,7 @@ def create_app(**overrides: Mapping[str, Any]) -> Service:
     app.register_blueprint(api)
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
-        app.window = gateway.FixedWindow(most, 60)
+        app.window = FixedWindow(most, 60)
     commands.register(app)
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
@@ -478,7 +389,7 @@ def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
         raise Forbidden("your key's scope is read; this takes a key of scope write")
 
 
-def count_request(window: gateway.FixedWindow, this: Call) -> None:
+def count_request(window: FixedWindow, this: Call) -> None:
     """Say how many requests are left to the member (RateLimit headers). Raises `TooMany`.
 
     A member's keys count together, since a member can make any number of them.
@@ -789,8 +700,8 @@ def openapi(base_url: str) -> bytes:
         view: Any = current_app.view_functions[rule.endpoint]
         for method in sorted((rule.methods or set()) - {"HEAD"}):
             name, summary = view.__name__, (view.__doc__ or "").splitlines()[0]
-            operations.append(schemas.Operation(method, rule.rule, name, summary, *view.declared))
-    return to_json(schemas.document(base_url, operations))
+            operations.append(Operation(method, rule.rule, name, summary, *view.declared))
+    return to_json(document(base_url, operations))
 
 
 @api.get("/docs")

@@ -1,14 +1,10 @@
 """The command line, `flask --app app …`: thin commands over `models` and `webhooks`."""
 
 import math
-import os
-import random
-import re
 import signal
 import sqlite3
 import stat
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -37,33 +33,11 @@ from database import (
     integrity_problems,
     prepare,
     turn_to_start,
-    uuid7,
 )
-from models import (
-    PRIORITIES,
-    ROLES,
-    SCOPES,
-    STATUSES,
-    Activity,
-    ApiKey,
-    Attachment,
-    AttachmentContent,
-    Comment,
-    Invitation,
-    Meeting,
-    Member,
-    Milestone,
-    Participant,
-    Problem,
-    Project,
-    ProjectStats,
-    Task,
-    Transaction,
-    Whiteboard,
-    permit,
-    write,
-)
+from demo import PEOPLE, PROJECTS, Demonstration
+from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
+from settings import Unresolved, exposed_secrets, given_key, resolve, resolve_webhooks
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers
@@ -103,26 +77,13 @@ def prune_activity(config: dict[str, Any]) -> None:
         webhooks.in_steps(partial(models.Activity.prune, days))
 
 
-def given_key(config: dict[str, Any]) -> str | None:
-    """The first owner's key, where the configuration gives one. Raises `LookupError`.
-
-    A key's first 12 characters are stored and shown, so a short one would be no secret; and a header
-    carries visible ASCII alone.
-    """
-    name = "bootstrap.api_key"
-    given = gateway.resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config)[name]
-    if given is not None and not re.fullmatch("[!-~]{32,255}", given):
-        raise LookupError(f"{name}: must be 32 to 255 visible ASCII characters, without blanks")
-    return given
-
-
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
     """The configured webhooks with their secrets.
 
     Raises `LookupError` for a secret, or a file of certificates, that cannot be had.
     """
     webhooks.tls_context(config["DELIVERY"]["ca_file"])
-    return gateway.resolve_hooks(config)
+    return resolve_webhooks(config)
 
 
 def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
@@ -132,33 +93,6 @@ def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
     """
     with write() as transaction:
         return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
-
-
-def exposed_secrets(config: dict[str, Any]) -> list[str]:
-    """What is wrong with who can open the configuration file, where it holds secrets in clear."""
-    path = config["CONFIG_FILE"]
-    if not path.exists():
-        return []
-    found = path.stat()
-    others = stat.S_IRWXO if found.st_gid == os.getegid() else stat.S_IRWXO | stat.S_IRWXG
-    if not found.st_mode & others:
-        return []
-    if not _holds_secret(tomllib.loads(path.read_text(encoding="utf-8"))):
-        return []
-    return [
-        f"{path} holds secrets in clear, and not only the server's user and group can open it; chmod 640 it"
-    ]
-
-
-def _holds_secret(value: Any, name: str = "") -> bool:
-    """Whether a setting is a secret in clear, or has one in it; $NAME and references are none."""
-    if isinstance(value, list):
-        return any(_holds_secret(inner, name) for inner in value)
-    if isinstance(value, dict):
-        given_to_program = value.get("source") == "exec" and value.get("env")
-        return bool(given_to_program) or any(_holds_secret(inner, key) for key, inner in value.items())
-    is_secret = name in ("api_key", "secret", "previous_secret") and isinstance(value, str)
-    return is_secret and not schemas.Secret.VARIABLE.fullmatch(value)
 
 
 def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
@@ -515,9 +449,9 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
     routes = gateway.configured_routes(config)
     references = [route["secret"] for route in routes.values()]
     problems = []
-    secrets = gateway.resolve(references, config["SECRETS"]["providers"])
+    secrets = resolve(references, config["SECRETS"]["providers"])
     for (id, route), secret in zip(routes.items(), secrets, strict=True):
-        served = not isinstance(secret, gateway.Unresolved)
+        served = not isinstance(secret, Unresolved)
         click.echo(
             f"route {id}: {route['path']} for {route['session_key']}: {'served' if served else 'skipped'}"
         )
@@ -585,227 +519,6 @@ def database_problems(repair: bool) -> list[str]:
     except DatabaseError as error:
         return [f"the database cannot be read ({error}); restore a backup"]
     return problems
-
-
-# A demonstration ------------------------------------------------------------------------------
-
-PEOPLE = [
-    ("Amara Okafor", "admin", "active"),
-    ("Jonas Weber", "member", "active"),
-    ("Léa Dubois", "member", "active"),
-    ("Priya Raman", "member", "active"),
-    ("Tomás Herrera", "member", "active"),
-    ("Ingrid Solberg", "client", "active"),
-    ("Kenji Watanabe", "client", "active"),
-    ("Noor Haddad", "member", "invited"),
-]
-PROJECTS = [
-    ("Website relaunch", "New design, new words, and pages that load within a second."),
-    ("Mobile app", "What the website does, in a pocket and without a network."),
-    ("Office move", "From the second floor to the old printing house, by the end of the quarter."),
-    ("Customer interviews", "Twenty conversations, and what we learn from them."),
-    ("Accessibility audit", "Every page by keyboard, screen reader and at 200 %."),
-]
-MILESTONES = ("Discovery", "First version", "Launch")
-VERBS = ("Draft", "Review", "Prepare", "Fix", "Plan", "Measure", "Translate", "Test", "Publish", "Simplify")
-THINGS = (
-    "the landing page",
-    "the sign-up form",
-    "the price list",
-    "the release notes",
-    "the onboarding mail",
-    "the floor plan",
-    "the interview guide",
-    "the search results",
-    "the offline mode",
-    "the colour contrast",
-    "the café menu for the launch",
-    "the moving boxes order",
-)
-REMARKS = (
-    "Looks good to me.",
-    "Could we do this after the launch?",
-    "I have put a first version on the whiteboard.",
-    "Waiting for the client's answer.",
-    "Done, please have a look. 🎉",
-    "Split the rest into its own task.",
-)
-WEIGHTS = (40, 20, 10, 30)  # of the statuses
-DAY = 86_400_000  # milliseconds
-
-
-class Demonstration:
-    """A believable workspace: the same for the same seed on the same day."""
-
-    def __init__(self, transaction: Transaction, seed: int, tasks: int):
-        self.random = random.Random(seed)  # noqa: S311 - for variety, not for secrets
-        self.transaction = transaction
-        self.tasks = tasks
-        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        self.today = int(today.timestamp() * 1000)
-
-    def at(self, days: float) -> tuple[str, str]:
-        """An id made so many days from today, and that time."""
-        milliseconds = self.today + int(days * DAY)
-        tick = milliseconds * 4096 + self.random.randrange(4096)
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-        return uuid7(tick, self.random.getrandbits(62)), instant(moment)
-
-    def people(self) -> None:
-        for full_name, role, status in PEOPLE:
-            email = f"{full_name.split()[0].lower().replace('é', 'e').replace('á', 'a')}@example.com"
-            phone = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
-            Member.add(
-                self.transaction,
-                full_name=full_name,
-                email=email,
-                role=role,
-                phone_number=phone,
-                status=status,
-            )
-        self.team = [m["id"] for m in Member.team()]
-        self.clients = [m["id"] for m in Member.everyone() if m["kind"] == "client"]
-
-    def projects(self) -> None:
-        self.places = []
-        for name, description in PROJECTS:
-            owner_id = self.random.choice(self.team)
-            made = Project.add(self.transaction, name=name, description=description, owner_id=owner_id)
-            milestones = []
-            for number, title in enumerate(MILESTONES):
-                id, created_at = self.at(-60 + number)
-                _, due_date = self.at(-20 + 30 * number)
-                times = {"due_date": due_date, "created_at": created_at, "updated_at": created_at}
-                Milestone.insertion.run(id=id, project_id=made["id"], title=title, description=None, **times)
-                milestones.append(id)
-            self.places.append((made["id"], milestones))
-        Project.edit(self.transaction, self.places[3][0], {"status": "archived"})
-
-    def task_rows(self, counts: dict[str, dict[str, int]]) -> Iterator[Row]:
-        """The tasks, oldest first, the last of them made today."""
-        pick = self.random.choice
-        for number in range(self.tasks):
-            id, created_at = self.at(-60 + 60 * (number + 1) / (self.tasks + 1))
-            project_id, milestones = pick(self.places)
-            status = self.random.choices(STATUSES, WEIGHTS)[0]
-            counts[project_id][status] += 1
-            title = f"{pick(VERBS)} {pick(THINGS)}"
-            description = pick((None, f"{title}, as discussed with {pick(PEOPLE)[0]}."))
-            due_date = self.at(self.random.randrange(-10, 30) + 0.7)[1] if pick((True, True, False)) else None
-            completed_at = max(created_at, self.at(-1)[1]) if status == "done" else None
-            self.recent.append((id, title, status, created_at))
-            del self.recent[:-60]
-            yield {
-                "id": id,
-                "project_id": project_id,
-                "milestone_id": pick((None, *milestones)),
-                "title": title,
-                "description": description,
-                "status": status,
-                "priority": self.random.choices(PRIORITIES, (25, 45, 20, 10))[0],
-                "assignee_id": pick((None, *self.team)),
-                "created_by": pick(self.team),
-                "start_date": None,
-                "due_date": due_date,
-                "completed_at": completed_at,
-                "metadata": pick(("{}", '{"estimate":' + str(self.random.randrange(1, 13)) + "}")),
-                "version": 1 if status == "todo" else 2,
-                "created_at": created_at,
-                "updated_at": completed_at or created_at,
-                "search": Task.searchable(title, description),
-            }
-
-    def work(self, progress: Callable[[Iterator[Row]], Any]) -> None:
-        """The tasks with their counters, and what was said and done about the last of them."""
-        self.recent: list[tuple[str, str, str, str]] = []
-        counts = {project_id: dict.fromkeys(STATUSES, 0) for project_id, _ in self.places}
-        Task.insertion.run_many(progress(self.task_rows(counts)))
-        for project_id, counted in counts.items():
-            ProjectStats.delete_by_id(project_id)
-            ProjectStats.insertion.run(project_id=project_id, **counted)
-        for number, (task_id, title, status, _) in enumerate(self.recent):
-            hours = (number - len(self.recent)) / 24
-            self.remark(task_id, title, hours)
-            if status != "todo":
-                self.note(hours + 0.01, "moved", "task", task_id, title, f'{{"status":["todo","{status}"]}}')
-            if number % 6 == 0:
-                self.attach(task_id, hours)
-
-    def remark(self, task_id: str, title: str, days: float) -> None:
-        for _ in range(self.random.randrange(3)):
-            id, created_at = self.at(days)
-            author_id = self.random.choice(self.team + self.clients)
-            content = self.random.choice(REMARKS)
-            Comment.insertion.run(
-                id=id, task_id=task_id, author_id=author_id, content=content, created_at=created_at
-            )
-            self.note(days, "created", "comment", id, title)
-
-    def note(self, days: float, action: str, entity: str, id: str, title: str, changes: str = "{}") -> None:
-        activity_id, created_at = self.at(days)
-        Activity.insertion.run(
-            id=activity_id,
-            actor_id=self.random.choice(self.team),
-            action=action,
-            entity=entity,
-            entity_id=id,
-            title=title,
-            changes=changes,
-            request_id=self.transaction.request_id,
-            created_at=created_at,
-        )
-
-    def attach(self, task_id: str, days: float) -> None:
-        id, created_at = self.at(days)
-        data = f"Notes for task {task_id}\n".encode()
-        Attachment.insertion.run(
-            id=id,
-            task_id=task_id,
-            filename="notes.txt",
-            content_type="text/plain",
-            size=len(data),
-            created_by=self.random.choice(self.team),
-            created_at=created_at,
-        )
-        AttachmentContent.add(id, data)
-
-    def meetings(self) -> None:
-        for number, days in enumerate((-21, -14, -7, -1, 1, 2, 7, 14)):
-            id, created_at = self.at(-30 + number / 100)
-            project_id, _ = self.random.choice(self.places)
-            organizer_id, *others = self.random.sample(self.team, 3)
-            Meeting.insertion.run(
-                id=id,
-                title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
-                description=None,
-                location=self.random.choice(("Room 2", "Video call", None)),
-                project_id=project_id,
-                starts_at=self.at(days + 0.4)[1],
-                ends_at=self.at(days + 0.44)[1],
-                organizer_id=organizer_id,
-                created_at=created_at,
-                updated_at=created_at,
-            )
-            for member_id in {self.owner, *others, self.random.choice(self.clients)} - {organizer_id}:
-                Participant.insertion.run(meeting_id=id, member_id=member_id)
-
-    @property
-    def owner(self) -> str:
-        return self.transaction.actor["id"]
-
-    def whiteboards(self) -> None:
-        for number in range(12):
-            id, created_at = self.at(-24 + 2 * number)
-            project_id, _ = self.random.choice(self.places)
-            Whiteboard.insertion.run(
-                id=id,
-                title=f"{self.random.choice(('Ideas', 'Sketch', 'Map', 'Notes'))} {number + 1}",
-                project_id=self.random.choice((None, project_id)),
-                content='{"shapes":[]}',
-                updated_by=self.random.choice(self.team),
-                created_at=created_at,
-                updated_at=created_at,
-            )
 
 
 @click.command()

@@ -5,26 +5,16 @@ the API's envelope. It records flows and child tasks; it runs nothing.
 """
 
 import hmac
-import json
 import logging
 import math
-import os
-import select
-import stat
-import subprocess
-import threading
-import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from marshmallow import ValidationError
+from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 from peewee import SQL, DatabaseError, Expression, ForeignKeyField, IntegerField, TextField, fn
 
 import schemas
@@ -41,300 +31,30 @@ from database import (
     placeholder,
     to_json,
 )
+from limits import FixedWindow, Slots
 from models import Conflict, write
-from schemas import TASK_RUNTIMES, TASK_STATUSES
-from webhooks import check_secrets, in_steps
+from schemas import (
+    EXACT,
+    MAX_DEPTH,
+    MESSAGES,
+    Choice,
+    Filled,
+    Id,
+    Shown,
+    _many,
+    _one,
+    _printable,
+    _value_problem,
+    canonical,
+    problems_of,
+)
+from settings import Unresolved, resolve
+from webhooks import in_steps
 
 log = logging.getLogger("tasks.gateway")
 
-EXEC_SECONDS = 5.0
-SECRET_BYTES = 1024 * 1024  # the most that a file or a program may hold or say
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds
 REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
-
-
-# Secrets --------------------------------------------------------------------------------------
-
-
-class Unresolved(LookupError):
-    """A secret that cannot be had; the message says why, and never holds a value."""
-
-
-def resolve(references: list[Row], providers: dict[str, Row]) -> list[str | Unresolved]:
-    """The secrets of these references, in their order, or why there is none.
-
-    Each provider is asked once, all of them side by side.
-    """
-    asked: dict[tuple[str, str], list[str]] = {}
-    for reference in references:
-        if "value" not in reference:
-            asked.setdefault((reference["source"], reference["provider"]), []).append(reference["id"])
-
-    def ask(place: tuple[str, str]) -> dict[str, str | Unresolved]:
-        (source, alias), ids = place, list(dict.fromkeys(asked[place]))
-        try:
-            return SECRET_SOURCES[source](alias, _provider(source, alias, providers), ids)
-        except Unresolved as error:
-            return dict.fromkeys(ids, error)
-        except OSError as error:
-            return dict.fromkeys(ids, Unresolved(error.strerror or "it cannot be read"))
-        except UnicodeDecodeError:
-            return dict.fromkeys(ids, Unresolved("it is not UTF-8"))
-        except (ValueError, RuntimeError) as error:  # no such home, too deep, a NUL in an argument
-            return dict.fromkeys(ids, Unresolved(f"it cannot be read ({type(error).__name__})"))
-
-    with ThreadPoolExecutor(max(len(asked), 1)) as pool:
-        answers = dict(zip(asked, pool.map(ask, asked), strict=True))
-    return [_checked(reference, answers) for reference in references]
-
-
-def _checked(reference: Row, answers: dict[tuple[str, str], dict[str, Any]]) -> str | Unresolved:
-    if "value" in reference:
-        return reference["value"]
-    place = reference["source"], reference["provider"]
-    secret = answers[place].get(reference["id"], Unresolved("there is no such secret"))
-    if isinstance(secret, Unresolved):
-        return Unresolved(f"{place[0]}:{place[1]}:{reference['id']}: {secret}")
-    if not isinstance(secret, str) or not secret.strip() or schemas.text_problem(secret):
-        return Unresolved(f"{place[0]}:{place[1]}:{reference['id']}: is not a text that is not blank")
-    return secret
-
-
-def _provider(source: str, alias: str, providers: dict[str, Row]) -> Row:
-    if alias not in providers and (source, alias) == ("env", "default"):
-        return {"source": "env"}
-    provider = providers.get(alias)
-    if provider is None or provider["source"] != source:
-        raise Unresolved(f"there is no provider {alias} of source {source}")
-    return provider
-
-
-def _from_environment(alias: str, provider: Row, ids: list[str]) -> dict[str, Any]:
-    allowed = provider.get("allowlist")
-    secrets: dict[str, Any] = {}
-    for id in ids:
-        if allowed is not None and id not in allowed:
-            secrets[id] = Unresolved("is not on the provider's allowlist")
-        else:
-            secrets[id] = os.environ.get(id) or Unresolved("the environment variable is not set")
-    return secrets
-
-
-def _from_file(alias: str, provider: Row, ids: list[str]) -> dict[str, Any]:
-    path = Path(provider["path"]).expanduser()
-    text = _read_private(path)
-    if provider.get("mode", "json") == "singleValue":
-        return {"value": text.removesuffix("\n").removesuffix("\r")}
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise Unresolved(f"{path} is not JSON") from error
-    return {id: document if id == "value" else _point(document, id) for id in ids}
-
-
-def _read_private(path: Path) -> str:
-    """The text of a file that is ours alone. Raises `Unresolved`."""
-    if not path.is_absolute():
-        raise Unresolved(f"{path} is not an absolute path")
-    # Neither a link nor a pipe that nobody writes to may hold up the start.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise Unresolved(f"{path} is not a regular file")
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise Unresolved(f"{path} must belong to us, with no access for others (chmod 600)")
-        content = opened.read(SECRET_BYTES + 1)
-    if len(content) > SECRET_BYTES:
-        raise Unresolved(f"{path} is larger than 1 MiB")
-    return content.decode("utf-8-sig")
-
-
-def _point(document: Any, pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901) points at."""
-    for step in pointer.split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, list) and step.isascii() and step.isdigit() and int(step) < len(document):
-            document = document[int(step)]
-        elif isinstance(document, dict) and step in document:
-            document = document[step]
-        else:
-            return Unresolved("there is nothing at this place of the file")
-    return document
-
-
-def _from_program(alias: str, provider: Row, ids: list[str]) -> dict[str, Any]:
-    command = Path(provider["command"])
-    _check_program(command)
-    environment = {name: os.environ[name] for name in provider.get("pass_env", []) if name in os.environ}
-    question = {"protocolVersion": 1, "provider": alias, "ids": ids}
-    said = _run(
-        [str(command), *provider.get("args", [])],
-        environment | provider.get("env", {}),
-        json.dumps(question).encode(),
-    )
-    try:
-        answer = json.loads(said)
-        protocol = isinstance(answer, dict) and "protocolVersion" in answer
-    except ValueError:
-        protocol = False
-    if not protocol:
-        if provider.get("json_only", True) or len(ids) != 1:
-            raise Unresolved("the program did not answer in the protocol")
-        return {ids[0]: said.decode().removesuffix("\n").removesuffix("\r")}
-    if answer["protocolVersion"] != 1 or not isinstance(answer.get("values"), dict):
-        raise Unresolved("the program answers with another version of the protocol")
-    return {id: answer["values"].get(id, Unresolved("the program has no such secret")) for id in ids}
-
-
-def _check_program(command: Path) -> None:
-    if not command.is_absolute():
-        raise Unresolved(f"{command} is not an absolute path")
-    found = command.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        raise Unresolved(f"{command} is not a regular file")
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Unresolved(f"{command} must belong to us or root, and be writable by nobody else")
-
-
-def _run(command: list[str], environment: dict[str, str], question: bytes) -> bytes:
-    """What a program prints. Raises `Unresolved` when it fails, takes too long, or says too much."""
-    with subprocess.Popen(  # noqa: S603 - no shell, and a program that only we or root can change
-        command,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as program:
-        ends_at = time.monotonic() + EXEC_SECONDS
-        timer = threading.Timer(EXEC_SECONDS, _kill, (program,))
-        timer.start()  # for one that does not even take the question
-        try:
-            assert program.stdin and program.stdout  # noqa: S101 - they are pipes
-            with suppress(BrokenPipeError):  # a program need not listen
-                program.stdin.write(question)
-                program.stdin.close()
-            said = _read_until(program.stdout.fileno(), ends_at)
-            code = program.wait(max(ends_at - time.monotonic(), 0))
-        except (TimeoutError, subprocess.TimeoutExpired):
-            code = None
-        finally:
-            timer.cancel()
-            _kill(program)
-    if code is None or time.monotonic() >= ends_at:
-        raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s")
-    if code != 0:
-        raise Unresolved(f"the program ended with code {code}")
-    return said
-
-
-def _read_until(pipe: int, ends_at: float) -> bytes:
-    """All that comes, until its last writer closes it: some child of the program may outlive that.
-
-    Raises `TimeoutError`, and `Unresolved` for too much.
-    """
-    said = b""
-    while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
-        part = os.read(pipe, 65536)
-        said += part
-        if len(said) > SECRET_BYTES:
-            raise Unresolved("the program said more than 1 MiB")
-        if not part:
-            return said
-    raise TimeoutError
-
-
-def _kill(program: subprocess.Popen) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(program.pid, 9)
-
-
-SECRET_SOURCES: dict[str, Callable[[str, Row, list[str]], dict[str, Any]]] = {
-    "env": _from_environment,
-    "file": _from_file,
-    "exec": _from_program,
-}
-
-
-def resolve_all(references: dict[str, Row | None], config: Row) -> dict[str, str | None]:
-    """The secrets by the names of their settings. Raises `Unresolved`, naming the first that fails."""
-    given = {name: reference for name, reference in references.items() if reference is not None}
-    secrets = dict(zip(given, resolve(list(given.values()), config["SECRETS"]["providers"]), strict=True))
-    for name, secret in secrets.items():
-        if isinstance(secret, Unresolved):
-            raise Unresolved(f"{name}: {secret}")
-    return {name: secrets.get(name) for name in references}  # type: ignore[misc]
-
-
-def resolve_hooks(config: Row) -> list[Row]:
-    """The configured webhooks with their `secrets`. Raises `LookupError`, naming what fails."""
-    keys = ("secret", "previous_secret")
-    references = {
-        f"webhooks: {hook['name']}: {key}": hook[key] for hook in config["WEBHOOKS"] for key in keys
-    }
-    found = resolve_all(references, config)
-    hooks = []
-    for hook in config["WEBHOOKS"]:
-        secrets = [found[f"webhooks: {hook['name']}: {key}"] for key in keys]
-        hooks.append({**hook, "secrets": [secret for secret in secrets if secret]})
-        check_secrets(hook["name"], hooks[-1]["secrets"])
-    return hooks
-
-
-# Limits ---------------------------------------------------------------------------------------
-
-
-class FixedWindow:
-    """How often each key may come within a window that begins with its first coming.
-
-    At most `keys` are known at a time; the oldest is forgotten for a new one.
-    """
-
-    def __init__(self, most: int, seconds: float, keys: int = 4096):
-        self.most, self.seconds, self.keys = most, seconds, keys
-        self._lock = threading.Lock()
-        self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
-
-    def take(self, key: Any) -> tuple[int, int]:
-        """Count a coming; returns how many more may follow, or -1 for one too many, and the seconds left.
-
-        The seconds are whole ones, rounded up: after them the window is over.
-        """
-        with self._lock:
-            at = time.monotonic()
-            ends_at, count = self._windows.get(key, (0.0, 0))
-            if ends_at <= at:
-                self._windows.pop(key, None)
-                ends_at, count = at + self.seconds, 0
-                if len(self._windows) >= self.keys:
-                    self._windows.popitem(last=False)
-            if count >= self.most:
-                return -1, math.ceil(ends_at - at)
-            self._windows[key] = ends_at, count + 1
-            return self.most - count - 1, math.ceil(ends_at - at)
-
-
-class Slots:
-    """How many requests of each key are being answered."""
-
-    def __init__(self, most: int):
-        self.most = most
-        self._lock = threading.Lock()
-        self._taken: dict[Any, int] = {}
-
-    def take(self, key: Any) -> bool:
-        with self._lock:
-            if self._taken.get(key, 0) >= self.most:
-                return False
-            self._taken[key] = self._taken.get(key, 0) + 1
-            return True
-
-    def free(self, key: Any) -> None:
-        with self._lock:
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
 
 
 # Routes ---------------------------------------------------------------------------------------
@@ -516,7 +236,7 @@ def _act(route: Route, request: Request) -> Outcome:
         raise Refused(401, "unauthorized", "unauthorized")
     try:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
-        name, fields = schemas.load_action(schemas.load_lenient_json(raw))
+        name, fields = load_action(schemas.load_lenient_json(raw))
     except schemas.TooLarge as error:
         request.discard(REFUSED_BYTES)
         request.close()
@@ -526,7 +246,7 @@ def _act(route: Route, request: Request) -> Outcome:
     except schemas.BadJSON as error:
         raise Refused(400, "invalid_json", "invalid request body") from error
     except ValidationError as error:
-        raise Refused(400, "invalid_request", schemas.first_problem(error)) from error
+        raise Refused(400, "invalid_request", first_problem(error)) from error
     function, writes = ACTIONS[name]
     if not writes:
         return function(route, **fields)
@@ -713,6 +433,281 @@ class FlowTask(Sequenced):
             }
         ).where(cls.flow == placeholder("flow_seq"), cls.status.in_(["queued", "running"]))
     )
+
+
+# What actions take and answer ------------------------------------------------------------------
+
+FLOW_STATUSES = ("queued", "running", "waiting", "blocked")
+NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
+RUNTIMES = ("subagent", "acp")
+TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
+TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
+
+
+class AnyJSON(fields.Raw):
+    """Any JSON value, null too; from here on its canonical text, numbers as JavaScript holds them."""
+
+    def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        if value is missing:
+            return missing
+        if problem := _value_problem(value, MAX_DEPTH):
+            raise ValidationError(problem)
+        return canonical(_as_doubles(value))
+
+
+def _as_doubles(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_doubles(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_doubles(inner) for inner in value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > EXACT:
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            raise ValidationError("must not hold a number that is out of range")
+    return value
+
+
+class Counted(fields.Field):
+    """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
+
+    described = {"type": "integer", "minimum": 0, "maximum": EXACT}
+
+    default_error_messages = MESSAGES
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+        if type(value) in (int, float) and 0 <= value <= EXACT and value == int(value):
+            return int(value)
+        raise ValidationError("must be a whole number from 0 to 2^53-1")
+
+
+class YesNo(fields.Field):
+    described = {"type": "boolean"}
+    default_error_messages = MESSAGES
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if value is not True and value is not False:
+            raise ValidationError("must be true or false")
+        return value
+
+
+class Action(Schema):
+    """An action's fields: camelCase outside, snake_case inside; what is not declared is refused."""
+
+    class Meta:
+        unknown = RAISE
+
+    error_messages = {"unknown": "Unrecognized key"}
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        first, *rest = field_name.split("_")
+        field_obj.data_key = first + "".join(word.title() for word in rest)
+
+
+class RunTask(Action):
+    flow_id = Filled(required=True)
+    runtime = Choice(RUNTIMES, required=True)
+    task = Filled(required=True)
+    source_id = Filled()
+    child_session_key = Filled()
+    parent_task_id = Filled()
+    agent_id = Filled()
+    run_id = Filled()
+    label = Filled()
+    prefer_metadata = YesNo()
+    notify_policy = Choice(NOTIFY_POLICIES)
+    status = Choice(("queued", "running"))
+    started_at = Counted()
+    last_event_at = Counted()
+    progress_summary = Filled(allow_none=True)
+
+    @validates_schema
+    def _progress_means_running(self, data: dict, **_: Any) -> None:
+        reported = {"started_at", "last_event_at", "progress_summary"} & data.keys()
+        if reported and data.get("status") != "running":
+            raise ValidationError(
+                "status must be running when startedAt, lastEventAt, or progressSummary is provided", "status"
+            )
+
+
+def _action(**declared: Any) -> Action:
+    return Action.from_dict(declared)()  # type: ignore[return-value]
+
+
+def _flow_id() -> Filled:
+    return Filled(required=True)
+
+
+def _revision() -> Counted:
+    return Counted(required=True)
+
+
+def _or_null() -> Filled:
+    return Filled(allow_none=True)
+
+
+ACTION_SCHEMAS: dict[str, Action] = {
+    "create_flow": _action(
+        goal=Filled(required=True),
+        controller_id=Filled(),
+        status=Choice(FLOW_STATUSES),
+        notify_policy=Choice(NOTIFY_POLICIES),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+    ),
+    "get_flow": _action(flow_id=_flow_id()),
+    "list_flows": _action(),
+    "find_latest_flow": _action(),
+    "resolve_flow": _action(token=Filled(required=True)),
+    "get_task_summary": _action(flow_id=_flow_id()),
+    "set_waiting": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+        blocked_task_id=_or_null(),
+        blocked_summary=_or_null(),
+    ),
+    "resume_flow": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        status=Choice(("queued", "running")),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+    ),
+    "finish_flow": _action(flow_id=_flow_id(), expected_revision=_revision(), state_json=AnyJSON()),
+    "fail_flow": _action(
+        flow_id=_flow_id(),
+        expected_revision=_revision(),
+        state_json=AnyJSON(),
+        blocked_task_id=_or_null(),
+        blocked_summary=_or_null(),
+    ),
+    "request_cancel": _action(flow_id=_flow_id(), expected_revision=_revision()),
+    "cancel_flow": _action(flow_id=_flow_id()),
+    "run_task": RunTask(),
+}
+
+
+def load_action(body: Any) -> tuple[str, dict[str, Any]]:
+    """The action's name and fields. Raises `ValidationError` whose first message is the one to show."""
+    if not isinstance(body, dict):
+        raise ValidationError({"body": ["must be an object"]})
+    name = body.get("action")
+    if not isinstance(name, str) or name not in ACTION_SCHEMAS:
+        raise ValidationError({"action": [f"must be one of {', '.join(ACTION_SCHEMAS)}"]})
+    return name, ACTION_SCHEMAS[name].load({key: value for key, value in body.items() if key != "action"})
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of an action, as `<field>: <message>`, or the key that is not known."""
+    unknown = Action.error_messages["unknown"]
+    name, found = next(iter(error.messages_dict.items()))
+    if found == [unknown]:  # of which any may be a name, "_schema" too
+        return f'{unknown}: "{_printable(name)}"'
+    field, message = problems_of(error)[0]
+    return f"{field}: {message}"
+
+
+class FlowShown(Shown):
+    optional = (
+        "controllerId currentStep blockedTaskId blockedSummary stateJson waitJson cancelRequestedAt endedAt"
+    )
+
+    flowId = Id()
+    syncMode = fields.String()
+    controllerId = fields.String()
+    revision = fields.Integer()
+    status = Choice((*FLOW_STATUSES, "succeeded", "failed", "cancelled", "lost"))
+    notifyPolicy = Choice(NOTIFY_POLICIES)
+    goal = fields.String()
+    currentStep = fields.String()
+    blockedTaskId = fields.String()
+    blockedSummary = fields.String()
+    stateJson = fields.Raw(allow_none=True)
+    waitJson = fields.Raw(allow_none=True)
+    cancelRequestedAt = fields.Integer()
+    createdAt = fields.Integer()
+    updatedAt = fields.Integer()
+    endedAt = fields.Integer()
+
+
+class ChildTaskShown(Shown):
+    optional = """
+        sourceId childSessionKey parentTaskId agentId runId label startedAt endedAt cleanupAfter
+        error progressSummary terminalSummary terminalOutcome
+    """
+
+    taskId = Id()
+    runtime = Choice(TASK_RUNTIMES)
+    scopeKind = fields.String(validate=validate.Equal("session"))
+    task = fields.String()
+    status = Choice(TASK_STATUSES)
+    deliveryStatus = fields.String(validate=validate.Equal("pending"))
+    notifyPolicy = Choice(NOTIFY_POLICIES)
+    parentFlowId = Id()
+    createdAt = fields.Integer()
+    lastEventAt = fields.Integer()
+    startedAt = fields.Integer()
+    endedAt = fields.Integer()
+    cleanupAfter = fields.Integer()
+    sourceId = fields.String()
+    childSessionKey = fields.String()
+    parentTaskId = fields.String()
+    agentId = fields.String()
+    runId = fields.String()
+    label = fields.String()
+    error = fields.String()
+    progressSummary = fields.String()
+    terminalSummary = fields.String()
+    terminalOutcome = fields.String()
+
+
+def _counts(name: str, keys: tuple[str, ...]) -> type[Shown]:
+    return Shown.from_dict({key: fields.Integer() for key in keys}, name=name)  # type: ignore[return-value]
+
+
+class FlowSummaryShown(Shown):
+    total = fields.Integer()
+    active = fields.Integer()
+    terminal = fields.Integer()
+    failures = fields.Integer()
+    byStatus = _one(_counts("CountsByStatus", TASK_STATUSES))
+    byRuntime = _one(_counts("CountsByRuntime", TASK_RUNTIMES))
+
+
+class FlowResultShown(Shown):
+    """What the actions and their refusals answer, each some of it."""
+
+    optional = "created applied found cancelled code reason flow flows current task tasks summary"
+
+    created = fields.Boolean()
+    applied = fields.Boolean()
+    found = fields.Boolean()
+    cancelled = fields.Boolean()
+    code = fields.String()
+    reason = fields.String()
+    flow = _one(FlowShown, allow_none=True)
+    flows = _many(FlowShown)
+    current = _one(FlowShown)
+    task = _one(ChildTaskShown)
+    tasks = _many(ChildTaskShown)
+    summary = _one(FlowSummaryShown, allow_none=True)
+
+
+ACTION_EXAMPLE = {
+    "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "expectedRevision": 0,
+    "goal": "Review the inbox",
+    "token": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "runtime": "subagent",
+    "task": "Summarise the new messages",
+    "waitJson": {"for": "an answer"},
+}
 
 
 # Views ----------------------------------------------------------------------------------------

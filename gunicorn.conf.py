@@ -34,6 +34,7 @@ from database import (
 )
 from models import StoredAnswer
 from outbox import Delivery
+from settings import exposed_secrets, given_key
 
 LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
 LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
@@ -214,7 +215,7 @@ def on_starting(server):
         app = create_app()
         server.hooks = commands.check_webhooks(app.config)
         server.held = hold_database(server, app.config)
-    for problem in commands.exposed_secrets(app.config):
+    for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
 
@@ -240,7 +241,7 @@ def on_reload(server):
         with one_line():
             app = create_app()
             hooks = commands.check_webhooks(app.config)
-            commands.given_key(app.config)
+            given_key(app.config)
             held = server.held if db.database == before else hold_database(server, app.config)
             learn(server, app.config, hooks, held)
     except (SystemExit, Exception) as error:

@@ -14,9 +14,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
@@ -33,8 +32,10 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from database import Row, Unavailable, db, epoch_ms, lock_file, now, optimize, to_json, wire_time
+from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
+from settings import signing_key
 
 log = logging.getLogger("tasks.webhooks")
 
@@ -52,50 +53,6 @@ REFUSALS = 8  # tries after which an event that its webhook refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0
 DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
 DISABLE_MISSES = 12  # failures in a row that it takes too, since the machine may have slept meanwhile
-
-
-# Deadlines ------------------------------------------------------------------------------------
-
-
-class Deadlines:
-    """Cuts off whatever is still going on when its time is up; one thread watches over all."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._wake_at = float("inf")
-        self._watcher: threading.Thread | None = None
-
-    @contextmanager
-    def within(self, seconds: float, cut: Callable[[], None]) -> Iterator[None]:
-        """Call `cut` (which must not wait) if the body takes longer than so many seconds."""
-        entry, at = object(), time.monotonic() + seconds
-        with self._changed:
-            self._due[entry] = (at, cut)
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="deadlines", daemon=True)
-                self._watcher.start()
-            if at < self._wake_at:
-                self._changed.notify()
-        try:
-            yield
-        finally:
-            # Taking the lock waits for a cut under way, so none hits the socket's next user.
-            with self._changed:
-                self._due.pop(entry, None)
-
-    def _watch(self) -> None:
-        with self._changed:
-            while True:
-                at = time.monotonic()
-                for entry in [entry for entry, (due, _) in self._due.items() if due <= at]:
-                    self._due.pop(entry)[1]()
-                self._wake_at = min((due for due, _ in self._due.values()), default=float("inf"))
-                idle = self._wake_at == float("inf")
-                self._changed.wait(None if idle else self._wake_at - at)
-
-
-deadlines = Deadlines()
 
 
 # One POST -------------------------------------------------------------------------------------
@@ -325,15 +282,8 @@ def sign(body: bytes, secret: str) -> str:
 def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> str:
     """`webhook-signature` of the Standard Webhooks specification, one signature a secret."""
     content = f"{id}.{timestamp}.".encode() + body
-    macs = [hmac.new(standard_key(secret), content, hashlib.sha256).digest() for secret in secrets]
+    macs = [hmac.new(signing_key(secret), content, hashlib.sha256).digest() for secret in secrets]
     return " ".join("v1," + base64.b64encode(mac).decode() for mac in macs)
-
-
-def standard_key(secret: str) -> bytes:
-    """The key's bytes: decoded for a `whsec_…` secret. Raises `ValueError` when it is not base64."""
-    if secret.startswith("whsec_"):
-        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    return secret.encode()
 
 
 # The configuration ----------------------------------------------------------------------------
@@ -373,15 +323,6 @@ class Settings:
 
 settings = Settings({})
 left_something = threading.Event()  # wakes the sweeper
-
-
-def check_secrets(name: str, secrets: list[str]) -> None:
-    """Raises `LookupError` for a `whsec_…` secret that is not base64, naming the webhook alone."""
-    try:
-        for secret in secrets:
-            standard_key(secret)
-    except ValueError as error:
-        raise LookupError(f"webhooks: {name}: secret: base64 must follow whsec_") from error
 
 
 def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:

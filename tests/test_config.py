@@ -9,7 +9,7 @@ from conftest import ROOT, Server
 from marshmallow import fields
 
 from app import create_app
-from schemas import Settings, load_settings
+from settings import Settings, load_settings
 
 HOOK = "[[webhooks]]\nurl = 'http://a/'\nsecret = '{secret}'"
 EXAMPLE = (ROOT / "config.example.toml").read_text()

@@ -11,7 +11,7 @@ import pytest
 import requests
 from conftest import Server
 
-from gateway import FixedWindow, Slots
+from limits import FixedWindow, Slots
 
 ROUTES = """
 [plugins.entries.webhooks.config.routes.zapier]

@@ -12,8 +12,7 @@ import pytest
 import requests
 from conftest import OWNER_KEY, Server, wait_until
 
-from commands import exposed_secrets
-from gateway import Unresolved, resolve
+from settings import Unresolved, exposed_secrets, resolve
 
 HANG = "import time; time.sleep(60)"
 
