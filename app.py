@@ -1,7 +1,9 @@
-"""The JSON API under /api/v1: settings, the factory, authentication, errors, and a view per operation.
+"""The application: its factory, what every request goes through, and a view for each operation.
 
-A view declares what it takes and who may call it, and returns a row; `operation` does the rest.
-There is no SQL here, no validation rule, and nothing is sent from here.
+The machinery stands in the order in which a request passes it: `Service`, `Call`, `authenticate`,
+`operation` (`read_arguments`, `perform`), `envelope` or `refuse`. A view declares what it takes and
+answers, who may call it and how it may refuse, and returns a row or a page of rows. There is no SQL and
+no validation rule in this module, and nothing is sent from it.
 """
 
 import contextlib
@@ -14,13 +16,12 @@ import secrets
 import socket
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, wraps
 from inspect import isfunction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import flask_swagger_ui
@@ -40,8 +41,19 @@ import commands
 import gateway
 import schemas
 import webhooks
-from database import LOCK_SECONDS, Row, Unavailable, check_in_place, db, digest, new_request_id, now, to_json
-from limits import FixedWindow, Late
+from database import (
+    LOCK_SECONDS,
+    Row,
+    Unavailable,
+    check_in_place,
+    db,
+    digest,
+    is_outage,
+    new_request_id,
+    now,
+    to_json,
+)
+from limits import FixedWindow, Late, Slots
 from models import (
     Activity,
     ApiKey,
@@ -60,7 +72,6 @@ from models import (
     PreconditionFailed,
     Problem,
     Project,
-    Resource,
     StoredAnswer,
     Task,
     Transaction,
@@ -68,17 +79,16 @@ from models import (
     permit,
     write,
 )
-from openapi import Operation, document
+from openapi import Declaration, Fault, Operation, document
 from outbox import Delivery, Event, Webhook
+from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from webhooks import deliver, emit, enable, ping, redeliver
 
-API = "/api/v1"
-VERSION = "1.1"
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
 DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer,
-DRAIN_SECONDS = 2.0  # which waits no longer than this
-UPLOAD_SECONDS = 120.0  # the same for a file
+DRAIN_SECONDS = 2.0  # for at most so long
+UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and one second more for each
 SEND_BYTES = 64 * 1024  # of its body
@@ -90,13 +100,83 @@ STARTED = time.monotonic()
 log = logging.getLogger("tasks")
 api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
+upload_slots = Slots(UPLOADS)
 
 
 # The application ------------------------------------------------------------------------------
 
 
+def create_app(**overrides: Mapping[str, Any]) -> "Service":
+    """Make the application with its settings. Touches no database, resolves no secret, starts no thread.
+
+    Settings that cannot be used end the program with one line.
+    """
+    try:
+        settings = read_settings(overrides)
+    except SettingsError as error:
+        sys.exit(f"Error: {error}")  # for any other exception `flask --help` would print a traceback
+    app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
+    app.config.update({section.upper(): value for section, value in settings.items()})
+    app.config["CONFIG_FILE"] = config_file()
+    app.config["PROPAGATE_EXCEPTIONS"] = False
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.converters["default"] = Identifier
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
+    app.register_error_handler(Exception, refuse)
+    app.register_blueprint(api)
+    app.register_blueprint(pages)
+    if most := settings["limits"]["requests_per_minute"]:
+        app.window = FixedWindow(most, 60)
+    commands.register(app)
+    if proxies := settings["server"]["trusted_proxies"]:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
+    return app
+
+
+class Identifier(UnicodeConverter):
+    """An id in a path, converted to lower case."""
+
+    def to_python(self, value: str) -> str:
+        return value.lower()
+
+
+class Service(Flask):
+    """The WSGI application: routes of the gateway first, then the views."""
+
+    window: FixedWindow | None = None  # counts the requests of a minute, where these are limited
+
+    def wsgi_app(self, environ: dict, start_response: Any) -> Any:
+        environ["tasks.call"] = started = Call(environ, start_response)
+        if route := gateway.find_route(environ):  # Flask must not answer there by itself
+            return gateway.answer(route, started)
+        return super().wsgi_app(environ, started.start)
+
+    def dispatch_request(self) -> Any:
+        """Authenticate the caller before anything is said about what is called."""
+        this = call()
+        if this.in_api:
+            public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
+            header = this.environ.get("HTTP_AUTHORIZATION")
+            if header is not None or not public:  # a wrong key is refused also where none is needed
+                this.caller = authenticate(header)
+            if self.window and this.caller:
+                count_request(self.window, this)
+        return super().dispatch_request()
+
+    def ensure_sync(self, func: Callable) -> Callable:
+        return func  # no view is a coroutine, and Flask's own check costs more than a query
+
+
+# A request and its answer ---------------------------------------------------------------------
+
+
 class Call:
-    """What is known of the request that is being answered."""
+    """A request with what is known of it, and its answer.
+
+    Everything that knows how gunicorn reads and writes is in this class and in gunicorn.conf.py.
+    """
 
     def __init__(self, environ: dict, start_response: Callable):
         self.environ, self.start_response = environ, start_response
@@ -105,41 +185,19 @@ class Call:
         self.path: str = environ["PATH_INFO"]
         routed = "/" + self.path.lstrip("/")  # as werkzeug matches it
         self.in_api = routed.startswith(f"{API}/") or routed == API
-        self.caller: Any = None  # a member with the key's scope, where a key was needed
+        self.caller: Any = None  # a member with the key's scope, where a key was sent
         self.status = 0  # the view's own, where it is not the declared one
-        self.headers: dict[str, str] = {}  # of a success, that the view adds
-        self.always: list[tuple[str, str]] = []  # headers of this answer, whatever it will be
+        self.headers: dict[str, str] = {}  # that the view adds to a success
+        self.always: list[tuple[str, str]] = []  # headers of this answer, also of a refusal
         self.sending: Late | None = None  # the deadline of the answer
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
 
-    def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
-        """Begin the answer, with what every answer carries."""
-        if self.unread:
-            self.discard(DRAIN_BYTES)
-        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
-        if not any(name == "Cache-Control" for name, _ in headers):
-            headers.append(("Cache-Control", "no-store"))
-        self.log(status[:3])
-        if "gunicorn.socket" in self.environ and self.sending is None:
-            size = int(dict(headers).get("Content-Length", 0))
-            self.sending = self._late_after(SEND_SECONDS + size / SEND_BYTES, socket.SHUT_RDWR)
-            self.sending.__enter__()
-        return self.start_response(status, headers, *failure)
-
-    def sent(self) -> None:
-        """The answer has gone out, or could not: its deadline is over. gunicorn.conf.py calls this."""
-        if self.sending is not None:
-            self.sending.__exit__(None, None, None)
-            if self.sending.cut:
-                log.info("%s: the client did not read the answer in time", self.request_id)
-
     def read(self, limit: int, seconds: float) -> bytes:
-        """The body, of at most so many bytes, which arrives in time; read once.
+        """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
 
         Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
-        All that knows how gunicorn reads and writes is in this class.
         """
         declared = get_content_length(self.environ.get("CONTENT_LENGTH"))
         if declared is not None and declared > limit:
@@ -162,6 +220,20 @@ class Call:
             raise schemas.BadJSON("the body is shorter than its Content-Length")
         return body
 
+    def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
+        """Begin the answer, with the headers that every answer carries."""
+        if self.unread:
+            self.discard(DRAIN_BYTES)
+        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
+        if not any(name == "Cache-Control" for name, _ in headers):
+            headers.append(("Cache-Control", "no-store"))
+        self.log(status[:3])
+        if "gunicorn.socket" in self.environ and self.sending is None:
+            size = int(dict(headers).get("Content-Length", 0))
+            self.sending = self._late_after(SEND_SECONDS + size / SEND_BYTES, socket.SHUT_RDWR)
+            self.sending.__enter__()
+        return self.start_response(status, headers, *failure)
+
     def discard(self, left: int) -> None:
         """Read on a little after a refusal: a client that is still sending would miss the answer."""
         self.unread, late = False, self._late_after(DRAIN_SECONDS)
@@ -182,86 +254,36 @@ class Call:
         if response is not None:
             response.force_close()
 
-    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> "Late":
+    def sent(self) -> None:
+        """End the answer's deadline, since it was sent or could not be sent; called by gunicorn.conf.py."""
+        if self.sending is not None:
+            self.sending.__exit__(None, None, None)
+            if self.sending.cut:
+                log.info("%s: the client did not read the answer in time", self.request_id)
+
+    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> Late:
         return Late(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """One line to standard output; an enrollment link's token, a credential, is not in it."""
+        """Write one line to standard output, without an enrollment link's token, which is a credential."""
         path, link, _ = self.path.partition("/enroll/")
         shown = quote((path + link).encode("latin-1"))[:500]
         milliseconds = (time.perf_counter() - self.started) * 1000
         who = self.caller["id"] if self.caller else "-"
-        said = f"{self.environ['REQUEST_METHOD']} {shown} {status} {milliseconds:.1f}ms"
+        line = f"{now()} {self.environ['REQUEST_METHOD']} {shown} {status} {milliseconds:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
-            os.write(1, f"{now()} {said} {self.request_id} {who}\n".encode())
+            os.write(1, f"{line} {self.request_id} {who}\n".encode())
 
 
 def call() -> Call:
+    """The request that this thread answers."""
     return request.environ["tasks.call"]
 
 
-class Identifier(UnicodeConverter):
-    """An id in a path, in lower case from here on."""
-
-    def to_python(self, value: str) -> str:
-        return value.lower()
+# Who calls ------------------------------------------------------------------------------------
 
 
-class Service(Flask):
-    window: FixedWindow | None = None  # where the requests of a minute are limited
-
-    def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.call"] = started = Call(environ, start_response)
-        if route := gateway.find_route(environ):  # Flask must not answer there by itself
-            return gateway.answer(route, started)
-        return super().wsgi_app(environ, started.start)
-
-    def dispatch_request(self) -> Any:
-        """Find out who calls before anything is said about what is called."""
-        this = call()
-        if this.in_api:
-            public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
-            header = this.environ.get("HTTP_AUTHORIZATION")
-            if header is not None or not public:  # a wrong key is refused also where none is needed
-                this.caller = authenticate(header)
-            if self.window and this.caller:
-                count_request(self.window, this)
-        return super().dispatch_request()
-
-    def ensure_sync(self, func: Callable) -> Callable:
-        return func  # nothing here is a coroutine, and looking each time costs more than a query
-
-
-def create_app(**overrides: Mapping[str, Any]) -> Service:
-    """The application with its settings; touches no database, resolves no secret, starts nothing.
-
-    Settings that cannot be used end the program with one line.
-    """
-    try:
-        settings = read_settings(overrides)
-    except SettingsError as error:
-        sys.exit(f"Error: {error}")  # of anything else `flask --help` would print a traceback
-    app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
-    app.config.update({section.upper(): value for section, value in settings.items()})
-    app.config["CONFIG_FILE"] = config_file()
-    app.config["PROPAGATE_EXCEPTIONS"] = False
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.url_map.converters["default"] = Identifier
-    app.url_map.strict_slashes = False
-    app.url_map.merge_slashes = False
-    db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
-    app.register_error_handler(Exception, refuse)
-    app.register_blueprint(api)
-    app.register_blueprint(pages)
-    if most := settings["limits"]["requests_per_minute"]:
-        app.window = FixedWindow(most, 60)
-    commands.register(app)
-    if proxies := settings["server"]["trusted_proxies"]:
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
-    return app
-
-
-# Errors ---------------------------------------------------------------------------------------
+NO_KEY = "send the header Authorization: Bearer <API key>"
 
 
 class Unauthorized(Problem):
@@ -276,101 +298,8 @@ class TooMany(Problem):
         self.seconds = seconds
 
 
-class Unsupported(Problem):
-    """The body is of a type that is not read here."""
-
-
-FAULTS: dict[type[Exception], tuple[int, str]] = {
-    schemas.BadJSON: (400, "invalid_json"),
-    Unauthorized: (401, "unauthorized"),
-    Forbidden: (403, "forbidden"),
-    NotFound: (404, "not_found"),
-    schemas.TooSlow: (408, "request_timeout"),
-    Conflict: (409, "conflict"),
-    Gone: (410, "gone"),
-    PreconditionFailed: (412, "precondition_failed"),
-    schemas.TooLarge: (413, "payload_too_large"),
-    Unsupported: (415, "unsupported_media_type"),
-    Invalid: (422, "validation_error"),
-    KeyReused: (422, "idempotency_key_reused"),
-    TooMany: (429, "rate_limited"),
-    Unavailable: (503, "unavailable"),
-}
-HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
-# What SQLite says when it is busy, full, read-only or without its disk; anything else is our bug.
-OUTAGES = tuple(
-    f"SQLITE_{what}"
-    for what in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT", "NOTADB", "PROTOCOL")
-)
-
-
-def refuse(error: Exception) -> Response:
-    """The one place where errors become answers."""
-    status, code = FAULTS.get(type(error), (500, "internal_error"))
-    message, details, headers = str(error), [], {}
-    if isinstance(error, HTTPException):
-        status = error.code or 500
-        code = HTTP_CODES.get(status, "invalid_request")
-        message = f"{error.name}: {request.method} {quote(request.path)[:200]}"
-        if allowed := getattr(error, "valid_methods", None):
-            headers["Allow"] = ", ".join(sorted(allowed))
-    elif isinstance(error, ValidationError):
-        status, code = FAULTS[Invalid]
-        details = schemas.problems_of(error)
-    elif isinstance(error, Invalid):
-        details = list(error.problems)
-    elif isinstance(error, DatabaseError | sqlite3.Error) and is_outage(error):
-        log.error("%s: the database: %s", call().request_id, error)
-        status, code = FAULTS[Unavailable]
-        message = "the database cannot be written to at the moment"
-    elif status == 500:
-        log.error("%s: a bug", call().request_id, exc_info=error)
-        message = f"a bug on our side, in the log under {call().request_id}"
-    if details:
-        message = "; ".join(f"{field}: {said}" for field, said in details)[:1000]
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooMany):
-        headers["Retry-After"] = str(error.seconds)
-    if status == 503:
-        headers["Retry-After"] = "5"
-    if request.path.startswith("/enroll/") and not isinstance(error, HTTPException):
-        answer = page("enroll.html", status, refused=message)
-        answer.headers.update(headers)
-        return answer
-    if not call().in_api:
-        return Response(f"{message}\n", status, headers, content_type="text/plain")
-    fault: Row = {"code": code, "message": message}
-    if details:
-        named = details[: schemas.MAX_DETAILS]
-        fault["details"] = [{"field": field, "message": said} for field, said in named]
-    return envelope({"success": False, "error": fault}, status, headers)
-
-
-def is_outage(error: BaseException | None) -> bool:
-    """Whether SQLite could not, rather than would not; peewee's rollback may hide the reason."""
-    while error is not None:
-        if isinstance(error, sqlite3.Error):
-            name = getattr(error, "sqlite_errorname", "") or ""
-            if name.startswith(OUTAGES):
-                return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
-    content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": call().request_id}
-    return Response(to_json(content), status, headers, content_type="application/json")
-
-
-# Who calls ------------------------------------------------------------------------------------
-
-
-NO_KEY = "send the header Authorization: Bearer <API key>"
-
-
 def authenticate(header: str | None) -> Row:
-    """Whose key it is. Raises `Unauthorized`."""
+    """The member whose key the header `Authorization` holds. Raises `Unauthorized`."""
     scheme, _, key = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthorized(NO_KEY)
@@ -382,7 +311,7 @@ def authenticate(header: str | None) -> Row:
 
 def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
     """Raises `Forbidden` unless the caller has at least this role, and a key that may do it."""
-    if caller is None:  # wherever a view was reached without one
+    if caller is None:  # whatever decided that this request needs no key, this view needs one
         raise Unauthorized(NO_KEY)
     permit(caller, role)
     if writes and caller["scope"] != "write":
@@ -390,7 +319,7 @@ def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
 
 
 def count_request(window: FixedWindow, this: Call) -> None:
-    """Say how many requests are left to the member (RateLimit headers). Raises `TooMany`.
+    """Tell the member how many requests are left (RateLimit headers). Raises `TooMany`.
 
     A member's keys count together, since a member can make any number of them.
     """
@@ -403,11 +332,85 @@ def count_request(window: FixedWindow, this: Call) -> None:
         raise TooMany(seconds)
 
 
-# What comes in --------------------------------------------------------------------------------
+# An operation ---------------------------------------------------------------------------------
+
+
+def operation(
+    takes: Schema = schemas.NOTHING,
+    gives: Schema | str = "",
+    *,
+    status: int = 200,
+    role: str | None = "client",
+    raises: tuple[type[Exception], ...] = (),
+    headers: tuple[str, ...] = (),
+    also: Mapping[int, str] | None = None,
+) -> Callable[[Callable], Callable]:
+    """Declare a view: what it takes and answers, and what the document says about it.
+
+    `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
+    view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
+    answer that is not a JSON object. `status` is that of a success, `also` are others with their
+    descriptions. `role` is the least role that may call it; with None no key is needed. `raises` are
+    the errors (`FAULTS`) that not every operation may answer, and `headers` those of a success.
+
+    A view that writes runs in one transaction, which is its first argument; the deliveries that the
+    transaction leaves are sent after the commit.
+    """
+    declared = Declaration(takes, gives, status, role, raises, headers, dict(also or {}))
+
+    def decorate(view: Callable) -> Callable:
+        @wraps(view)
+        def answer(**ids: str) -> Response:
+            this = call()
+            reads = request.method in ("GET", "HEAD")
+            if role is not None:
+                authorize(this.caller, role, writes=not reads)
+            with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
+                arguments = ids | read_arguments(takes, reads=reads)
+                data = view(**arguments) if reads else perform(view, arguments, declared)
+            if isfunction(data):  # an answer that depends on the deliveries
+                data = data()
+            if isinstance(data, Response):
+                return data
+            return envelope({"success": True, "data": data}, this.status or status, this.headers)
+
+        answer.public = role is None  # type: ignore[attr-defined]
+        answer.declared = declared  # type: ignore[attr-defined]
+        return answer
+
+    return decorate
+
+
+@contextlib.contextmanager
+def upload_slot() -> Iterator[None]:
+    """Receive a file in the body. Raises `Unavailable` while `UPLOADS` others are received."""
+    if not upload_slots.take(None):
+        raise Unavailable(f"{UPLOADS} files are being uploaded at the moment; try again")
+    try:
+        yield
+    finally:
+        upload_slots.free(None)
+
+
+class Unsupported(Problem):
+    """The body is of a type that is not read here."""
+
+
+def read_arguments(takes: Schema, *, reads: bool) -> Row:
+    """What the request holds for a view, checked. Raises as the readers do, and `ValidationError`."""
+    if takes is schemas.FORM:  # its fields do not matter, and mail programs add parameters to links
+        return {}
+    read = read_upload if takes is schemas.UPLOAD else read_json
+    body = {} if reads else read()
+    query = request.args if request.query_string else {}
+    fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
+    if other:
+        check(schemas.NOTHING, other)
+    return check(takes, fields) if fields or takes is not schemas.NOTHING else {}
 
 
 def read_json() -> Row:
-    """The body's JSON object; none at all is an empty one. Raises `Unsupported` and `BadJSON`."""
+    """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadJSON`."""
     if not call().unread:
         return {}
     kind = request.mimetype
@@ -420,7 +423,7 @@ def read_json() -> Row:
 
 
 def read_upload() -> MultiDict:
-    """The fields of a multipart form, files among them. Raises `Unsupported`, `TooLarge` and `BadJSON`."""
+    """The fields and files of a multipart form. Raises `Unsupported`, `TooLarge` and `BadJSON`."""
     if not call().unread:
         return MultiDict()
     if request.mimetype != "multipart/form-data":
@@ -444,35 +447,8 @@ def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
     return io.BytesIO()
 
 
-_upload_slots = threading.BoundedSemaphore(UPLOADS)
-
-
-@contextlib.contextmanager
-def upload_slot() -> Iterator[None]:
-    """Receive a file in the body. Raises `Unavailable` while `UPLOADS` others are received."""
-    if not _upload_slots.acquire(blocking=False):
-        raise Unavailable(f"{UPLOADS} files are being uploaded at the moment; try again")
-    try:
-        yield
-    finally:
-        _upload_slots.release()
-
-
-def read_arguments(takes: Schema, *, reads: bool) -> Row:
-    """What the request holds for a view, checked. Raises as the readers do, and `ValidationError`."""
-    if takes is schemas.FORM:  # no field of it counts, and links to pages get parameters on their way
-        return {}
-    read = read_upload if takes is schemas.UPLOAD else read_json
-    body = {} if reads else read()
-    query = request.args if request.query_string else {}
-    fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
-    if other:
-        check(schemas.NOTHING, other)
-    return check(takes, fields) if fields or takes is not schemas.NOTHING else {}
-
-
 def check(schema: Schema, fields: Row | MultiDict) -> Row:
-    """What the schema makes of the fields. Raises `ValidationError`, also for one that is repeated."""
+    """What the schema loads from the fields. Raises `ValidationError`, also for a repeated field."""
     if not isinstance(fields, MultiDict):
         return schema.load(fields)
     problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
@@ -485,72 +461,24 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-def operation(
-    takes: Schema = schemas.NOTHING,
-    gives: Schema | str = "",
-    *,
-    status: int = 200,
-    role: str | None = "client",
-) -> Callable[[Callable], Callable]:
-    """Declare a view: what it takes and gives, the status of its success, and the least role for it.
-
-    `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
-    view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
-    answer that is no JSON object. A view that writes runs in one transaction, whose `Change` is its
-    first argument; what the change left to be sent is sent when the transaction has been committed.
-    With `role=None` no key is needed.
-    """
-
-    def decorate(view: Callable) -> Callable:
-        @wraps(view)
-        def answer(**ids: str) -> Response:
-            this = call()
-            reads = request.method in ("GET", "HEAD")
-            if role is not None:
-                authorize(this.caller, role, writes=not reads)
-            with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
-                arguments = ids | read_arguments(takes, reads=reads)
-                data = view(**arguments) if reads else perform(view, arguments, gives, status, role)
-            if isfunction(data):  # what only the deliveries decide
-                data = data()
-            if isinstance(data, Response):
-                return data
-            return envelope({"success": True, "data": data}, this.status or status, this.headers)
-
-        answer.public = role is None  # type: ignore[attr-defined]
-        answer.declared = Declared(takes, gives, status, role)  # type: ignore[attr-defined]
-        return answer
-
-    return decorate
-
-
-def perform(view: Callable, arguments: Row, gives: Any, status: int, role: str | None) -> Any:
-    """Run a view that writes, in its transaction, and send what it left to be sent."""
-    this = call()
-    repeatable = idempotency(gives, arguments) if status == 201 else None
+def perform(view: Callable, arguments: Row, declared: Declaration) -> Any:
+    """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
+    this, role = call(), declared.role
+    repeatable = idempotency(declared.gives, arguments) if declared.status == 201 else None
     with write(this.caller, this.request_id) as transaction:
-        if role is not None:  # while the body came, the key may have been revoked, or the role changed
+        if role is not None:  # since the body arrived, the key may be revoked, or the role changed
             transaction.actor = authenticate(this.environ.get("HTTP_AUTHORIZATION"))
             authorize(transaction.actor, role, writes=True)
-        do = partial(view, transaction, **arguments)
-        data = once(transaction, *repeatable, status, do) if repeatable else do()
+        run = partial(view, transaction, **arguments)
+        data = run_once(transaction, *repeatable, declared.status, run) if repeatable else run()
     if transaction.deliveries or transaction.queued:
         counts = deliver(transaction)
         this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
 
 
-class Declared(NamedTuple):
-    """What a view declares, for the document."""
-
-    takes: Schema
-    gives: Schema | str
-    status: int
-    role: str | None
-
-
 def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
-    """The request's `Idempotency-Key`, and a digest of what is asked.
+    """The request's `Idempotency-Key` with a digest of the request, or None without one.
 
     Raises `Invalid` where the answer may not be stored.
     """
@@ -561,30 +489,155 @@ def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
         )
     if key is not None and not re.fullmatch("[!-~]{1,255}", key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return (key, digest(f"{request.path} {_digested(arguments)!r}")) if key else None
+    return (key, digest(f"{request.path} {_sorted(arguments)!r}")) if key else None
 
 
-def _digested(value: Any) -> Any:
-    """The value with the digests of files in their place, in an order of its own."""
+def _sorted(value: Any) -> Any:
+    """The value in a fixed order, with digests in place of files."""
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
-    return (
-        sorted((name, _digested(inner)) for name, inner in value.items())
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return sorted((name, _sorted(inner)) for name, inner in value.items())
+    return value
 
 
-def once(transaction: Transaction, key: str, fingerprint: str, status: int, do: Callable[[], Row]) -> Row:
-    """Do it, or answer as when it was done. Raises `KeyReused`."""
+def run_once(
+    transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
+) -> Row:
+    """Run the view and store its answer; or, where an answer is stored, return that. Raises `KeyReused`."""
     this = call()
     if stored := StoredAnswer.find(transaction, key, fingerprint):
         this.status = stored["status"]
         this.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
         return stored["data"]
-    data = do()
+    data = run()
     StoredAnswer.keep(transaction, key, fingerprint, status, this.headers, data)
     return data
+
+
+def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
+    """The answer with this content and its `meta`."""
+    content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": call().request_id}
+    return Response(to_json(content), status, headers, content_type="application/json")
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+# Each error with the status and code of its answer, and with its reason in the document.
+FAULTS: dict[type[Exception], Fault] = {
+    schemas.BadJSON: Fault(
+        400, "invalid_json", "The body is not the JSON object, or the form, that it should be.", "BadRequest"
+    ),
+    Unauthorized: Fault(401, "unauthorized", "There is no API key, or not a valid one."),
+    Forbidden: Fault(
+        403, "forbidden", "The role or the key's scope does not allow it; the message says which would."
+    ),
+    NotFound: Fault(404, "not_found", "There is no such path or object."),
+    schemas.TooSlow: Fault(408, "request_timeout", "The body did not arrive in time."),
+    Conflict: Fault(409, "conflict", "The state does not allow it."),
+    Gone: Fault(410, "gone", "The enrollment link was used, replaced or revoked, or has expired."),
+    PreconditionFailed: Fault(412, "precondition_failed", "`If-Match` names another version."),
+    schemas.TooLarge: Fault(413, "payload_too_large", "The body is over the limit."),
+    Unsupported: Fault(415, "unsupported_media_type", "The body is of another type than the documented one."),
+    Invalid: Fault(
+        422, "validation_error", "`error.details` lists every field, parameter or header that is wrong."
+    ),
+    KeyReused: Fault(422, "idempotency_key_reused", "The key came with another request before."),
+    TooMany: Fault(429, "rate_limited", "More requests than a member may make a minute; see `Retry-After`."),
+    Exception: Fault(500, "internal_error", "A bug; the log has it under the request's id."),
+    Unavailable: Fault(
+        503, "unavailable", "The database is locked, full, read-only or not in its place; see `Retry-After`."
+    ),
+}
+HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}  # of errors that Flask raises
+
+
+def refuse(error: Exception) -> Response:
+    """The answer to a request that ended in this error, of whatever kind."""
+    status, code, *_ = FAULTS.get(type(error), FAULTS[Exception])
+    message, details, headers = str(error), [], {}
+    if isinstance(error, HTTPException):
+        status = error.code or 500
+        code = HTTP_CODES.get(status, "invalid_request")
+        message = f"{error.name}: {request.method} {quote(request.path)[:200]}"
+        if allowed := getattr(error, "valid_methods", None):
+            headers["Allow"] = ", ".join(sorted(allowed))
+    elif isinstance(error, ValidationError):
+        status, code, *_ = FAULTS[Invalid]
+        details = schemas.problems_of(error)
+    elif isinstance(error, Invalid):
+        details = list(error.problems)
+    elif isinstance(error, DatabaseError | sqlite3.Error) and is_outage(error):
+        log.error("%s: the database: %s", call().request_id, error)
+        status, code, *_ = FAULTS[Unavailable]
+        message = "the database cannot be written to at the moment"
+    elif status == 500:
+        log.error("%s: a bug", call().request_id, exc_info=error)
+        message = f"a bug on our side, in the log under {call().request_id}"
+    if details:
+        message = "; ".join(f"{field}: {problem}" for field, problem in details)[:1000]
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(error.seconds)
+    if status == 503:
+        headers["Retry-After"] = "5"
+    if request.path.startswith("/enroll/") and not isinstance(error, HTTPException):
+        answer = page("enroll.html", status, refused=message)
+        answer.headers.update(headers)
+        return answer
+    if not call().in_api:
+        return Response(f"{message}\n", status, headers, content_type="text/plain")
+    fault: Row = {"code": code, "message": message}
+    if details:
+        first = details[: schemas.MAX_DETAILS]
+        fault["details"] = [{"field": field, "message": problem} for field, problem in first]
+    return envelope({"success": False, "error": fault}, status, headers)
+
+
+# Parts of answers -----------------------------------------------------------------------------
+
+
+def located(row: Row, path: str = "") -> Row:
+    """The new row, whose address the answer's Location gives, below the path of `base_url`."""
+    collection = API + path if path else request.path.rstrip("/")
+    call().headers["Location"] = f"{root_path()}{collection}/{row['id']}"
+    return row
+
+
+def root_path() -> str:
+    """The path of `base_url`, under which a proxy serves this; "" for none."""
+    return urlsplit(current_app.config["SERVER"]["base_url"]).path
+
+
+def tagged(task: Row) -> Row:
+    """The task, whose version the answer's ETag gives."""
+    call().headers["ETag"] = f'"{task["version"]}"'
+    return task
+
+
+def expected_versions() -> frozenset[str] | None:
+    """The versions that If-Match lists; None where any version will do."""
+    tags = request.if_match
+    return None if "If-Match" not in request.headers or tags.star_tag else frozenset(tags)
+
+
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    """An HTML page, which may load only its own scripts and styles."""
+    nonce = secrets.token_urlsafe(16)
+    workspace_name = current_app.config["WORKSPACE"]["name"]
+    base_url = current_app.config["SERVER"]["base_url"]
+    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": root_path()}
+    html = render_template(template, nonce=nonce, api=API, **values)
+    styles = values.get("styles", f"'nonce-{nonce}'")
+    policy = (
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
+        f"style-src 'self' {styles}; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+    return Response(html, status, headers, content_type="text/html; charset=utf-8")
 
 
 # Context, health, enrollment ------------------------------------------------------------------
@@ -629,7 +682,7 @@ def get_health() -> Row:
 
 
 @api.get("/enroll/<string:token>")
-@operation(gives=schemas.InviteeShown(), role=None)
+@operation(gives=schemas.InviteeShown(), role=None, raises=(Gone,))
 def get_enrollment(token: str) -> Row:
     """Show whom an enrollment link invites; it can still be used afterwards."""
     invitation = Invitation.open(token)
@@ -642,47 +695,30 @@ def get_enrollment(token: str) -> Row:
 
 
 @api.post("/enroll/<string:token>")
-@operation(gives=schemas.EnrolledShown(), status=201, role=None)
+@operation(gives=schemas.EnrolledShown(), status=201, role=None, raises=(Gone,))
 def enroll(transaction: Transaction, token: str) -> Row:
     """Use an enrollment link: join, and get a first API key, which is shown only here."""
-    return accept(transaction, token)
+    return accept_invitation(transaction, token)
 
 
-def accept(transaction: Transaction, token: str) -> Row:
+def accept_invitation(transaction: Transaction, token: str) -> Row:
     member, _, key = Invitation.accept(transaction, token)
     emit(transaction, "member.joined", {"member": member})
     return {"member": member, "api_key": key}
 
 
-def page(template: str, status: int = 200, **values: Any) -> Response:
-    """A page of ours; its own scripts and styles are all that it may load."""
-    nonce = secrets.token_urlsafe(16)
-    workspace_name = current_app.config["WORKSPACE"]["name"]
-    base_url = current_app.config["SERVER"]["base_url"]
-    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": root_path()}
-    html = render_template(template, nonce=nonce, api=API, **values)
-    styles = values.get("styles", f"'nonce-{nonce}'")
-    policy = (
-        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
-        f"style-src 'self' {styles}; "
-        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    )
-    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
-    return Response(html, status, headers, content_type="text/html; charset=utf-8")
-
-
 @pages.get("/enroll/<string:token>")
-@operation(schemas.FORM, "text/html", role=None)
+@operation(schemas.FORM, "text/html", role=None, raises=(Gone,))
 def show_enrollment(token: str) -> Response:
     """Show the page of an enrollment link, with a button to join."""
     return page("enroll.html", invitation=Invitation.open(token))
 
 
 @pages.post("/enroll/<string:token>")
-@operation(schemas.FORM, "text/html", role=None)
+@operation(schemas.FORM, "text/html", role=None, raises=(Gone,))
 def join(transaction: Transaction, token: str) -> Callable[[], Response]:
     """Join with an enrollment link, and show the first API key."""
-    joined = accept(transaction, token)
+    joined = accept_invitation(transaction, token)
     return lambda: page("enroll.html", joined=joined)
 
 
@@ -695,13 +731,14 @@ def get_openapi() -> Response:
 
 @cache
 def openapi(base_url: str) -> bytes:
+    """The document as JSON, made once."""
     operations = []
     for rule in current_app.url_map.iter_rules():
         view: Any = current_app.view_functions[rule.endpoint]
-        for method in sorted((rule.methods or set()) - {"HEAD"}):
-            name, summary = view.__name__, (view.__doc__ or "").splitlines()[0]
-            operations.append(Operation(method, rule.rule, name, summary, *view.declared))
-    return to_json(document(base_url, operations))
+        (method,) = (rule.methods or set()) - {"HEAD"}
+        name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
+        operations.append(Operation(method, rule.rule, name, summary, view.declared))
+    return to_json(document(base_url, operations, FAULTS))
 
 
 @api.get("/docs")
@@ -739,7 +776,14 @@ def list_members() -> Row:
 
 
 @api.post("/members/invite")
-@operation(schemas.INVITE_MEMBER, schemas.InvitationShown(), status=201, role="admin")
+@operation(
+    schemas.INVITE_MEMBER,
+    schemas.InvitationShown(),
+    status=201,
+    role="admin",
+    raises=(Conflict,),
+    also={200: "They had been invited before; the old link is dead."},
+)
 def invite_member(transaction: Transaction, **fields: Any) -> Row:
     """Invite someone by e-mail address; the answer holds the link to pass on."""
     member, token, expires_at, new = Invitation.invite(transaction, invitation_days(), **fields)
@@ -766,28 +810,28 @@ def get_member(id: str) -> Row:
 
 
 @api.patch("/members/<id>")
-@operation(schemas.UPDATE_MEMBER, schemas.MemberShown())
+@operation(schemas.UPDATE_MEMBER, schemas.MemberShown(), raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a member: name and phone number one's own, everybody's and roles as owner or admin."""
     return Member.edit(transaction, id, fields)
 
 
 @api.delete("/members/<id>")
-@operation(gives=schemas.DeletedShown(), role="admin")
+@operation(gives=schemas.DeletedShown(), role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> Row:
     """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
     return {"id": Member.remove(transaction, id)["id"], "deleted": True}
 
 
 @api.post("/members/<id>/invitation")
-@operation(gives=schemas.InvitationShown(), status=201, role="admin")
+@operation(gives=schemas.InvitationShown(), status=201, role="admin", raises=(Conflict,))
 def renew_invitation(transaction: Transaction, id: str) -> Row:
     """Make a new enrollment link for someone who is invited; the old one dies."""
     return linked(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
-@operation(gives=schemas.RevokedShown(), role="admin")
+@operation(gives=schemas.RevokedShown(), role="admin", raises=(Conflict,))
 def revoke_invitation(transaction: Transaction, id: str) -> Row:
     """Revoke the enrollment link of someone who is invited."""
     Invitation.revoke(transaction, id)
@@ -817,61 +861,7 @@ def revoke_key(transaction: Transaction, id: str) -> Row:
     return {"id": id, "revoked": True}
 
 
-# What is made, changed and deleted alike ------------------------------------------------------
-
-
-def located(row: Row, path: str = "") -> Row:
-    """The new row, whose address the answer's Location gives, below the path of `base_url`."""
-    collection = API + path if path else request.path.rstrip("/")
-    call().headers["Location"] = f"{root_path()}{collection}/{row['id']}"
-    return row
-
-
-def root_path() -> str:
-    """The path of `base_url`, under which a proxy serves this; "" for none."""
-    return urlsplit(current_app.config["SERVER"]["base_url"]).path
-
-
-def serve(noun: str, model: type[Resource], update: Schema, gives: Schema, *, methods: str) -> None:
-    """Serve GET, PATCH and DELETE, as far as given, on `/<noun>s/<id>`."""
-
-    def get(id: str) -> Row:
-        return model.fetch(id)
-
-    def edit(transaction: Transaction, id: str, **fields: Any) -> Row:
-        return model.edit(transaction, id, fields)
-
-    def delete(transaction: Transaction, id: str) -> Row:
-        model.remove(transaction, id)
-        return {"id": id, "deleted": True}
-
-    served: dict[str, tuple[Callable, str, str, Callable]] = {
-        "GET": (get, "get", f"Show a {noun}.", operation(gives=gives)),
-        "PATCH": (
-            edit,
-            "update",
-            f"Change a {noun}; what is not sent stays.",
-            operation(update, gives, role="member"),
-        ),
-        "DELETE": (
-            delete,
-            "delete",
-            f"Delete a {noun}.",
-            operation(gives=schemas.DeletedShown(), role="member"),
-        ),
-    }
-    for method in methods.split():
-        view, verb, summary, declare = served[method]
-        view.__name__, view.__doc__ = f"{verb}_{noun}", summary
-        api.route(f"/{noun}s/<id>", methods=[method])(declare(view))
-
-
-serve("project", Project, schemas.UPDATE_PROJECT, schemas.ProjectShown(), methods="GET PATCH")
-serve("milestone", Milestone, schemas.UPDATE_MILESTONE, schemas.MilestoneShown(), methods="GET PATCH DELETE")
-serve("meeting", Meeting, schemas.UPDATE_MEETING, schemas.MeetingShown(), methods="GET PATCH DELETE")
-serve(
-    "whiteboard", Whiteboard, schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown(), methods="GET PATCH DELETE"
-)
+# Projects and milestones ----------------------------------------------------------------------
 
 
 @api.get("/projects")
@@ -882,14 +872,28 @@ def list_projects(status: str | None = None) -> Row:
 
 
 @api.post("/projects")
-@operation(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member")
+@operation(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member", headers=("Location",))
 def create_project(transaction: Transaction, **fields: Any) -> Row:
     """Create a project."""
     return located(Project.add(transaction, **fields))
 
 
+@api.get("/projects/<id>")
+@operation(gives=schemas.ProjectShown())
+def get_project(id: str) -> Row:
+    """Show a project."""
+    return Project.fetch(id)
+
+
+@api.patch("/projects/<id>")
+@operation(schemas.UPDATE_PROJECT, schemas.ProjectShown(), role="member")
+def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Change a project; what is not sent stays."""
+    return Project.edit(transaction, id, fields)
+
+
 @api.delete("/projects/<id>")
-@operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member")
+@operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
     """Delete a project that has no tasks, or with force=true one with all its tasks."""
     for task in Project.remove_all(transaction, id, force=force == "true"):
@@ -905,11 +909,38 @@ def list_milestones(id: str) -> Row:
 
 
 @api.post("/projects/<id>/milestones")
-@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member")
+@operation(
+    schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member", headers=("Location",)
+)
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     project = Project.stored(id)
     return located(Milestone.add(transaction, project_id=project["id"], **fields), "/milestones")
+
+
+@api.get("/milestones/<id>")
+@operation(gives=schemas.MilestoneShown())
+def get_milestone(id: str) -> Row:
+    """Show a milestone."""
+    return Milestone.fetch(id)
+
+
+@api.patch("/milestones/<id>")
+@operation(schemas.UPDATE_MILESTONE, schemas.MilestoneShown(), role="member")
+def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Change a milestone; what is not sent stays."""
+    return Milestone.edit(transaction, id, fields)
+
+
+@api.delete("/milestones/<id>")
+@operation(gives=schemas.DeletedShown(), role="member")
+def delete_milestone(transaction: Transaction, id: str) -> Row:
+    """Delete a milestone."""
+    Milestone.remove(transaction, id)
+    return {"id": id, "deleted": True}
+
+
+# Meetings and whiteboards ---------------------------------------------------------------------
 
 
 @api.get("/meetings")
@@ -920,10 +951,32 @@ def list_meetings() -> Row:
 
 
 @api.post("/meetings")
-@operation(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member")
+@operation(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member", headers=("Location",))
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting, which the caller organizes."""
     return located(Meeting.add(transaction, **fields))
+
+
+@api.get("/meetings/<id>")
+@operation(gives=schemas.MeetingShown())
+def get_meeting(id: str) -> Row:
+    """Show a meeting."""
+    return Meeting.fetch(id)
+
+
+@api.patch("/meetings/<id>")
+@operation(schemas.UPDATE_MEETING, schemas.MeetingShown(), role="member")
+def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Change a meeting; what is not sent stays."""
+    return Meeting.edit(transaction, id, fields)
+
+
+@api.delete("/meetings/<id>")
+@operation(gives=schemas.DeletedShown(), role="member")
+def delete_meeting(transaction: Transaction, id: str) -> Row:
+    """Delete a meeting."""
+    Meeting.remove(transaction, id)
+    return {"id": id, "deleted": True}
 
 
 @api.get("/whiteboards")
@@ -934,25 +987,37 @@ def list_whiteboards() -> Row:
 
 
 @api.post("/whiteboards")
-@operation(schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member")
+@operation(
+    schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member", headers=("Location",)
+)
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
     return located(Whiteboard.add(transaction, **fields))
 
 
+@api.get("/whiteboards/<id>")
+@operation(gives=schemas.WhiteboardShown())
+def get_whiteboard(id: str) -> Row:
+    """Show a whiteboard."""
+    return Whiteboard.fetch(id)
+
+
+@api.patch("/whiteboards/<id>")
+@operation(schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown(), role="member")
+def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Change a whiteboard; what is not sent stays."""
+    return Whiteboard.edit(transaction, id, fields)
+
+
+@api.delete("/whiteboards/<id>")
+@operation(gives=schemas.DeletedShown(), role="member")
+def delete_whiteboard(transaction: Transaction, id: str) -> Row:
+    """Delete a whiteboard."""
+    Whiteboard.remove(transaction, id)
+    return {"id": id, "deleted": True}
+
+
 # Tasks ----------------------------------------------------------------------------------------
-
-
-def tagged(task: Row) -> Row:
-    """The task, whose version the answer's ETag gives."""
-    call().headers["ETag"] = f'"{task["version"]}"'
-    return task
-
-
-def expected_versions() -> frozenset[str] | None:
-    """The versions that If-Match lists; None where any will do."""
-    tags = request.if_match
-    return None if "If-Match" not in request.headers or tags.star_tag else frozenset(tags)
 
 
 @api.get("/tasks")
@@ -965,7 +1030,7 @@ def list_tasks(**filters: Any) -> Row:
 
 
 @api.post("/tasks")
-@operation(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member")
+@operation(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member", headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(transaction, **fields)
@@ -974,14 +1039,17 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.get("/tasks/<id>")
-@operation(gives=schemas.TaskDetailShown())
+@operation(gives=schemas.TaskDetailShown(), headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
     return tagged(Task.fetch(id))
 
 
-@api.route("/tasks/<id>", methods=["PATCH", "PUT"])
-@operation(schemas.UPDATE_TASK, schemas.TaskShown(), role="member")
+@api.put("/tasks/<id>", endpoint="update_task_by_put")
+@api.patch("/tasks/<id>")
+@operation(
+    schemas.UPDATE_TASK, schemas.TaskShown(), role="member", raises=(PreconditionFailed,), headers=("ETag",)
+)
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task; what is not sent stays."""
     task, changes = Task.edit(transaction, id, fields, expected_versions())
@@ -992,8 +1060,10 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     return tagged(task)
 
 
-@api.route("/tasks/<id>/complete", methods=["POST", "PATCH", "PUT"])
-@operation(gives=schemas.TaskShown(), role="member")
+@api.put("/tasks/<id>/complete", endpoint="complete_task_by_put")
+@api.post("/tasks/<id>/complete")
+@api.patch("/tasks/<id>/complete", endpoint="complete_task_by_patch")
+@operation(gives=schemas.TaskShown(), role="member", raises=(PreconditionFailed,), headers=("ETag",))
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
@@ -1003,7 +1073,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 
 
 @api.delete("/tasks/<id>")
-@operation(gives=schemas.DeletedShown(), role="member")
+@operation(gives=schemas.DeletedShown(), role="member", raises=(PreconditionFailed,))
 def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
     task = Task.remove(transaction, id, expected_versions())
@@ -1035,7 +1105,7 @@ def list_attachments(id: str) -> Row:
 
 
 @api.post("/tasks/<id>/attachments")
-@operation(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member")
+@operation(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member", headers=("Location",))
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task."""
     return located(Attachment.add(transaction, id, **file))
@@ -1073,7 +1143,7 @@ def list_webhooks() -> Row:
 
 
 @api.post("/webhooks/<id>/test")
-@operation(gives=schemas.DeliveryDetailShown(), role="admin")
+@operation(gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,))
 def test_webhook(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a ping to a webhook, and show what came of it."""
     delivery_id = ping(transaction, id)
@@ -1081,7 +1151,7 @@ def test_webhook(transaction: Transaction, id: str) -> Callable[[], Row]:
 
 
 @api.post("/webhooks/<id>/enable")
-@operation(gives=schemas.WebhookShown(), role="admin")
+@operation(gives=schemas.WebhookShown(), role="admin", raises=(Conflict,))
 def enable_webhook(transaction: Transaction, id: str) -> Row:
     """Send to a webhook again, beginning with what was parked when it was disabled."""
     return enable(transaction, id)
@@ -1102,7 +1172,7 @@ def get_delivery(id: str) -> Row:
 
 
 @api.post("/deliveries/<id>/redeliver")
-@operation(gives=schemas.DeliveryDetailShown(), role="admin")
+@operation(gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,))
 def redeliver_delivery(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a delivery again, with the same id and body, and show what came of it."""
     redeliver(transaction, id)

@@ -63,6 +63,24 @@ class BadDatabase(Exception):
     """The database file cannot be served: damaged, made by a newer version, or not ours."""
 
 
+# The codes of SQLite's errors when it is busy, full, read-only or without its disk; any other is a bug.
+OUTAGES = tuple(
+    f"SQLITE_{code}"
+    for code in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT", "NOTADB", "PROTOCOL")
+)
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Whether the error, or one that caused it, is an outage; peewee's rollback may hide the cause."""
+    while error is not None:
+        if isinstance(error, sqlite3.Error):
+            name = getattr(error, "sqlite_errorname", "") or ""
+            if name.startswith(OUTAGES):
+                return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 # Time and identity ----------------------------------------------------------------------------
 
 

@@ -1,21 +1,23 @@
-"""The agent gateway's webhook intake: routes by which trusted automation drives managed flows.
+"""The agent gateway: its routes, its flows and child tasks, its actions with their schemas, its answers.
 
-It keeps its own contract (camelCase, its own envelope and errors), and knows neither API keys nor
-the API's envelope. It records flows and child tasks; it runs nothing.
+Trusted automation drives managed flows through these routes. They have a contract of their own (names
+in camelCase, another envelope, other errors) and know no API keys. Flows and child tasks are records:
+nothing is run here.
 """
 
 import hmac
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 from peewee import SQL, DatabaseError, Expression, ForeignKeyField, IntegerField, TextField, fn
+from werkzeug.wsgi import ClosingIterator
 
 import schemas
 from database import (
@@ -33,26 +35,17 @@ from database import (
 )
 from limits import FixedWindow, Slots
 from models import Conflict, write
-from schemas import (
-    EXACT,
-    MAX_DEPTH,
-    MESSAGES,
-    Choice,
-    Filled,
-    Id,
-    Shown,
-    _many,
-    _one,
-    _printable,
-    _value_problem,
-    canonical,
-    problems_of,
-)
+from schemas import EXACT, MAX_DEPTH, MESSAGES, Choice, Filled, Id, Shown, canonical, many, one
 from settings import Unresolved, resolve
 from webhooks import in_steps
 
 log = logging.getLogger("tasks.gateway")
 
+FLOW_STATUSES = ("queued", "running", "waiting", "blocked")  # of a flow that has not ended
+TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
+NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
+RUNTIMES = ("subagent", "acp")
+TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds
 REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
 
@@ -73,7 +66,7 @@ class Route:
 
 @dataclass
 class Intake:
-    """The routes that this process serves, by path, and their limits, since `open_routes`."""
+    """The routes that this process serves, by path, and their limits, as `open_routes` sets them."""
 
     routes: dict[str, Route] = field(default_factory=dict)
     limits: Row = field(default_factory=dict)
@@ -92,36 +85,41 @@ def configured_routes(config: Row) -> dict[str, Row]:
 
 
 def open_routes(config: Row) -> None:
-    """Resolve the routes' secrets and serve those that have one; others are skipped with a warning."""
+    """Resolve the routes' secrets, and serve the routes whose secret is resolved; log the others."""
     routes, limits = configured_routes(config), config["PLUGINS"]["entries"]["webhooks"]["config"]["limits"]
     secrets = resolve([route["secret"] for route in routes.values()], config["SECRETS"]["providers"])
-    served = {}
+    by_path = {}
     for (id, route), secret in zip(routes.items(), secrets, strict=True):
         if isinstance(secret, Unresolved):
             log.warning("gateway route %s is not served: its secret: %s", id, secret)
             continue
-        session = route["session_key"]
         controller_id = route.get("controller_id", f"webhooks/{id}")
-        known = secret.strip(" \t\r\n").encode()
-        served[route["path"]] = Route(id, route["path"], session, known, controller_id)
-    intake.routes, intake.limits = served, limits
+        trimmed = secret.strip(" \t\r\n").encode()
+        by_path[route["path"]] = Route(id, route["path"], route["session_key"], trimmed, controller_id)
+    intake.routes, intake.limits = by_path, limits
     intake.window = FixedWindow(limits["requests"], limits["window_seconds"])
     intake.slots = Slots(limits["in_flight"])
 
 
+def find_route(environ: dict) -> Route | None:
+    """The route with this path, which may end in one slash more."""
+    path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+    return intake.routes.get(path) or (intake.routes.get(path[:-1]) if path.endswith("/") else None)
+
+
 def prune_flows() -> None:
-    """Drop flows that ended long ago, and those that never do, where the limits say when."""
+    """Delete flows that ended long ago, and flows that do not end, where the limits say when."""
     if days := intake.limits.get("retention_days"):
         in_steps(partial(Flow.prune, days))
     if days := intake.limits.get("idle_days"):
         in_steps(partial(Flow.prune_idle, days))
 
 
-# The request ladder ---------------------------------------------------------------------------
+# A request, step by step ----------------------------------------------------------------------
 
 
 class Request(Protocol):
-    """What the application hands over of a request that it has not touched."""
+    """A request that Flask has not seen, as `app.Call` passes it on."""
 
     environ: dict
     unread: bool
@@ -134,7 +132,7 @@ class Request(Protocol):
 
 @dataclass
 class Outcome:
-    """What an action came to: `status` with a `code` and an `error` from 400 on."""
+    """The result of an action; with `status` 400 and above also a `code` and an `error`."""
 
     result: Row
     status: int = 200
@@ -143,42 +141,19 @@ class Outcome:
 
 
 class Refused(Exception):
-    """The ladder ends here."""
+    """A request that one of the steps refuses."""
 
     def __init__(self, status: int, code: str, error: str, **headers: str):
         self.outcome, self.headers = Outcome({}, status, code, error), headers
 
 
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Payload Too Large",
-    415: "Unsupported Media Type",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-
-
-def find_route(environ: dict) -> Route | None:
-    """The route whose path this is, with or without one slash at its end."""
-    path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-    return intake.routes.get(path) or (intake.routes.get(path[:-1]) if path.endswith("/") else None)
-
-
 def answer(route: Route, request: Request) -> Iterable[bytes]:
-    """Answer a request on a route. Each step of the ladder may end it, in this order."""
+    """Answer a request on a route. Each step may refuse it, in this order."""
     key = route.path, request.environ.get("REMOTE_ADDR", "")
     try:
         _admit(route, request, key)
     except Refused as refused:
         return _respond(route, request, refused.outcome, refused.headers)
-    free = _Once(lambda: intake.slots.free(key))
     headers: dict[str, str] = {}
     try:
         outcome = _act(route, request)
@@ -188,35 +163,15 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
         log.exception("gateway route %s: a bug", route.id)
         outcome = Outcome({}, 500, "internal_error", "Internal Server Error")
     try:
-        return _Released(_respond(route, request, outcome, headers), free)
+        # The slot is free again when the answer was sent, or could not be sent.
+        return ClosingIterator(_respond(route, request, outcome, headers), partial(intake.slots.free, key))
     except BaseException:
-        free()
+        intake.slots.free(key)
         raise
 
 
-class _Once:
-    """A function that is called once, however often it is asked."""
-
-    def __init__(self, function: Callable[[], None]):
-        self._left = [function]
-
-    def __call__(self) -> None:
-        with suppress(IndexError):
-            self._left.pop()()
-
-
-class _Released:
-    """An answer that gives its slot back when it has gone out, or could not."""
-
-    def __init__(self, body: Iterable[bytes], close: _Once):
-        self._body, self.close = body, close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
-
-
 def _admit(route: Route, request: Request, key: Any) -> None:
-    """Steps 2 to 5, which look at the head alone."""
+    """Steps 2 to 5, which look at the head alone; after them a slot is taken."""
     environ = request.environ
     if environ["REQUEST_METHOD"] != "POST":
         raise Refused(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
@@ -247,25 +202,25 @@ def _act(route: Route, request: Request) -> Outcome:
         raise Refused(400, "invalid_json", "invalid request body") from error
     except ValidationError as error:
         raise Refused(400, "invalid_request", first_problem(error)) from error
-    function, writes = ACTIONS[name]
-    if not writes:
-        return function(route, **fields)
+    action = ACTIONS[name]
+    if not action.writes:
+        return action.function(route, **fields)
     try:
         with write():
-            return function(route, **fields)
+            return action.function(route, **fields)
     except (Unavailable, Conflict, DatabaseError):
         log.exception("gateway route %s: %s was not written", route.id, name)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 
 
 def _knows_secret(route: Route, environ: dict) -> bool:
-    """Whether the caller's secret is the route's; `Authorization` wins, even where it is wrong."""
+    """Whether the caller sends the route's secret; `Authorization` counts before the other header."""
     # Headers are bytes as latin-1, where half a character of UTF-8 can look like a blank.
-    scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
+    scheme, _, sent = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
-        given = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
-    presented = given.strip(" \t").encode("latin-1", "replace")
-    return bool(presented) and hmac.compare_digest(presented, route.secret)
+        sent = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
+    secret = sent.strip(" \t").encode("latin-1", "replace")
+    return bool(secret) and hmac.compare_digest(secret, route.secret)
 
 
 def _respond(route: Route, request: Request, outcome: Outcome, headers: dict[str, str]) -> list[bytes]:
@@ -273,12 +228,13 @@ def _respond(route: Route, request: Request, outcome: Outcome, headers: dict[str
     if outcome.status >= 400:
         body |= {"code": outcome.code, "error": outcome.error}
     content = to_json(body | {"result": outcome.result})
-    sent = [("Content-Type", "application/json; charset=utf-8"), ("Content-Length", str(len(content)))]
-    request.start(f"{outcome.status} {REASONS[outcome.status]}", sent + list(headers.items()))
+    always = [("Content-Type", "application/json; charset=utf-8"), ("Content-Length", str(len(content)))]
+    status = f"{outcome.status} {HTTPStatus(outcome.status).phrase}"
+    request.start(status, always + list(headers.items()))
     return [] if request.environ["REQUEST_METHOD"] == "HEAD" else [content]
 
 
-# Tables --------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------
 
 
 class Flow(Sequenced):
@@ -435,22 +391,16 @@ class FlowTask(Sequenced):
     )
 
 
-# What actions take and answer ------------------------------------------------------------------
-
-FLOW_STATUSES = ("queued", "running", "waiting", "blocked")
-NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
-RUNTIMES = ("subagent", "acp")
-TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
-TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
+# What actions take ----------------------------------------------------------------------------
 
 
 class AnyJSON(fields.Raw):
-    """Any JSON value, null too; from here on its canonical text, numbers as JavaScript holds them."""
+    """Any JSON value, null too; loaded as its canonical text, numbers as JavaScript holds them."""
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if value is missing:
             return missing
-        if problem := _value_problem(value, MAX_DEPTH):
+        if problem := schemas.value_problem(value, MAX_DEPTH):
             raise ValidationError(problem)
         return canonical(_as_doubles(value))
 
@@ -470,11 +420,10 @@ def _as_doubles(value: Any) -> Any:
     return value
 
 
-class Counted(fields.Field):
+class WholeNumber(fields.Field):
     """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
 
     described = {"type": "integer", "minimum": 0, "maximum": EXACT}
-
     default_error_messages = MESSAGES
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
@@ -483,7 +432,7 @@ class Counted(fields.Field):
         raise ValidationError("must be a whole number from 0 to 2^53-1")
 
 
-class YesNo(fields.Field):
+class TrueOrFalse(fields.Field):
     described = {"type": "boolean"}
     default_error_messages = MESSAGES
 
@@ -493,20 +442,25 @@ class YesNo(fields.Field):
         return value
 
 
-class Action(Schema):
-    """An action's fields: camelCase outside, snake_case inside; what is not declared is refused."""
+class CamelCase(Schema):
+    """A schema whose names are camelCase in JSON, and snake_case here."""
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        if field_obj.data_key is None:
+            first, *rest = field_name.split("_")
+            field_obj.data_key = first + "".join(word.title() for word in rest)
+
+
+class ActionFields(CamelCase):
+    """The fields of an action; a field that is not declared is refused."""
 
     class Meta:
         unknown = RAISE
 
     error_messages = {"unknown": "Unrecognized key"}
 
-    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        first, *rest = field_name.split("_")
-        field_obj.data_key = first + "".join(word.title() for word in rest)
 
-
-class RunTask(Action):
+class RunTask(ActionFields):
     flow_id = Filled(required=True)
     runtime = Choice(RUNTIMES, required=True)
     task = Filled(required=True)
@@ -516,81 +470,20 @@ class RunTask(Action):
     agent_id = Filled()
     run_id = Filled()
     label = Filled()
-    prefer_metadata = YesNo()
+    prefer_metadata = TrueOrFalse()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(("queued", "running"))
-    started_at = Counted()
-    last_event_at = Counted()
+    started_at = WholeNumber()
+    last_event_at = WholeNumber()
     progress_summary = Filled(allow_none=True)
 
     @validates_schema
     def _progress_means_running(self, data: dict, **_: Any) -> None:
-        reported = {"started_at", "last_event_at", "progress_summary"} & data.keys()
-        if reported and data.get("status") != "running":
+        progress = {"started_at", "last_event_at", "progress_summary"} & data.keys()
+        if progress and data.get("status") != "running":
             raise ValidationError(
                 "status must be running when startedAt, lastEventAt, or progressSummary is provided", "status"
             )
-
-
-def _action(**declared: Any) -> Action:
-    return Action.from_dict(declared)()  # type: ignore[return-value]
-
-
-def _flow_id() -> Filled:
-    return Filled(required=True)
-
-
-def _revision() -> Counted:
-    return Counted(required=True)
-
-
-def _or_null() -> Filled:
-    return Filled(allow_none=True)
-
-
-ACTION_SCHEMAS: dict[str, Action] = {
-    "create_flow": _action(
-        goal=Filled(required=True),
-        controller_id=Filled(),
-        status=Choice(FLOW_STATUSES),
-        notify_policy=Choice(NOTIFY_POLICIES),
-        current_step=_or_null(),
-        state_json=AnyJSON(),
-        wait_json=AnyJSON(),
-    ),
-    "get_flow": _action(flow_id=_flow_id()),
-    "list_flows": _action(),
-    "find_latest_flow": _action(),
-    "resolve_flow": _action(token=Filled(required=True)),
-    "get_task_summary": _action(flow_id=_flow_id()),
-    "set_waiting": _action(
-        flow_id=_flow_id(),
-        expected_revision=_revision(),
-        current_step=_or_null(),
-        state_json=AnyJSON(),
-        wait_json=AnyJSON(),
-        blocked_task_id=_or_null(),
-        blocked_summary=_or_null(),
-    ),
-    "resume_flow": _action(
-        flow_id=_flow_id(),
-        expected_revision=_revision(),
-        status=Choice(("queued", "running")),
-        current_step=_or_null(),
-        state_json=AnyJSON(),
-    ),
-    "finish_flow": _action(flow_id=_flow_id(), expected_revision=_revision(), state_json=AnyJSON()),
-    "fail_flow": _action(
-        flow_id=_flow_id(),
-        expected_revision=_revision(),
-        state_json=AnyJSON(),
-        blocked_task_id=_or_null(),
-        blocked_summary=_or_null(),
-    ),
-    "request_cancel": _action(flow_id=_flow_id(), expected_revision=_revision()),
-    "cancel_flow": _action(flow_id=_flow_id()),
-    "run_task": RunTask(),
-}
 
 
 def load_action(body: Any) -> tuple[str, dict[str, Any]]:
@@ -598,73 +491,94 @@ def load_action(body: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(body, dict):
         raise ValidationError({"body": ["must be an object"]})
     name = body.get("action")
-    if not isinstance(name, str) or name not in ACTION_SCHEMAS:
-        raise ValidationError({"action": [f"must be one of {', '.join(ACTION_SCHEMAS)}"]})
-    return name, ACTION_SCHEMAS[name].load({key: value for key, value in body.items() if key != "action"})
+    if not isinstance(name, str) or name not in ACTIONS:
+        raise ValidationError({"action": [f"must be one of {', '.join(ACTIONS)}"]})
+    return name, ACTIONS[name].schema.load({key: value for key, value in body.items() if key != "action"})
 
 
 def first_problem(error: ValidationError) -> str:
     """The first problem of an action, as `<field>: <message>`, or the key that is not known."""
-    unknown = Action.error_messages["unknown"]
-    name, found = next(iter(error.messages_dict.items()))
-    if found == [unknown]:  # of which any may be a name, "_schema" too
-        return f'{unknown}: "{_printable(name)}"'
-    field, message = problems_of(error)[0]
+    unknown = ActionFields.error_messages["unknown"]
+    name, messages = next(iter(error.messages_dict.items()))
+    if messages == [unknown]:  # any key may be unknown, "_schema" too
+        return f'{unknown}: "{schemas.printable(name)}"'
+    field, message = schemas.problems_of(error)[0]
     return f"{field}: {message}"
 
 
-class FlowShown(Shown):
-    optional = (
-        "controllerId currentStep blockedTaskId blockedSummary stateJson waitJson cancelRequestedAt endedAt"
-    )
-
-    flowId = Id()
-    syncMode = fields.String()
-    controllerId = fields.String()
-    revision = fields.Integer()
-    status = Choice((*FLOW_STATUSES, "succeeded", "failed", "cancelled", "lost"))
-    notifyPolicy = Choice(NOTIFY_POLICIES)
-    goal = fields.String()
-    currentStep = fields.String()
-    blockedTaskId = fields.String()
-    blockedSummary = fields.String()
-    stateJson = fields.Raw(allow_none=True)
-    waitJson = fields.Raw(allow_none=True)
-    cancelRequestedAt = fields.Integer()
-    createdAt = fields.Integer()
-    updatedAt = fields.Integer()
-    endedAt = fields.Integer()
+# What actions answer --------------------------------------------------------------------------
 
 
-class ChildTaskShown(Shown):
-    optional = """
-        sourceId childSessionKey parentTaskId agentId runId label startedAt endedAt cleanupAfter
-        error progressSummary terminalSummary terminalOutcome
+class View(CamelCase, Shown):
+    """The schema of an answer, and the table by which a row is shown: its key for each column.
+
+    A column that is not required is left out where it is null.
     """
 
-    taskId = Id()
-    runtime = Choice(TASK_RUNTIMES)
-    scopeKind = fields.String(validate=validate.Equal("session"))
-    task = fields.String()
-    status = Choice(TASK_STATUSES)
-    deliveryStatus = fields.String(validate=validate.Equal("pending"))
-    notifyPolicy = Choice(NOTIFY_POLICIES)
-    parentFlowId = Id()
-    createdAt = fields.Integer()
-    lastEventAt = fields.Integer()
-    startedAt = fields.Integer()
-    endedAt = fields.Integer()
-    cleanupAfter = fields.Integer()
-    sourceId = fields.String()
-    childSessionKey = fields.String()
-    parentTaskId = fields.String()
-    agentId = fields.String()
-    runId = fields.String()
+    @classmethod
+    def of(cls, row: Row) -> Row:
+        """The row as it is shown."""
+        return {key: row[name] for name, key, required in cls._plan() if required or row[name] is not None}
+
+    @classmethod
+    @lru_cache
+    def _plan(cls) -> list[tuple[str, str, bool]]:
+        return [(name, field.data_key or name, field.required) for name, field in cls().fields.items()]
+
+
+def _always(field: Any = fields.String, **options: Any) -> Any:
+    return field(required=True, **options)
+
+
+class FlowShown(View):
+    id = Id(data_key="flowId", required=True)
+    sync_mode = _always()
+    controller_id = fields.String()
+    revision = _always(fields.Integer)
+    status = Choice((*FLOW_STATUSES, *Flow.TERMINAL), required=True)
+    notify_policy = Choice(NOTIFY_POLICIES, required=True)
+    goal = _always()
+    current_step = fields.String()
+    blocked_task_id = fields.String()
+    blocked_summary = fields.String()
+    state_json = fields.Raw(allow_none=True)
+    wait_json = fields.Raw(allow_none=True)
+    cancel_requested_at = fields.Integer()
+    created_at = _always(fields.Integer)
+    updated_at = _always(fields.Integer)
+    ended_at = fields.Integer()
+
+
+class ChildTaskShown(View):
+    id = Id(data_key="taskId", required=True)
+    runtime = Choice(TASK_RUNTIMES, required=True)
+    scope_kind = _always(validate=validate.Equal("session"))
+    task = _always()
+    status = Choice(TASK_STATUSES, required=True)
+    delivery_status = _always(validate=validate.Equal("pending"))
+    notify_policy = Choice(NOTIFY_POLICIES, required=True)
+    parent_flow_id = Id(required=True)
+    created_at = _always(fields.Integer)
+    last_event_at = _always(fields.Integer)
+    started_at = fields.Integer()
+    ended_at = fields.Integer()
+    cleanup_after = fields.Integer()
+    source_id = fields.String()
+    child_session_key = fields.String()
+    parent_task_id = fields.String()
+    agent_id = fields.String()
+    run_id = fields.String()
     label = fields.String()
     error = fields.String()
-    progressSummary = fields.String()
-    terminalSummary = fields.String()
-    terminalOutcome = fields.String()
+    progress_summary = fields.String()
+    terminal_summary = fields.String()
+    terminal_outcome = fields.String()
+
+
+def view_task(task: Row, flow: Row) -> Row:
+    """The child task as it is shown."""
+    constant = {"scope_kind": "session", "delivery_status": "pending", "parent_flow_id": flow["id"]}
+    return ChildTaskShown.of(task | constant)
 
 
 def _counts(name: str, keys: tuple[str, ...]) -> type[Shown]:
@@ -676,14 +590,12 @@ class FlowSummaryShown(Shown):
     active = fields.Integer()
     terminal = fields.Integer()
     failures = fields.Integer()
-    byStatus = _one(_counts("CountsByStatus", TASK_STATUSES))
-    byRuntime = _one(_counts("CountsByRuntime", TASK_RUNTIMES))
+    byStatus = one(_counts("CountsByStatus", TASK_STATUSES))
+    byRuntime = one(_counts("CountsByRuntime", TASK_RUNTIMES))
 
 
-class FlowResultShown(Shown):
-    """What the actions and their refusals answer, each some of it."""
-
-    optional = "created applied found cancelled code reason flow flows current task tasks summary"
+class FlowResultShown(View):
+    """The results of all actions and refusals, each of which has some of these keys."""
 
     created = fields.Boolean()
     applied = fields.Boolean()
@@ -691,114 +603,49 @@ class FlowResultShown(Shown):
     cancelled = fields.Boolean()
     code = fields.String()
     reason = fields.String()
-    flow = _one(FlowShown, allow_none=True)
-    flows = _many(FlowShown)
-    current = _one(FlowShown)
-    task = _one(ChildTaskShown)
-    tasks = _many(ChildTaskShown)
-    summary = _one(FlowSummaryShown, allow_none=True)
-
-
-ACTION_EXAMPLE = {
-    "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
-    "expectedRevision": 0,
-    "goal": "Review the inbox",
-    "token": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
-    "runtime": "subagent",
-    "task": "Summarise the new messages",
-    "waitJson": {"for": "an answer"},
-}
-
-
-# Views ----------------------------------------------------------------------------------------
-
-# A key, its column, and whether it is left out where it was never set.
-FLOW_VIEW = (
-    ("flowId", "id", False),
-    ("syncMode", "sync_mode", False),
-    ("controllerId", "controller_id", True),
-    ("revision", "revision", False),
-    ("status", "status", False),
-    ("notifyPolicy", "notify_policy", False),
-    ("goal", "goal", False),
-    ("currentStep", "current_step", True),
-    ("blockedTaskId", "blocked_task_id", True),
-    ("blockedSummary", "blocked_summary", True),
-    ("stateJson", "state_json", True),
-    ("waitJson", "wait_json", True),
-    ("cancelRequestedAt", "cancel_requested_at", True),
-    ("createdAt", "created_at", False),
-    ("updatedAt", "updated_at", False),
-    ("endedAt", "ended_at", True),
-)
-TASK_VIEW = (
-    ("taskId", "id", False),
-    ("runtime", "runtime", False),
-    ("sourceId", "source_id", True),
-    ("childSessionKey", "child_session_key", True),
-    ("parentTaskId", "parent_task_id", True),
-    ("agentId", "agent_id", True),
-    ("runId", "run_id", True),
-    ("label", "label", True),
-    ("task", "task", False),
-    ("status", "status", False),
-    ("notifyPolicy", "notify_policy", False),
-    ("createdAt", "created_at", False),
-    ("startedAt", "started_at", True),
-    ("endedAt", "ended_at", True),
-    ("lastEventAt", "last_event_at", False),
-    ("cleanupAfter", "cleanup_after", True),
-    ("error", "error", True),
-    ("progressSummary", "progress_summary", True),
-    ("terminalSummary", "terminal_summary", True),
-    ("terminalOutcome", "terminal_outcome", True),
-)
-
-
-def _view(row: Row, table: tuple[tuple[str, str, bool], ...]) -> Row:
-    return {key: row[column] for key, column, left_out in table if not left_out or row[column] is not None}
-
-
-def view_flow(flow: Row) -> Row:
-    """The flow as it is shown: without its owner."""
-    return _view(flow, FLOW_VIEW)
-
-
-def view_task(task: Row, flow: Row) -> Row:
-    always = {"scopeKind": "session", "deliveryStatus": "pending", "parentFlowId": flow["id"]}
-    return _view(task, TASK_VIEW) | always
+    flow = one(FlowShown, allow_none=True)
+    flows = many(FlowShown)
+    current = one(FlowShown)
+    task = one(ChildTaskShown)
+    tasks = many(ChildTaskShown)
+    summary = one(FlowSummaryShown, allow_none=True)
 
 
 # Actions --------------------------------------------------------------------------------------
 
 
 def create_flow(route: Route, **fields: Any) -> Outcome:
+    """Make a flow."""
     fields.setdefault("controller_id", route.controller_id)
-    return Outcome({"created": True, "flow": view_flow(Flow.add(route.session, **fields))})
+    return Outcome({"created": True, "flow": FlowShown.of(Flow.add(route.session, **fields))})
 
 
 def get_flow(route: Route, flow_id: str) -> Outcome:
-    return _shown(Flow.owned.one(owner=route.session, id=flow_id))
+    """Answer a flow, or null."""
+    return _flow_or_null(Flow.owned.one(owner=route.session, id=flow_id))
 
 
 def list_flows(route: Route) -> Outcome:
-    return Outcome({"flows": [view_flow(flow) for flow in Flow.of_owner.all(owner=route.session)]})
+    """Answer all flows of the session, the newest first."""
+    return Outcome({"flows": [FlowShown.of(flow) for flow in Flow.of_owner.all(owner=route.session)]})
 
 
 def find_latest_flow(route: Route) -> Outcome:
-    return _shown(next(iter(Flow.of_owner.all(owner=route.session)), None))
+    """Answer the newest flow, or null."""
+    return _flow_or_null(next(iter(Flow.of_owner.all(owner=route.session)), None))
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
+    """Answer the flow with this id; for the session key its newest flow, if possible one not ended."""
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
         flows = Flow.of_owner.all(owner=route.session)
         flow = next((flow for flow in flows if not _ended(flow)), flows[0] if flows else None)
-    return _shown(flow)
+    return _flow_or_null(flow)
 
 
-def _shown(flow: Row | None) -> Outcome:
-    return Outcome({"flow": view_flow(flow) if flow else None})
+def _flow_or_null(flow: Row | None) -> Outcome:
+    return Outcome({"flow": FlowShown.of(flow) if flow else None})
 
 
 def _ended(flow: Row) -> bool:
@@ -806,6 +653,7 @@ def _ended(flow: Row) -> bool:
 
 
 def get_task_summary(route: Route, flow_id: str) -> Outcome:
+    """Count the flow's child tasks by status and runtime, or answer null."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})
@@ -863,17 +711,17 @@ def mutation(step: Callable[..., Row]) -> Callable[..., Outcome]:
                 409,
                 "not_managed",
                 "TaskFlow is not managed by this webhook surface.",
-                current=view_flow(flow),
+                current=FlowShown.of(flow),
             )
         if flow["revision"] != expected_revision:
             return _not_applied(
                 409,
                 "revision_conflict",
                 "TaskFlow changed since the caller's expected revision.",
-                current=view_flow(flow),
+                current=FlowShown.of(flow),
             )
         at = epoch_ms()
-        return Outcome({"applied": True, "flow": view_flow(Flow.swap(flow, at, **step(at, **sent)))})
+        return Outcome({"applied": True, "flow": FlowShown.of(Flow.swap(flow, at, **step(at, **sent)))})
 
     return mutate
 
@@ -883,6 +731,7 @@ def _not_applied(status: int, code: str, error: str, **more: Any) -> Outcome:
 
 
 def cancel_flow(route: Route, flow_id: str) -> Outcome:
+    """End a flow and its open child tasks."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         result = {"found": False, "cancelled": False, "reason": "Flow not found."}
@@ -901,19 +750,20 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
 
 def _with_tasks(flow: Row) -> Row:
     return {
-        "flow": view_flow(flow),
+        "flow": FlowShown.of(flow),
         "tasks": [view_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
     }
 
 
 def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: Any) -> Outcome:
+    """Record a child task of a flow, or complete the record of the same run."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         result = {"found": False, "created": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
     if refusal := _refuses_tasks(flow):
         code, reason = refusal
-        result = {"found": True, "created": False, "reason": reason, "flow": view_flow(flow)}
+        result = {"found": True, "created": False, "reason": reason, "flow": FlowShown.of(flow)}
         return Outcome(result, 409, code, reason)
     child = sent.get("child_session_key")
     if child and not child.lower().startswith(route.session.lower() + ":"):
@@ -921,7 +771,7 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: 
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
     task = _same_run(flow, sent)
     task = _merge(task, sent, prefer_metadata) if task else _add_task(flow, sent)
-    return Outcome({"created": True, "flow": view_flow(flow), "task": view_task(task, flow)})
+    return Outcome({"created": True, "flow": FlowShown.of(flow), "task": view_task(task, flow)})
 
 
 def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
@@ -969,19 +819,64 @@ def _add_task(flow: Row, sent: Row) -> Row:
     return FlowTask.add(flow, **defaults | sent)
 
 
-# Each action of `schemas.ACTIONS`, and whether it writes.
-ACTIONS: dict[str, tuple[Callable[..., Outcome], bool]] = {
-    "create_flow": (create_flow, True),
-    "get_flow": (get_flow, False),
-    "list_flows": (list_flows, False),
-    "find_latest_flow": (find_latest_flow, False),
-    "resolve_flow": (resolve_flow, False),
-    "get_task_summary": (get_task_summary, False),
-    "set_waiting": (mutation(set_waiting), True),
-    "resume_flow": (mutation(resume_flow), True),
-    "finish_flow": (mutation(finish_flow), True),
-    "fail_flow": (mutation(fail_flow), True),
-    "request_cancel": (mutation(request_cancel), True),
-    "cancel_flow": (cancel_flow, True),
-    "run_task": (run_task, True),
+class Action(NamedTuple):
+    """An action: the fields that it takes, its function, and whether it writes."""
+
+    schema: ActionFields
+    function: Callable[..., Outcome]
+    writes: bool
+
+
+def _action(function: Callable[..., Outcome], *, writes: bool, **taken: Any) -> Action:
+    return Action(ActionFields.from_dict(taken)(), function, writes)  # type: ignore[arg-type]
+
+
+def _id() -> Filled:
+    return Filled(required=True)
+
+
+def _or_null() -> Filled:
+    return Filled(allow_none=True)
+
+
+def _mutation(step: Callable[..., Row], **taken: Any) -> Action:
+    revision = WholeNumber(required=True)
+    return _action(mutation(step), writes=True, flow_id=_id(), expected_revision=revision, **taken)
+
+
+ACTIONS: dict[str, Action] = {
+    "create_flow": _action(
+        create_flow,
+        writes=True,
+        goal=Filled(required=True),
+        controller_id=Filled(),
+        status=Choice(FLOW_STATUSES),
+        notify_policy=Choice(NOTIFY_POLICIES),
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+    ),
+    "get_flow": _action(get_flow, writes=False, flow_id=_id()),
+    "list_flows": _action(list_flows, writes=False),
+    "find_latest_flow": _action(find_latest_flow, writes=False),
+    "resolve_flow": _action(resolve_flow, writes=False, token=Filled(required=True)),
+    "get_task_summary": _action(get_task_summary, writes=False, flow_id=_id()),
+    "set_waiting": _mutation(
+        set_waiting,
+        current_step=_or_null(),
+        state_json=AnyJSON(),
+        wait_json=AnyJSON(),
+        blocked_task_id=_or_null(),
+        blocked_summary=_or_null(),
+    ),
+    "resume_flow": _mutation(
+        resume_flow, status=Choice(("queued", "running")), current_step=_or_null(), state_json=AnyJSON()
+    ),
+    "finish_flow": _mutation(finish_flow, state_json=AnyJSON()),
+    "fail_flow": _mutation(
+        fail_flow, state_json=AnyJSON(), blocked_task_id=_or_null(), blocked_summary=_or_null()
+    ),
+    "request_cancel": _mutation(request_cancel),
+    "cancel_flow": _action(cancel_flow, writes=True, flow_id=_id()),
+    "run_task": Action(RunTask(), run_task, writes=True),
 }

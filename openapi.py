@@ -1,14 +1,17 @@
-"""The OpenAPI document, made of what views, schemas and actions declare."""
+"""The OpenAPI document, made of what views, schemas and the gateway's actions declare."""
 
 import re
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
-from gateway import ACTION_EXAMPLE, ACTION_SCHEMAS, FlowResultShown
-from schemas import EVENT_DATA, MAX_DETAILS, EventShown, Shown, Upload
+import schemas
+from gateway import ACTIONS, FlowResultShown
+from models import PreconditionFailed
+from schemas import API, VERSION, Shown
 
 DESCRIPTION = """\
 The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
@@ -18,28 +21,6 @@ Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success
 "meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions are
 answered as the first call was.
 """
-ERRORS = {
-    400: ("BadRequest", "The body is not the JSON object, or the form, that it should be."),
-    401: ("Unauthorized", "There is no API key, or not a valid one."),
-    403: ("Forbidden", "The role or the key's scope does not allow it; the message says which would."),
-    404: ("NotFound", "There is no such path or object."),
-    408: ("RequestTimeout", "The body did not arrive in time."),
-    409: ("Conflict", "The state does not allow it."),
-    410: ("Gone", "The enrollment link was used, replaced or revoked, or has expired."),
-    412: ("PreconditionFailed", "`If-Match` names another version."),
-    413: ("PayloadTooLarge", "The body is over the limit."),
-    415: ("UnsupportedMediaType", "The body is of another type than the documented one."),
-    422: ("ValidationError", "`error.details` lists every field, parameter or header that is wrong."),
-    429: ("RateLimited", "More requests than a member may make a minute; see `Retry-After`."),
-    500: ("InternalError", "A bug; the log has it under the request's id."),
-    503: ("Unavailable", "The database is locked, full, read-only or not in its place; see `Retry-After`."),
-}
-CONDITIONAL = ("update_task", "complete_task", "delete_task")
-VERSIONED = ("create_task", "get_task", "update_task", "complete_task")
-CONFLICTING = {
-    *("invite_member", "renew_invitation", "revoke_invitation", "update_member", "delete_member"),
-    *("delete_project", "test_webhook", "enable_webhook", "redeliver_delivery"),
-}
 FAULT = {
     "type": "object",
     "required": ["code", "message"],
@@ -49,7 +30,7 @@ FAULT = {
         "message": {"type": "string", "examples": ["title: must not be blank"]},
         "details": {
             "type": "array",
-            "maxItems": MAX_DETAILS,
+            "maxItems": schemas.MAX_DETAILS,
             "items": {
                 "type": "object",
                 "required": ["field", "message"],
@@ -65,43 +46,84 @@ META = {
     "additionalProperties": False,
     "properties": {
         "timestamp": {"type": "string", "format": "date-time"},
-        "version": {"const": "1.1"},
+        "version": {"const": VERSION},
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
     },
 }
+HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
+ACTION_EXAMPLE = {
+    "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "expectedRevision": 0,
+    "goal": "Review the inbox",
+    "token": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
+    "runtime": "subagent",
+    "task": "Summarise the new messages",
+    "waitJson": {"for": "an answer"},
+}
+
+
+class Fault(NamedTuple):
+    """An error: the status and code of its answer, and its reason and name in the document."""
+
+    status: int
+    code: str
+    reason: str
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.title or self.code.title().replace("_", "")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a view declares about its operation; `app.operation` explains the fields."""
+
+    takes: Schema
+    gives: Schema | str
+    status: int
+    role: str | None
+    raises: tuple[type[Exception], ...] = ()
+    headers: tuple[str, ...] = ()
+    also: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
+        return self.status == 201 and not getattr(self.gives, "secret", False)
 
 
 class Operation(NamedTuple):
-    """A method of a path, as its view declares it."""
+    """A method of a path, with its view's name, summary and declaration."""
 
     method: str
     rule: str  # as Flask writes it
     name: str
     summary: str
-    takes: Schema
-    gives: Schema | str
-    status: int
-    role: str | None
+    declared: Declaration
 
     @property
     def path(self) -> str:
+        """The path as OpenAPI writes it."""
         return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
 
     @property
-    def repeatable(self) -> bool:
-        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
-        return self.status == 201 and not getattr(self.gives, "secret", False)
+    def reads_query(self) -> bool:
+        """Whether its fields come from the query rather than from a body."""
+        return self.method in ("GET", "DELETE")
 
 
-def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations, the events, and the gateway's actions."""
+def document(
+    base_url: str, operations: list[Operation], faults: dict[type[Exception], Fault]
+) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations and errors, the events, and the gateway's actions."""
     plugin = MarshmallowPlugin(
         schema_name_resolver=lambda schema: (
-            type(schema).__name__.removesuffix("Shown") if _named(schema) else ""
+            type(schema).__name__.removesuffix("Shown") if _is_shown(schema) else ""
         )
     )
     info = {"description": DESCRIPTION}
-    spec = APISpec("Task service", "1.1", "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
+    spec = APISpec("Task service", VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
@@ -110,19 +132,28 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     spec.components.security_scheme("routeHeader", header)
     spec.components.schema("Meta", META)
     spec.components.schema("Fault", FAULT)
-    for status, (name, said) in ERRORS.items():
+    for fault in _by_status(faults).values():
         body = _envelope({"success": {"const": False}, "error": _ref("Fault")})
-        spec.components.response(name, {"description": said, "content": _json(body)}, status=status)
+        response = {"description": fault.reason, "content": _json(body)}
+        spec.components.response(fault.name, response, status=fault.status)
     paths: dict[str, dict[str, Any]] = {}
     for operation in sorted(operations, key=lambda operation: operation.path):
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(converter, operation)
+        described = _operation(converter, operation, faults)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     for path, methods in paths.items():
         spec.path(path, operations=methods)
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
-    return spec.to_dict() | {"webhooks": {name: {"post": _event(converter, name)} for name in EVENT_DATA}}
+    events = {name: {"post": _event(converter, name)} for name in schemas.EVENT_DATA}
+    return spec.to_dict() | {"webhooks": events}
 
 
-def _named(schema: Any) -> bool:
+def _by_status(faults: dict[type[Exception], Fault]) -> dict[int, Fault]:
+    """The faults in the order of their statuses; of those with one status, the first."""
+    ordered = sorted(reversed(faults.values()), key=lambda fault: fault.status)
+    return {fault.status: fault for fault in ordered}
+
+
+def _is_shown(schema: Any) -> bool:
     return isinstance(schema, Shown) or (isinstance(schema, type) and issubclass(schema, Shown))
 
 
@@ -130,12 +161,12 @@ def _ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _json(schema: Any, kind: str = "application/json") -> dict[str, Any]:
-    return {kind: {"schema": schema}}
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
 
 
-def _envelope(inner: dict[str, Any]) -> dict[str, Any]:
-    properties = inner | {"meta": _ref("Meta")}
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object that has these properties, and no other."""
     return {
         "type": "object",
         "required": list(properties),
@@ -144,110 +175,98 @@ def _envelope(inner: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
-    method, path, takes = operation.method, operation.path, operation.takes
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"{(\w+)}", path)
-    ]
-    in_query = method in ("GET", "DELETE")
-    if in_query:
-        parameters += [
-            {"name": name, "in": "query", "schema": converter.field2property(field)}
-            for name, field in takes.fields.items()
-        ]
-    if operation.name in CONDITIONAL:
-        tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
-        parameters.append({"name": "If-Match", "in": "header", "schema": tags})
-    if operation.repeatable:
-        key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
-        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
-    # Of a view that several methods reach, each has a name of its own.
-    other = method == "PUT" or (method == "PATCH" and path.endswith("/complete"))
+def _envelope(properties: dict[str, Any]) -> dict[str, Any]:
+    return _object(properties | {"meta": _ref("Meta")})
+
+
+def _operation(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
+    takes = operation.declared.takes
     described: dict[str, Any] = {
-        "operationId": operation.name + f"_by_{method.lower()}" * other,
+        "operationId": operation.name,
         "summary": operation.summary,
-        "tags": [path.removeprefix("/api/v1").split("/")[1]],
-        "parameters": parameters,
-        "responses": _answers(converter, operation),
-        "security": [{"key": []}] if operation.role else [{}, {"key": []}],
+        "tags": [operation.path.removeprefix(API).split("/")[1]],
+        "parameters": _parameters(converter, operation),
+        "responses": _responses(converter, operation, faults),
+        "security": [{"key": []}] if operation.declared.role else [{}, {"key": []}],
     }
-    if not in_query and takes.fields:
-        kind = "multipart/form-data" if isinstance(takes, Upload) else "application/json"
+    if not operation.reads_query and takes.fields:
+        kind = "multipart/form-data" if takes is schemas.UPLOAD else "application/json"
         body: dict[str, Any] = {"schema": converter.schema2jsonschema(takes)}
-        if example := {
-            name: value for name, value in getattr(takes, "EXAMPLE", {}).items() if name in takes.fields
-        }:
+        example = getattr(takes, "EXAMPLE", {})
+        if example := {name: value for name, value in example.items() if name in takes.fields}:
             body["example"] = example
-        needed = not takes.partial and any(field.required for field in takes.load_fields.values())
-        described["requestBody"] = {"required": needed, "content": {kind: body}}
+        required = not takes.partial and any(field.required for field in takes.load_fields.values())
+        described["requestBody"] = {"required": required, "content": {kind: body}}
     return described
 
 
-def _answers(converter: Any, operation: Operation) -> dict[str, Any]:
-    gives = operation.gives
-    if isinstance(gives, str):
-        content: dict[str, Any] = {gives: {}}
+def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+    if operation.reads_query:
+        parameters += [
+            {"name": name, "in": "query", "schema": converter.field2property(field)}
+            for name, field in operation.declared.takes.fields.items()
+        ]
+    if PreconditionFailed in operation.declared.raises:
+        tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
+        parameters.append({"name": "If-Match", "in": "header", "schema": tags})
+    if operation.declared.is_repeatable:
+        key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
+    return parameters
+
+
+def _responses(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
+    declared, by_status = operation.declared, _by_status(faults)
+    if isinstance(declared.gives, str):
+        content: dict[str, Any] = {declared.gives: {}}
     else:
-        data = converter.resolve_nested_schema(gives)
+        data = converter.resolve_nested_schema(declared.gives)
         content = _json(_envelope({"success": {"const": True}, "data": data}))
-    statuses = {401, 422, 429, 500, 503}
-    if operation.role:
+    success = {"description": operation.summary, "content": content}
+    if headers := _headers(declared):
+        success["headers"] = headers
+    responses: dict[str, Any] = {str(declared.status): success}
+    if declared.takes is schemas.FORM:  # a page, and its refusals are pages too
+        return responses | {
+            str(status): {"description": by_status[status].reason, "content": content}
+            for status in (404, *[faults[error].status for error in declared.raises], 500, 503)
+        }
+    for status, description in declared.also.items():
+        responses[str(status)] = {"description": description, "content": content}
+    statuses = {401, 422, 429, 500, 503} | {faults[error].status for error in declared.raises}
+    if declared.role:
         statuses.add(403)
     if operation.method != "GET":
         statuses |= {400, 408, 413, 415}
     if "{" in operation.path:
         statuses.add(404)
-    if operation.name in CONFLICTING:
-        statuses.add(409)
-    if "{token}" in operation.path:
-        statuses.add(410)
-    if operation.name in CONDITIONAL:
-        statuses.add(412)
-    success = {"description": operation.summary, "content": content}
-    if headers := _headers(operation):
-        success["headers"] = headers
-    answers: dict[str, Any] = {str(operation.status): success}
-    if not operation.path.startswith("/api/"):  # a page, and so are its refusals
-        return answers | {
-            str(status): {"description": ERRORS[status][1], "content": content}
-            for status in (404, 410, 500, 503)
-        }
-    if operation.name == "invite_member":
-        answers["200"] = {
-            "description": "They had been invited before; the old link is dead.",
-            "content": content,
-        }
-    return answers | {str(status): ERRORS[status][0] for status in sorted(statuses)}
+    return responses | {str(status): by_status[status].name for status in sorted(statuses)}
 
 
-def _headers(operation: Operation) -> dict[str, Any]:
+def _headers(declared: Declaration) -> dict[str, Any]:
     """The headers of a success that say more than its body."""
-    text, headers = {"type": "string"}, {}
-    if operation.name in VERSIONED:
-        headers["ETag"] = {"description": "The task's version.", "required": True, "schema": text}
-    if operation.repeatable and operation.name != "add_comment":
-        headers["Location"] = {"description": "Where it is.", "required": True, "schema": text}
-    if operation.repeatable:
-        told = "Where this is the answer of the first call with the same Idempotency-Key."
-        headers["Idempotent-Replayed"] = {"description": told, "schema": {"const": "true"}}
+    headers: dict[str, Any] = {
+        name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
+        for name in declared.headers
+    }
+    if declared.is_repeatable:
+        description = "Where this is the answer of the first call with the same Idempotency-Key."
+        headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
     return headers
 
 
 def _event(converter: Any, name: str) -> dict[str, Any]:
-    summary, data = EVENT_DATA[name]
+    summary, data = schemas.EVENT_DATA[name]
     properties = {
         key: {"type": "object"} if schema is None else converter.resolve_nested_schema(schema)
         for key, schema in data.items()
     }
-    inner = {
-        "type": "object",
-        "required": list(data),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-    event = converter.resolve_nested_schema(EventShown)
-    body = {"allOf": [event, {"properties": {"event": {"const": name}, "data": inner}}]}
+    event = converter.resolve_nested_schema(schemas.EventShown)
+    body = {"allOf": [event, {"properties": {"event": {"const": name}, "data": _object(properties)}}]}
     headers = ["x-service-signature", "x-service-event", "x-service-delivery"]
     headers += ["webhook-id", "webhook-timestamp", "webhook-signature"]
     return {
@@ -260,14 +279,15 @@ def _event(converter: Any, name: str) -> dict[str, Any]:
 
 
 def _intake(converter: Any) -> dict[str, Any]:
+    """The gateway's operation: one path for all actions."""
     bodies, examples = [], {}
-    for name, action in ACTION_SCHEMAS.items():
-        body = converter.schema2jsonschema(action)
+    for name, action in ACTIONS.items():
+        body = converter.schema2jsonschema(action.schema)
         body["properties"] = {"action": {"const": name}} | body.get("properties", {})
         body["required"] = ["action", *body.get("required", [])]
         bodies.append(body | {"title": name})
-        given = {key: value for key, value in ACTION_EXAMPLE.items() if key in body["properties"]}
-        examples[name] = {"value": {"action": name, **given}}
+        fields = {key: value for key, value in ACTION_EXAMPLE.items() if key in body["properties"]}
+        examples[name] = {"value": {"action": name, **fields}}
     answer = {
         "type": "object",
         "required": ["ok", "routeId", "result"],
@@ -279,7 +299,7 @@ def _intake(converter: Any) -> dict[str, Any]:
             "result": converter.resolve_nested_schema(FlowResultShown),
         },
     }
-    answers = {
+    responses = {
         str(status): {
             "description": "Done." if status == 200 else "Refused; see code.",
             "content": _json(answer),
@@ -296,5 +316,5 @@ def _intake(converter: Any) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": {"oneOf": bodies}, "examples": examples}},
         },
-        "responses": answers,
+        "responses": responses,
     }

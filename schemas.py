@@ -5,7 +5,7 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import email_validator
 import rfc8785
@@ -13,6 +13,9 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate, valida
 
 from database import instant, to_json
 from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES
+
+API = "/api/v1"
+VERSION = "1.1"
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
@@ -81,7 +84,7 @@ def load_json(raw: bytes) -> dict[str, Any]:
         raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
     problems = {}
     for name, value in body.items():
-        if problem := text_problem(name) or _value_problem(value, MAX_DEPTH):
+        if problem := text_problem(name) or value_problem(value, MAX_DEPTH):
             problems[name] = [problem]
     if problems:
         raise ValidationError(problems)
@@ -114,7 +117,7 @@ def text_problem(text: str) -> str | None:
     return None
 
 
-def _value_problem(value: Any, levels: int) -> str | None:
+def value_problem(value: Any, levels: int) -> str | None:
     if isinstance(value, str):
         return text_problem(value)
     if not isinstance(value, (dict, list)):
@@ -124,7 +127,7 @@ def _value_problem(value: Any, levels: int) -> str | None:
     inner = [*value, *value.values()] if isinstance(value, dict) else value
     # Numbers need no look; there may be half a million of them.
     texts_and_containers = (item for item in inner if isinstance(item, (str, dict, list)))
-    return next(filter(None, (_value_problem(item, levels - 1) for item in texts_and_containers)), None)
+    return next(filter(None, (value_problem(item, levels - 1) for item in texts_and_containers)), None)
 
 
 def canonical(value: Any) -> str:
@@ -586,7 +589,7 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
     return list(_flatten(error.messages, ""))
 
 
-def _printable(name: Any) -> str:
+def printable(name: Any) -> str:
     """What the caller sent as a name, short, and without what JSON could not carry."""
     return str(name).encode("ascii", "backslashreplace").decode()[:100]
 
@@ -594,7 +597,7 @@ def _printable(name: Any) -> str:
 def _flatten(messages: Any, path: str) -> Any:
     if isinstance(messages, dict):
         for name, inner in messages.items():
-            field = "" if name == "_schema" else _printable(name)
+            field = "" if name == "_schema" else printable(name)
             yield from _flatten(inner, f"{path}.{field}".strip("."))
     else:
         yield from ((path or "body", message) for message in messages)
@@ -610,10 +613,9 @@ class Shown(Schema):
         unknown = RAISE
 
     secret = False  # whether it holds what is stored nowhere, so that it can be given only once
-    optional: ClassVar[str] = ""  # the gateway's exceptions: names of keys that may be missing
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = field_name not in self.optional.split()
+        field_obj.required = True
 
 
 class Moment(fields.String):
@@ -622,17 +624,17 @@ class Moment(fields.String):
     described = {"format": "date-time"}
 
 
-def _one(schema: type[Shown], **options: Any) -> fields.Nested:
+def one(schema: type[Shown], **options: Any) -> fields.Nested:
     return fields.Nested(schema, **options)
 
 
-def _many(schema: type[Shown]) -> fields.List:
+def many(schema: type[Shown]) -> fields.List:
     return fields.List(fields.Nested(schema))
 
 
 def _list_of(name: str, schema: type[Shown], **more: Any) -> Shown:
     """The schema of a list under its plural name."""
-    return Shown.from_dict({name: _many(schema), **more}, name=name.title())()  # type: ignore[return-value]
+    return Shown.from_dict({name: many(schema), **more}, name=name.title())()  # type: ignore[return-value]
 
 
 class ProfileShown(Shown):
@@ -686,11 +688,11 @@ class AttachmentShown(Shown):
 
 class TaskDetailShown(TaskShown):
     comment_count = fields.Integer()
-    attachments = _many(AttachmentShown)
-    project = _one(ProjectOfTaskShown)
-    milestone = _one(MilestoneOfTaskShown, allow_none=True)
-    assignee = _one(ProfileShown, allow_none=True)
-    creator = _one(ProfileShown)
+    attachments = many(AttachmentShown)
+    project = one(ProjectOfTaskShown)
+    milestone = one(MilestoneOfTaskShown, allow_none=True)
+    assignee = one(ProfileShown, allow_none=True)
+    creator = one(ProfileShown)
 
 
 class PaginationShown(Shown):
@@ -706,7 +708,7 @@ class CommentShown(Shown):
     id = Id()
     task_id = Id()
     author_id = Id()
-    author = _one(ProfileShown)
+    author = one(ProfileShown)
     content = fields.String()
     created_at = Moment()
 
@@ -719,8 +721,8 @@ class MeetingShown(Shown):
     project_id = Id(allow_none=True)
     starts_at = Moment()
     ends_at = Moment(allow_none=True)
-    organizer = _one(ProfileShown)
-    participants = _many(ProfileShown)
+    organizer = one(ProfileShown)
+    participants = many(ProfileShown)
     when = Choice(("upcoming", "past"))
     created_at = Moment()
     updated_at = Moment()
@@ -736,7 +738,7 @@ class MemberShown(ProfileShown):
 
 class InvitationShown(Shown):
     secret = True
-    member = _one(MemberShown)
+    member = one(MemberShown)
     enrollment_link = fields.String()
     expires_at = Moment()
 
@@ -751,7 +753,7 @@ class InviteeShown(Shown):
 
 class EnrolledShown(Shown):
     secret = True
-    member = _one(MemberShown)
+    member = one(MemberShown)
     api_key = fields.String()
 
 
@@ -760,7 +762,7 @@ class KeyShown(Shown):
     name = fields.String()
     scope = Choice(SCOPES)
     prefix = fields.String()
-    member = _one(ProfileShown)
+    member = one(ProfileShown)
     created_at = Moment()
     expires_at = Moment(allow_none=True)
     last_used_at = Moment(allow_none=True)
@@ -769,13 +771,13 @@ class KeyShown(Shown):
 
 class NewKeyShown(Shown):
     secret = True
-    key = _one(KeyShown)
+    key = one(KeyShown)
     api_key = fields.String()
 
 
 class MeShown(Shown):
-    member = _one(MemberShown)
-    key = _one(KeyShown)
+    member = one(MemberShown)
+    key = one(KeyShown)
 
 
 class StatisticsShown(Shown):
@@ -793,8 +795,8 @@ class ProjectShown(Shown):
     name = fields.String()
     description = fields.String(allow_none=True)
     status = Choice(PROJECT_STATUSES)
-    owner = _one(ProfileShown)
-    stats = _one(StatisticsShown)
+    owner = one(ProfileShown)
+    stats = one(StatisticsShown)
     created_at = Moment()
     updated_at = Moment()
 
@@ -841,7 +843,7 @@ class ActivityShown(Shown):
     entity = Choice(("task", "project", "comment", "meeting", "whiteboard", "member"))
     entity_id = Id()
     title = fields.String()
-    actor = _one(ProfileShown)
+    actor = one(ProfileShown)
     changes = fields.Dict(
         metadata={
             "description": "The old and the new value of each changed field; of a value that is longer than "
@@ -859,16 +861,16 @@ class SystemShown(Shown):
     current_time = Moment()
     ai_instructions = fields.String()
     workspace_name = fields.String()
-    caller = _one(CallerShown)
+    caller = one(CallerShown)
 
 
 class ContextShown(Shown):
-    projects = _many(ProjectShown)
-    members = _many(MemberShown)
-    urgent_tasks = _many(UrgentTaskShown)
-    recent_activity = _many(ActivityShown)
-    whiteboards = _many(WhiteboardSummaryShown)
-    system = _one(SystemShown)
+    projects = many(ProjectShown)
+    members = many(MemberShown)
+    urgent_tasks = many(UrgentTaskShown)
+    recent_activity = many(ActivityShown)
+    whiteboards = many(WhiteboardSummaryShown)
+    system = one(SystemShown)
 
 
 class WaitingShown(Shown):
@@ -878,14 +880,14 @@ class WaitingShown(Shown):
 
 class ChecksShown(Shown):
     database = fields.String()
-    webhooks = _one(WaitingShown)
+    webhooks = one(WaitingShown)
 
 
 class HealthShown(Shown):
     status = fields.String()
     version = fields.String()
     uptime_seconds = fields.Integer()
-    checks = _one(ChecksShown)
+    checks = one(ChecksShown)
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         field_obj.required = field_name == "status"  # the rest is for whoever has a key
@@ -932,7 +934,7 @@ class EventShown(Shown):
     event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
     timestamp = Moment()
     data = fields.Dict()
-    actor = _one(ProfileShown)
+    actor = one(ProfileShown)
     request_id = fields.String()
 
 
@@ -942,7 +944,7 @@ class EventPaginationShown(Shown):
     next_after = fields.String(allow_none=True)
 
 
-TASKS = _list_of("tasks", TaskShown, pagination=_one(PaginationShown))
+TASKS = _list_of("tasks", TaskShown, pagination=one(PaginationShown))
 COMMENTS = _list_of("comments", CommentShown)
 MEETINGS = _list_of("meetings", MeetingShown)
 MEMBERS = _list_of("members", MemberShown)
@@ -952,8 +954,8 @@ WHITEBOARDS = _list_of("whiteboards", WhiteboardSummaryShown)
 ATTACHMENTS = _list_of("attachments", AttachmentShown)
 KEYS = _list_of("keys", KeyShown)
 WEBHOOKS = _list_of("webhooks", WebhookShown)
-DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=_one(PaginationShown))
-LISTED_EVENTS = _list_of("events", EventShown, pagination=_one(EventPaginationShown))
+DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=one(PaginationShown))
+LISTED_EVENTS = _list_of("events", EventShown, pagination=one(EventPaginationShown))
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),

@@ -142,6 +142,10 @@ class Document:
         assert status in operation["responses"], f"{where} does not document {status}: {answer.text}"
         for name, header in operation["responses"][status].get("headers", {}).items():
             assert name in answer.headers or not header.get("required"), f"{where} has no {name}"
+        for name in {"ETag", "Location", "Idempotent-Replayed"} & set(answer.headers):
+            assert name in operation["responses"][status].get("headers", {}), (
+                f"{where} does not document {name}"
+            )
         body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
         if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
             taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})

@@ -9,8 +9,8 @@ import requests
 from conftest import NOBODY, OWNER_KEY, fault, wait_until
 from peewee import DatabaseError
 
-from app import FAULTS, HTTP_CODES, Unauthorized, authorize, is_outage
-from database import db
+from app import FAULTS, HTTP_CODES, Unauthorized, authorize
+from database import db, is_outage
 
 JSON = {"Content-Type": "application/json"}
 
@@ -53,7 +53,7 @@ def test_every_code_is_one_of_the_documented(server):
         *("precondition_failed", "payload_too_large", "unsupported_media_type", "validation_error"),
         *("request_timeout", "unavailable", "rate_limited", "idempotency_key_reused", "internal_error"),
     }
-    assert {code for _, code in FAULTS.values()} | set(HTTP_CODES.values()) <= documented
+    assert {fault.code for fault in FAULTS.values()} | set(HTTP_CODES.values()) <= documented
 
 
 @pytest.mark.parametrize(

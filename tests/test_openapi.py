@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 import requests
@@ -72,8 +73,27 @@ def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
         assert {} in operation["security"] or "403" in operation["responses"], (method, path)
 
 
+@pytest.mark.parametrize(("status", "missing"), [(409, "409"), (201, "ETag")])
+def test_the_client_of_these_tests_refuses_an_answer_that_a_view_does_not_declare(
+    server, owner, project, monkeypatch, status, missing
+):
+    """So whatever view raises or sends what it does not declare fails the test that calls it."""
+    documented = document(f"{server.base}/api/v1")
+    if status == 409:
+        responses = documented.spec["paths"]["/api/v1/projects/{id}"]["delete"]["responses"]
+        owner.make_task(project)
+        ask = partial(owner.delete, f"/projects/{project['id']}")
+    else:
+        responses = documented.spec["paths"]["/api/v1/tasks"]["post"]["responses"]["201"]["headers"]
+        ask = partial(owner.post, "/tasks", {"project_id": project["id"], "title": "x"})
+    assert ask().status_code == status
+    monkeypatch.delitem(responses, missing)
+    with pytest.raises(AssertionError, match=f"does not document {missing}"):
+        ask()
+
+
 def test_it_has_every_error_that_is_answered(spec):
-    answered = {status for status, _ in app.FAULTS.values()} | {500}
+    answered = {fault.status for fault in app.FAULTS.values()}
     documented = {status for _, _, operation in operations(spec) for status in operation["responses"]}
     assert {str(status) for status in answered} < documented
 
