@@ -672,7 +672,7 @@ def get_health() -> Row:
     waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
     if call().caller is None:
         return {"status": "ok"}
-    waiting["failing_endpoints"] += Webhook.stranded(webhooks.settings.receivers)
+    waiting["failing_endpoints"] += Webhook.stranded(webhooks.sending.webhooks)
     return {
         "status": "ok",
         "version": VERSION,

@@ -1,7 +1,8 @@
-"""Webhooks: an event is stored with the change, and sent, signed, once the change is on disk.
+"""Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
-Knows nothing of HTTP requests that come in, nor of tasks. The promise is at least once: a delivery
-is pending in the database until a receiver has accepted it.
+An event is stored in the transaction of the change that it reports, and sent after the commit. It is
+delivered at least once: a delivery stays pending in the database until its receiver has accepted it.
+Nothing here knows tasks, or requests that come in.
 """
 
 import base64
@@ -35,55 +36,58 @@ from database import Row, Unavailable, db, epoch_ms, lock_file, now, optimize, t
 from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
+from schemas import VERSION
 from settings import signing_key
 
 log = logging.getLogger("tasks.webhooks")
 
-USER_AGENT = "task-service/1.1"
-ANSWER_BYTES = 4096  # of a receiver's answer, and no more, are read
-LEASE_GRACE = 1.0  # seconds that a lease outlives the longest that its sender may take
+USER_AGENT = f"task-service/{VERSION}"
+ANSWER_BYTES = 4096  # the most that is read of a receiver's answer
+LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
 BATCH = 50  # deliveries are claimed at a time; with 20, a drain is slower than eight clients that write
 BATCH_SECONDS = 5.0  # after which no further delivery of a batch is tried, so that no lease is long
-DRAINS = 32  # webhooks are sent to at a time, each by a thread of its own, so that none waits for another
-ABANDONED = 2.0  # seconds for which what a request has leased is taken to be under way
-SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with receivers that are well
-MOST_AT_ONCE = 20  # deliveries are sent by the request that left them
-JITTER = 0.2
-REFUSALS = 8  # tries after which an event that its webhook refuses is parked
-RETRY_AFTER_MOST = 6 * 3600.0
-DISABLE_AFTER = 5 * 86400  # seconds of nothing but failures
-DISABLE_MISSES = 12  # failures in a row that it takes too, since the machine may have slept meanwhile
+DRAINS = 32  # webhooks are drained at a time, each by its own thread, so that none waits for another
+ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
+SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
+MOST_AT_ONCE = 20  # deliveries are sent by the request that stored them
+JITTER = 0.2  # of a wait, added or subtracted at random
+REFUSALS = 8  # attempts after which an event that its receiver refuses is parked
+RETRY_AFTER_MOST = 6 * 3600.0  # seconds
+DISABLE_AFTER = 5 * 86400  # seconds with failures only
+DISABLE_MISSES = 12  # failures in a row that are needed too, since the machine may have slept meanwhile
 
 
 # One POST -------------------------------------------------------------------------------------
 
 
 class Exchange(threading.local):
-    """The POST that this thread is making: its deadline, and the sockets to shut down then."""
+    """The POST that this thread makes: its deadline, and the sockets that are shut down at the deadline."""
 
     ends_at = 0.0
     cut = False
-    lines: tuple[socket.socket, ...] = ()
+    sockets: tuple[socket.socket, ...] = ()
 
     def begin(self, seconds: float) -> "Callable[[], None]":
-        self.ends_at, self.cut, self.lines = time.monotonic() + seconds, False, ()
-        state = self.__dict__  # this thread's own; the watcher's would be another
+        """Set the deadline; returns the function that another thread calls then."""
+        self.ends_at, self.cut, self.sockets = time.monotonic() + seconds, False, ()
+        state = self.__dict__  # of this thread; in the other thread `self` has another state
 
         def cut() -> None:
             state["cut"] = True
-            for line in state["lines"]:
-                _shut(line)
+            for sock in state["sockets"]:
+                _shut(sock)
 
         return cut
 
-    def holds(self, line: socket.socket) -> None:
-        self.lines += (line,)
+    def uses(self, sock: socket.socket) -> None:
+        """Shut this socket down too at the deadline."""
+        self.sockets += (sock,)
         if self.cut:
-            _shut(line)
+            _shut(sock)
 
     @property
     def left(self) -> float:
-        """Seconds to the deadline; raises `TimeoutError` when there are none."""
+        """Seconds until the deadline. Raises `TimeoutError` after it."""
         left = self.ends_at - time.monotonic()
         if self.cut or left <= 0:
             raise TimeoutError("timed out")
@@ -93,9 +97,9 @@ class Exchange(threading.local):
 exchange = Exchange()
 
 
-def _shut(line: socket.socket) -> None:
+def _shut(sock: socket.socket) -> None:
     try:
-        line.shutdown(socket.SHUT_RDWR)
+        sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         log.debug("the connection was closed already")
 
@@ -115,9 +119,9 @@ def _resolve(host: str, port: int) -> list[tuple]:
 
 
 def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
-    """A connection to the first address that answers within its share of the time left.
+    """Connect to the first address that answers within its share of the time left.
 
-    The shares are equal, so that one that drops what is sent to it leaves time for the next.
+    The shares are equal, so that an address that does not answer leaves time for the next one.
     """
     failure = OSError("no address")
     for tried, address in enumerate(addresses):
@@ -131,7 +135,7 @@ def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
 class _Cuttable:
     """A connection that the deadline of this thread's exchange can shut down at any point."""
 
-    line: socket.socket | None = None
+    duplicate: socket.socket | None = None
 
     def _new_conn(self: Any) -> socket.socket:
         try:
@@ -140,21 +144,21 @@ class _Cuttable:
             raise HTTPError(str(failure)) from failure
         sock.settimeout(self.timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # TLS takes over the socket; a duplicate goes on meaning the same connection.
-        self.line = sock.dup()
-        exchange.holds(self.line)
+        # TLS replaces the socket object; a duplicate still refers to the same connection.
+        self.duplicate = sock.dup()
+        exchange.uses(self.duplicate)
         return sock
 
     def putrequest(self: Any, *arguments: Any, **options: Any) -> None:
-        if self.line is not None:  # kept alive from an earlier exchange
-            exchange.holds(self.line)
+        if self.duplicate is not None:  # kept alive from an earlier exchange
+            exchange.uses(self.duplicate)
         super().putrequest(*arguments, **options)  # type: ignore[misc]
 
     def close(self: Any) -> None:
         super().close()  # type: ignore[misc]
-        if self.line is not None:
-            self.line.close()
-            self.line = None
+        if self.duplicate is not None:
+            self.duplicate.close()
+            self.duplicate = None
 
 
 class _HTTPConnection(_Cuttable, HTTPConnection):
@@ -174,32 +178,35 @@ class _HTTPSPool(HTTPSConnectionPool):
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Whom receivers' certificates may come from. Raises `LookupError` for a file that holds none."""
+    """The authorities that receivers' certificates may come from.
+
+    Raises `LookupError` for a file that holds no certificate.
+    """
     context = ssl.create_default_context(cafile=certifi.where())
     if ca_file:
         try:
             context.load_verify_locations(ca_file)
-        except OSError as error:  # which `ssl.SSLError` is too
+        except OSError as error:  # `ssl.SSLError` is one too
             raise LookupError(f"delivery.ca_file = {ca_file!r}: {error.strerror or error}") from error
     return context
 
 
 class _Adapter(HTTPAdapter):
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, ssl_context=settings.tls, **options)
+        super().init_poolmanager(*arguments, ssl_context=sending.tls, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
 
 
 class _Session(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """None ever: even where it does not follow one, `requests` reads the whole body of a redirect."""
+        """Return None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
 
 
 _sessions = threading.local()
 
 
 def _session() -> requests.Session:
-    """This thread's session: it keeps connections, no cookies, and takes nothing of the environment."""
+    """This thread's session: it keeps connections, but no cookies, and reads no environment variables."""
     if not hasattr(_sessions, "session"):
         session = _Session()
         session.trust_env = False
@@ -212,7 +219,7 @@ def _session() -> requests.Session:
 
 @dataclass
 class Attempt:
-    """What came of one POST. `status` is None where there was no answer."""
+    """The result of one POST. `status` is None where there was no answer."""
 
     status: int | None
     error: str | None
@@ -225,13 +232,13 @@ class Attempt:
 
     @property
     def unreachable(self) -> bool:
-        """Whether it says something of the webhook, rather than of this event."""
+        """Whether the receiver cannot be reached at all, rather than refuses this event."""
         return self.status is None or self.status == 429 or self.status >= 500
 
 
 def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Attempt:
-    """POST the body; connecting, sending and reading end together after so many seconds."""
-    started = time.monotonic()
+    """POST the body; connecting, sending and reading together take at most so many seconds."""
+    started_at = time.monotonic()
     status, error, retry_after = None, None, None
     try:
         with deadlines.within(seconds, exchange.begin(seconds)):
@@ -242,17 +249,17 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Atte
                 response.raw.read(ANSWER_BYTES, decode_content=False)
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
-    except Exception as failure:  # whatever a receiver does is its failure, and holds up no other
+    except Exception as failure:  # whatever a receiver does must not disturb other deliveries
         error = _in_words(failure)
-    if exchange.cut or time.monotonic() - started >= seconds:
+    if exchange.cut or time.monotonic() - started_at >= seconds:
         status, error = None, f"timed out after {seconds:.1f} s"
     elif status is not None and not 200 <= status < 300:
         error = f"answered {status}"
-    return Attempt(status, error, time.monotonic() - started, retry_after)
+    return Attempt(status, error, time.monotonic() - started_at, retry_after)
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds, of a header that gives them or a date; at most `RETRY_AFTER_MOST`."""
+    """The seconds of a header `Retry-After`, which holds seconds or a date; at most `RETRY_AFTER_MOST`."""
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), RETRY_AFTER_MOST) or None
     try:
@@ -264,7 +271,7 @@ def _retry_after(text: str) -> float | None:
 
 
 def _in_words(failure: BaseException) -> str:
-    """The innermost cause, which is what an operator can act on; what a terminal would obey is escaped."""
+    """The message of the innermost cause, with the characters escaped that a terminal would interpret."""
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
     text = str(failure) or type(failure).__name__
@@ -290,73 +297,56 @@ def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> s
 
 
 @dataclass
-class Receiver:
-    """A webhook of the configuration, with its secrets, which are in no table."""
+class Sending:
+    """What this process needs to send, as `configure` sets it."""
 
-    name: str
-    url: str
-    secrets: list[str]  # the current one first
-
-
-@dataclass
-class Settings:
-    """What this process knows of the configuration, since `configure`. Times are in seconds."""
-
-    receivers: dict[str, Receiver]  # by the webhook's id
-    request_budget: float = 5.0
-    timeout: float = 15.0
-    retry_schedule: tuple[float, ...] = (5.0,)
-    keep_days: float = 30.0
+    webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
+    delivery: Row = field(default_factory=dict)  # the section of the configuration
     tls: ssl.SSLContext | None = None  # for all threads: to make one takes 30 ms and half a megabyte
-    senders: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
+    turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
 
     @property
     def window(self) -> Row:
-        """Now, and the furthest that a delivery can be put off and be leased, for the statements.
+        """Now, and the latest times at which a delivery can be due and a lease can end, for statements.
 
-        What lies beyond was written before the clock was set back.
+        A later time was stored before the clock was set back.
         """
-        furthest = max(*self.retry_schedule, RETRY_AFTER_MOST) * (1 + JITTER)
-        lease = max(self.request_budget, self.timeout + BATCH_SECONDS) + LEASE_GRACE
-        return {"now": now(), "far": now(furthest), "lease_far": now(lease)}
+        longest = max(*self.delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
+        attempt = max(
+            self.delivery["request_budget_seconds"], self.delivery["timeout_seconds"] + BATCH_SECONDS
+        )
+        return {"now": now(), "far": now(longest), "lease_far": now(attempt + LEASE_GRACE)}
 
 
-settings = Settings({})
+sending = Sending()
 left_something = threading.Event()  # wakes the sweeper
 
 
-def configure(hooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Make this process know the receivers, whose secrets are resolved.
+def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
+    """Set the webhooks, with their secrets, that this process sends to.
 
-    Those that no server has noted in the database are left out. Of the threads that answer requests,
-    a quarter may be sending at a time.
+    A webhook that no server has stored in the database is left out. Of the threads that answer
+    requests, a quarter may send at a time.
     """
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
-    settings.receivers = {
-        ids[hook["name"]]: Receiver(hook["name"], hook["url"], hook["secrets"])
-        for hook in hooks
-        if hook["name"] in ids
-    }
-    settings.senders = threading.BoundedSemaphore(max(threads // 4, 1))
-    settings.request_budget = delivery["request_budget_seconds"]
-    settings.timeout = delivery["timeout_seconds"]
-    settings.retry_schedule = tuple(delivery["retry_schedule"])
-    settings.keep_days = delivery["keep_days"]
-    settings.tls = tls_context(delivery["ca_file"])
+    sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
+    sending.turns = threading.BoundedSemaphore(max(threads // 4, 1))
+    sending.delivery = delivery
+    sending.tls = tls_context(delivery["ca_file"])
 
 
 # Delivering -----------------------------------------------------------------------------------
 
 
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
-    """Store the event and a delivery for each webhook that wants it, as part of the change.
+    """Store the event, and a delivery for each webhook that asks for it, in the transaction.
 
-    The delivery to a webhook that is disabled is parked until the webhook is enabled.
+    The delivery to a webhook that is disabled is parked until the webhook is enabled. With `only`, the
+    event is for the webhook with that id alone. Returns the deliveries' ids.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
-    Metadata is stored in the canonical form already, and of the rest orjson writes the very bytes
-    that JavaScript's `JSON.stringify` does. With `only`, the event is for that webhook's id alone.
-    Returns the deliveries' ids.
+    Metadata is stored in the canonical form already, and for the rest orjson writes the same bytes as
+    JavaScript's `JSON.stringify`.
     """
     id = "evt_" + transaction.new_id().replace("-", "")
     event = {
@@ -369,16 +359,16 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     }
     seq = Event.add(transaction, id, name, to_json(event).decode())
     ids = []
-    if transaction.webhooks is None:  # asked once a change; the server's, of which a command may know fewer
+    if transaction.webhooks is None:  # those of the server, of which a command may know fewer
         transaction.webhooks = _webhooks(transaction)
     for webhook in transaction.webhooks:
         webhook_id = webhook["id"]
         if f'"{name}"' not in webhook["events"] and webhook_id != only:
             continue
-        at_once = webhook_id in settings.receivers and settings.request_budget > 0
+        at_once = webhook_id in sending.webhooks and sending.delivery["request_budget_seconds"] > 0
         healthy = (webhook["healthy"] and webhook["state"] == "active") or webhook_id == only
         if at_once and healthy and len(transaction.deliveries) < MOST_AT_ONCE:
-            lease = now(settings.request_budget + LEASE_GRACE)
+            lease = now(sending.delivery["request_budget_seconds"] + LEASE_GRACE)
             ids.append(Delivery.add(transaction, seq, webhook_id, lease))
             transaction.deliveries.append(ids[-1])
         else:
@@ -388,59 +378,59 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     return ids
 
 
-_first_change_at = ""  # in this process
+_first_transaction_at = ""  # of this process
 
 
 def _webhooks(transaction: Transaction) -> list[Row]:
-    """The webhooks as a change finds them; this process makes one change at a time.
+    """The webhooks in the configuration, as the transaction finds them.
 
-    What was leased more than `ABANDONED` seconds ago, or before this process began, may have been leased
-    by a process that died. Later events wait behind it.
+    A delivery without a result that was leased more than `ABANDONED` seconds ago, or before this
+    process began, may have been leased by a process that died: later events wait behind it.
     """
-    global _first_change_at
-    _first_change_at = _first_change_at or transaction.at
-    return Webhook.configured.all(
-        left_before=max(_first_change_at, wire_time(epoch_ms() - round(ABANDONED * 1000)))
-    )
+    global _first_transaction_at
+    _first_transaction_at = _first_transaction_at or transaction.at
+    abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
+    return Webhook.configured.all(left_before=max(_first_transaction_at, abandoned_at))
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
-    """Leave a `ping` for that webhook alone; returns the delivery's id.
+    """Store a `ping` for this webhook alone; returns the delivery's id.
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
     name = Webhook.enabled(webhook_id)["name"]
-    if webhook_id not in settings.receivers:  # the server knows it, but not this process
+    if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
-    named = {"webhook": {"id": webhook_id, "name": name}}
-    return emit(transaction, "ping", named, only=webhook_id)[0]
+    data = {"webhook": {"id": webhook_id, "name": name}}
+    return emit(transaction, "ping", data, only=webhook_id)[0]
 
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` when it left the configuration."""
     webhook = Webhook.in_configuration(webhook_id)
-    _tell_dropped(webhook, Delivery.drop_waiting(webhook_id, most=-1))
+    _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
     left_something.set()
     return Webhook.enable(transaction, webhook_id)
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Leave a delivery to be sent again. Raises as `Delivery.again` does."""
-    lease = now(max(settings.request_budget, settings.timeout) + LEASE_GRACE)
+    """Have a delivery sent again after the commit. Raises as `Delivery.again` does."""
+    attempt = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
+    lease = now(attempt + LEASE_GRACE)
     transaction.deliveries.append(Delivery.again(delivery_id, lease)["id"])
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
-    """Send what the committed change left, within the request's budget; never raises.
+    """Send the deliveries of the committed transaction, within the request's budget; never raises.
 
-    Returns how many deliveries were accepted, and how many are left pending.
+    Returns how many deliveries were accepted, and how many stay pending.
     """
     count, delivered = len(transaction.deliveries) + transaction.queued, 0
     try:
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
     except Exception:
-        # The change is on disk and its deliveries are pending there: at worst they are sent twice.
+        # The transaction is on disk with its deliveries pending: at worst they are sent twice.
         log.exception("request %s: deliveries are left pending", transaction.request_id)
     if delivered < count:
         left_something.set()
@@ -448,107 +438,108 @@ def deliver(transaction: Transaction) -> dict[str, int]:
 
 
 def _deliver(rows: list[Row]) -> int:
-    if not settings.senders.acquire(timeout=SENDER_WAIT):
+    if not sending.turns.acquire(timeout=SENDER_WAIT):
         settle([], rows)
         return 0
     try:
-        ends_at = time.monotonic() + settings.request_budget
-        lines: dict[str, list[Row]] = {}
+        ends_at = time.monotonic() + sending.delivery["request_budget_seconds"]
+        by_webhook: dict[str, list[Row]] = {}
         for row in rows:
-            lines.setdefault(row["webhook_id"], []).append(row)
-        # One webhook that hangs must not make another wait; each gets its events in order.
-        first, *others = [partial(_send_line, line, ends_at) for line in lines.values()]
-        waiting = [_senders.submit(other) for other in others]
-        results = [first(), *(future.result() for future in waiting)]
+            by_webhook.setdefault(row["webhook_id"], []).append(row)
+        # A receiver that hangs must not make another wait; each gets its events in order.
+        first, *others = [partial(_send_in_order, line, ends_at) for line in by_webhook.values()]
+        futures = [_senders.submit(other) for other in others]
+        results = [first(), *(future.result() for future in futures)]
     finally:
-        settings.senders.release()
-    sent = [pair for pairs, _ in results for pair in pairs]
-    settle(sent, [row for _, unsent in results for row in unsent])
-    if any(
-        Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in lines
-    ):  # it could not overtake these
+        sending.turns.release()
+    attempts = [pair for pairs, _ in results for pair in pairs]
+    settle(attempts, [row for _, unsent in results for row in unsent])
+    # Other deliveries may have been queued behind these.
+    if any(Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
         left_something.set()
-    return sum(attempt.delivered for _, attempt in sent)
+    return sum(attempt.delivered for _, attempt in attempts)
 
 
 _senders = ThreadPoolExecutor(16, thread_name_prefix="sender")
-Sent = list[tuple[Row, Attempt]]
+Attempts = list[tuple[Row, Attempt]]
 
 
-def _send_line(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Sent, list[Row]]:
-    """Send one webhook its deliveries in order; stops when time is up or it cannot be reached.
+def _send_in_order(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Attempts, list[Row]]:
+    """Send a webhook its deliveries in order, until the time `ends_at` or until it cannot be reached.
 
-    Returns what was tried, and what was not. `each` limits a single attempt, else `ends_at` does.
+    Returns the attempts, and the deliveries that were not tried. `each` is how many seconds one attempt
+    may take; with None it may take the time until `ends_at`.
     """
-    sent: Sent = []
+    attempts: Attempts = []
     for number, row in enumerate(rows):
-        receiver, left = settings.receivers.get(row["webhook_id"]), ends_at - time.monotonic()
-        # What the attempts before have left may be too little for a receiver that is well.
-        least = 0 if each or not number else min(1.0, settings.request_budget / 2)
-        if receiver is None or left <= least or stopping.is_set():
-            return sent, rows[number:]
-        attempt = send(row, receiver, each or left)
-        sent.append((row, attempt))
+        webhook, left = sending.webhooks.get(row["webhook_id"]), ends_at - time.monotonic()
+        # The attempts before may leave too little time for a healthy receiver.
+        budget = sending.delivery["request_budget_seconds"]
+        least = 0 if each or not number else min(1.0, budget / 2)
+        if webhook is None or left <= least or stopping.is_set():
+            return attempts, rows[number:]
+        attempt = send(row, webhook, each or left)
+        attempts.append((row, attempt))
         if attempt.unreachable or attempt.status == 410:
-            return sent, rows[number + 1 :]
-    return sent, []
+            return attempts, rows[number + 1 :]
+    return attempts, []
 
 
-def send(delivery: Row, receiver: Receiver, seconds: float) -> Attempt:
-    """One attempt at one delivery."""
-    body, timestamp = delivery["body"].encode(), int(time.time())
+def send(delivery: Row, webhook: Row, seconds: float) -> Attempt:
+    """Try once to send a delivery, for at most so many seconds."""
+    body, timestamp, secrets = delivery["body"].encode(), int(time.time()), webhook["secrets"]
     headers = {
         "Content-Type": "application/json",
         "User-Agent": USER_AGENT,
         "Accept": "*/*",
         "Accept-Encoding": "identity",
-        "x-service-signature": sign(body, receiver.secrets[0]),
+        "x-service-signature": sign(body, secrets[0]),
         "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
         "webhook-id": delivery["event_id"],
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, receiver.secrets),
+        "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, secrets),
     }
-    attempt = post(receiver.url, body, headers, seconds)
+    attempt = post(webhook["url"], body, headers, seconds)
     if not attempt.delivered:
-        log.warning("webhook %s: delivery %s: %s", receiver.name, delivery["id"], attempt.error)
+        log.warning("webhook %s: delivery %s: %s", webhook["name"], delivery["id"], attempt.error)
     return attempt
 
 
-def settle(sent: Sent, unsent: list[Row]) -> None:
-    """Write down what came of the attempts, and give up the leases of what was not tried."""
-    if not sent and not unsent:
+def settle(attempts: Attempts, unsent: list[Row]) -> None:
+    """Store the results of the attempts, and release the leases of the deliveries that were not tried."""
+    if not attempts and not unsent:
         return
     with write() as transaction:
         for row in unsent:
             Delivery.release(row)
-        for row, attempt in sent:
+        for row, attempt in attempts:
             _settle(transaction, row, attempt)
 
 
 def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
     webhook_id = row["webhook_id"]
-    noted = {
+    result = {
         "last_status": attempt.status,
         "last_error": attempt.error,
         "duration_ms": round(attempt.seconds * 1000),
     }
     if attempt.delivered:
-        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **noted)
+        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **result)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
     if attempt.unreachable:
         wait = attempt.retry_after or _step(Webhook.row.existing(id=webhook_id)["failures"])
-        until = Webhook.failed(transaction, webhook_id, now(wait), settings.window["far"])
-        Delivery.settle(row, queued=1, next_at=until, **noted)
+        until = Webhook.failed(transaction, webhook_id, now(wait), sending.window["far"])
+        Delivery.settle(row, queued=1, next_at=until, **result)
     else:
         parked = row["attempts"] >= REFUSALS
         wait = attempt.retry_after or _step(row["attempts"] - 1)
         status = "parked" if parked else "pending"
-        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **noted)
+        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **result)
         Webhook.reached(transaction, webhook_id, accepted=False)
     condition = Webhook.row.existing(id=webhook_id)
-    if condition["state"] != "active":  # since an earlier row of the same batch
+    if condition["state"] != "active":  # an earlier row of the same batch has disabled it
         return
     if attempt.status == 410:
         _disable(transaction, webhook_id, "it answered 410 Gone")
@@ -557,14 +548,14 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
 
 
 def _step(failures: int) -> float:
-    """Seconds until the next attempt, after so many failures before this one."""
-    schedule = settings.retry_schedule
+    """Seconds until the next attempt, where so many failures came before this one."""
+    schedule = sending.delivery["retry_schedule"]
     return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
 def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
     Webhook.disable(transaction, webhook_id, reason)
-    log.warning("webhook %s is disabled: %s", settings.receivers[webhook_id].name, reason)
+    log.warning("webhook %s is disabled: %s", sending.webhooks[webhook_id]["name"], reason)
 
 
 # Sweeping -------------------------------------------------------------------------------------
@@ -573,40 +564,41 @@ stopping = threading.Event()
 
 
 def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
-    """Send a webhook what is due, in order, until nothing is left or it fails; returns how much.
+    """Send a webhook the deliveries that are due, in order, until none is left or one fails.
 
-    It ends after a batch while other webhooks wait for a place.
+    Ends after a batch where `others_wait` is set. Returns how many deliveries were accepted.
     """
     count = 0
     while not stopping.is_set():
-        # After a failure one delivery finds out whether the webhook is back.
+        # After a failure, one delivery tells whether the receiver can be reached again.
         most = 1 if Webhook.row.existing(id=webhook_id)["failures"] else BATCH
-        window = settings.window
+        window = sending.window
         with write():
             rows = Delivery.claim(webhook_id, most, window["lease_far"], window)
         if not rows:
             break
-        sent, unsent = _send_line(rows, time.monotonic() + BATCH_SECONDS, settings.timeout)
-        settle(sent, unsent)
-        count += sum(attempt.delivered for _, attempt in sent)
-        if not sent or sent[-1][1].unreachable or (others_wait and others_wait.is_set()):
+        ends_at = time.monotonic() + BATCH_SECONDS
+        attempts, unsent = _send_in_order(rows, ends_at, sending.delivery["timeout_seconds"])
+        settle(attempts, unsent)
+        count += sum(attempt.delivered for _, attempt in attempts)
+        if not attempts or attempts[-1][1].unreachable or (others_wait and others_wait.is_set()):
             break
     return count
 
 
 def sweep() -> int:
-    """One pass over everything that is due, one webhook after the other; returns how much was sent."""
-    return sum(drain(id) for id in Webhook.due(settings.window) if id in settings.receivers)
+    """Send everything that is due once, one webhook after the other; returns how many were accepted."""
+    return sum(drain(id) for id in Webhook.due(sending.window) if id in sending.webhooks)
 
 
 class Sweeper:
-    """The thread that sends what requests have left; of several workers with the same receivers, one does."""
+    """The thread that sends what requests have left, in one of all workers with the same webhooks."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
         self._lock, self._leads = lock, False
-        self._chores = chores  # done once an hour
+        self._chores = chores  # run once an hour
         self._draining: dict[str, threading.Thread] = {}
-        self._served_at: dict[str, float] = {}  # when a webhook got a place last
+        self._drained_at: dict[str, float] = {}  # when a webhook was last drained
         self._others_wait = threading.Event()
         self._chores_at = 0.0
         self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
@@ -616,7 +608,7 @@ class Sweeper:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End it: what is under way is finished, within so many seconds, or stays pending."""
+        """Stop after the attempts that are being made, or after so many seconds; the rest stays pending."""
         stopping.set()
         left_something.set()
         ends_at = time.monotonic() + seconds
@@ -625,7 +617,7 @@ class Sweeper:
             thread.join(max(ends_at - time.monotonic(), 0))
 
     def _run(self) -> None:
-        beat = min(1.0, *settings.retry_schedule, settings.timeout)
+        beat = min(1.0, *sending.delivery["retry_schedule"], sending.delivery["timeout_seconds"])
         while not stopping.is_set():
             try:
                 self._beat()
@@ -643,7 +635,7 @@ class Sweeper:
         self._give_places()
         if time.monotonic() >= self._chores_at and not self._doing_chores.is_alive():
             self._chores_at = time.monotonic() + 3600
-            # They may take long, and nobody's events must wait for them.
+            # Chores may take long, and no event must wait for them.
             self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
             self._doing_chores.start()
 
@@ -656,16 +648,16 @@ class Sweeper:
         db.close()  # this thread's connection
 
     def _give_places(self) -> None:
-        """Start a drain for each webhook that is due; who was served longest ago comes first."""
+        """Start a drain for each webhook that is due, beginning with the one drained longest ago."""
         for id, thread in list(self._draining.items()):
-            if not thread.is_alive():  # it could not be started
+            if not thread.is_alive():  # the thread could not be started
                 self._draining.pop(id, None)
-        due = [id for id in Webhook.due(settings.window) if id in settings.receivers]
+        due = [id for id in Webhook.due(sending.window) if id in sending.webhooks]
         waiting = [id for id in due if id not in self._draining]
-        waiting.sort(key=lambda id: self._served_at.get(id, 0.0))
+        waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
         free = max(DRAINS - len(self._draining), 0)
         for id in waiting[:free]:
-            self._served_at[id] = time.monotonic()
+            self._drained_at[id] = time.monotonic()
             self._draining[id] = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
             self._draining[id].start()
         if waiting[free:]:
@@ -674,14 +666,14 @@ class Sweeper:
             self._others_wait.clear()
 
     def _take_lock(self) -> bool:
-        """Lock the byte that stands for these receivers; the kernel frees it when this process ends.
+        """Lock the byte that stands for these webhooks; the kernel frees it when this process ends.
 
-        Servers with other receivers, which send to these alone, lock other bytes of the file.
+        A server with other webhooks, which sends to these alone, locks another byte.
         """
         self._file = lock_file(self._lock)
-        receivers = hashlib.sha256("\n".join(sorted(settings.receivers)).encode()).digest()
+        webhooks = hashlib.sha256("\n".join(sorted(sending.webhooks)).encode()).digest()
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(receivers[:7]))
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(webhooks[:7]))
         except (BlockingIOError, PermissionError):
             self._file.close()
             return False
@@ -695,39 +687,40 @@ class Sweeper:
             _log_failure("deliveries are left pending", error)
         finally:
             self._draining.pop(webhook_id, None)
-            if count:  # others may wait for the place, and what was left meanwhile for the next drain
+            if count:  # other webhooks may wait for the place, and new events for the next drain
                 left_something.set()
             db.close()  # this thread's connection
 
 
-def _log_failure(then: str, error: Exception) -> None:
-    """Log what failed, without a traceback where the database is busy or full, which is no bug."""
-    log.error("%s: %s", then, error, exc_info=not isinstance(error, Unavailable | OperationalError))
+def _log_failure(consequence: str, error: Exception) -> None:
+    """Log the failure, with a traceback unless the database is busy or full, which is not a bug."""
+    log.error("%s: %s", consequence, error, exc_info=not isinstance(error, Unavailable | OperationalError))
 
 
 def in_steps(step: Callable[[], int]) -> int:
-    """Repeat a step that drops some rows until it drops none; returns how many there were.
+    """Repeat a step that deletes some rows until it deletes none; returns how many were deleted.
 
-    Each step is a write of its own, so that writers get their turns.
+    Each step is a transaction, so that others can write between the steps.
     """
-    count, some = 0, 1
-    while some and not stopping.is_set():
+    total, count = 0, 1
+    while count and not stopping.is_set():
         with write():
-            some = step()
-        count += some
-    return count
+            count = step()
+        total += count
+    return total
 
 
 def prune_deliveries() -> None:
-    """Drop what was finished `keep_days` ago, and what has waited so long for a disabled receiver."""
-    before = now(-settings.keep_days * 86400)
+    """Delete deliveries that finished, or have waited for a disabled webhook, for `keep_days`."""
+    before = now(-sending.delivery["keep_days"] * 86400)
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
-            _tell_dropped(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
+            _log_deleted(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
     in_steps(partial(Delivery.prune, before))
     optimize()
 
 
-def _tell_dropped(webhook: Row, count: int) -> None:
+def _log_deleted(webhook: Row, count: int) -> None:
     if count:
-        log.warning("webhook %s: the oldest %d events that waited for it are dropped", webhook["name"], count)
+        message = "webhook %s: the oldest %d events that waited for it are dropped"
+        log.warning(message, webhook["name"], count)

@@ -28,7 +28,7 @@ def let_go():
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     """Start a sweeper in this process, with these webhooks and a database of its own."""
-    monkeypatch.setattr(webhooks, "settings", webhooks.Settings({}))
+    monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
     monkeypatch.setattr(webhooks, "stopping", threading.Event())
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
     prepare()
@@ -170,13 +170,13 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
 def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver, monkeypatch):
     sweeper(hook(receiver), leave=0).stop()
     monkeypatch.setattr(webhooks, "stopping", threading.Event())
-    webhooks.settings.request_budget = 5
+    webhooks.sending.delivery["request_budget_seconds"] = 5
     with write(ACTOR) as first:
         webhooks.emit(first, "task.created", {"number": 1})
-    webhooks.settings.request_budget = 0
+    webhooks.sending.delivery["request_budget_seconds"] = 0
     with write(ACTOR) as second:
         webhooks.emit(second, "task.created", {"number": 2})
-    webhooks.settings.request_budget = 5
+    webhooks.sending.delivery["request_budget_seconds"] = 5
     assert webhooks.sweep() == 0  # the first is under way
     webhooks.left_something.clear()
     assert webhooks.deliver(first) == {"delivered": 1, "pending": 0}
