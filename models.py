@@ -343,21 +343,13 @@ class Member(Identified):
         return member
 
     @classmethod
-    def add(cls, transaction: Transaction, *, full_name, email, role, phone_number=None, status) -> Row:
+    def add(cls, transaction: Transaction, *, email: str, status: str, **fields: Any) -> Row:
         """Make a new member. Raises `Invalid` when another member has the address."""
         if cls.by_email.one(email=email):
             raise Invalid(("email", "is already a member's"))
-        id = transaction.new_id()
-        cls.insertion.run(
-            id=id,
-            full_name=full_name,
-            email=email,
-            role=role,
-            phone_number=phone_number,
-            status=status,
-            joined_at=transaction.at if status == cls.ACTIVE else None,
-            created_at=transaction.at,
-        )
+        id, at = transaction.new_id(), transaction.at
+        joined_at = at if status == cls.ACTIVE else None
+        cls.insertion.run(**fields, id=id, email=email, status=status, joined_at=joined_at, created_at=at)
         return cls.fetch(id)
 
     @classmethod
@@ -519,13 +511,11 @@ class Invitation(Identified):
         )
         return token, expires_at
 
-    _by_token = compiled(
-        lambda cls: (
-            cls.select(*columns(cls, "token_hash", "member_id"), *profile(Member, "member"))
-            .join(Member, on=(cls.member == Member.id))
-            .where(cls.token_hash == placeholder("token_hash"))
-        )
-    )
+    @compiled
+    def _by_token(cls: Any) -> Query:
+        shown = [*columns(cls, "token_hash", "member_id"), *profile(Member, "member")]
+        invitations = cls.select(*shown).join(Member, on=(cls.member == Member.id))
+        return invitations.where(cls.token_hash == placeholder("token_hash"))
 
     @classmethod
     def open(cls, token: str) -> Row:
@@ -592,38 +582,25 @@ class ApiKey(Identified):
         )
 
     revocation = compiled(lambda cls: cls._revocation())
-    revocation_of_others = compiled(
-        lambda cls: cls._revocation(
-            cls.created_by.is_null()
-            | cls.created_by.not_in([placeholder("member_id"), placeholder("actor_id")])
-        )
-    )
+
+    @compiled
+    def revocation_of_others(cls: Any) -> Query:
+        trusted = [placeholder("member_id"), placeholder("actor_id")]
+        return cls._revocation(cls.created_by.is_null() | cls.created_by.not_in(trusted))
 
     @classmethod
     def issue(
-        cls,
-        transaction: Transaction,
-        member_id: str,
-        *,
-        name: str,
-        scope: str = "write",
-        expires_at: str | None = None,
-        key: str | None = None,
+        cls, transaction: Transaction, member_id: str, *, key: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a new key of the member; returns its row and the key itself, which is not stored."""
+        """Make a new key of the member; returns its row and the key itself, which is not stored.
+
+        `fields` are its name and, where they are not the defaults, its scope and expiry.
+        """
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         id = transaction.new_id()
-        cls.insertion.run(
-            id=id,
-            member_id=member_id,
-            name=name,
-            scope=scope,
-            prefix=key[:12],
-            hash=digest(key),
-            created_at=transaction.at,
-            expires_at=expires_at,
-            created_by=transaction.maker_id,
-        )
+        made = {"id": id, "created_at": transaction.at, "created_by": transaction.maker_id}
+        secret = {"prefix": key[:12], "hash": digest(key)}
+        cls.insertion.run(**{"scope": "write", **fields}, **made, **secret, member_id=member_id)
         return cls.fetch(id), key
 
     @classmethod
@@ -681,27 +658,17 @@ class ApiKey(Identified):
             if transaction.actor["role"] not in allowed:
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
-    _caller = compiled(
-        lambda cls: (
-            cls.select(
-                Member.id,
-                Member.full_name,
-                Member.email,
-                Member.role,
-                cls.scope,
-                cls.id.alias("key_id"),
-                cls.expires_at.alias("key_expires_at"),
-                cls.created_by.alias("key_created_by"),
-            )
-            .join(Member, on=(cls.member == Member.id))
-            .where(
-                cls.hash == placeholder("hash"),
-                cls.revoked_at.is_null(),
-                cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
-                Member.status == Member.ACTIVE,
-            )
+    @compiled
+    def _caller(cls: Any) -> Query:
+        of_member = [Member.id, Member.full_name, Member.email, Member.role]
+        of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
+        callers = cls.select(*of_member, cls.scope, *of_key, cls.created_by.alias("key_created_by"))
+        return callers.join(Member, on=(cls.member == Member.id)).where(
+            cls.hash == placeholder("hash"),
+            cls.revoked_at.is_null(),
+            cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
+            Member.status == Member.ACTIVE,
         )
-    )
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
@@ -807,19 +774,10 @@ class Project(Resource):
     @classmethod
     def _select(cls) -> Query:
         overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, OVERDUE)
-        return (
-            cls.select(
-                *columns(cls, "owner_id"),
-                ProjectStats.todo,
-                ProjectStats.in_progress,
-                ProjectStats.review,
-                ProjectStats.done,
-                overdue.alias("overdue"),
-                *profile(Member, "owner"),
-            )
-            .join(ProjectStats, on=(ProjectStats.project == cls.id))
-            .join(Member, on=(cls.owner == Member.id))
-        )
+        counters = [getattr(ProjectStats, status) for status in STATUSES]
+        shown = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue"), *profile(Member, "owner")]
+        projects = cls.select(*shown).join(ProjectStats, on=(ProjectStats.project == cls.id))
+        return projects.join(Member, on=(cls.owner == Member.id))
 
     by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
     every = compiled(lambda cls: cls._select())
@@ -938,13 +896,10 @@ class Milestone(Resource):
 
     NOUN = "milestone"
 
-    _of_project = compiled(
-        lambda cls: (
-            cls.select(*columns(cls))
-            .where(cls.project == placeholder("project_id"))
-            .order_by(cls.due_date.is_null(), cls.due_date, cls.id)
-        )
-    )
+    @compiled
+    def _of_project(cls: Any) -> Query:
+        milestones = cls.select(*columns(cls)).where(cls.project == placeholder("project_id"))
+        return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
     @classmethod
     def of(cls, project_id: str) -> list[Row]:
@@ -1132,14 +1087,12 @@ class Task(Identified):
         )
 
     overdue = compiled(lambda cls: cls._select_urgent(OVERDUE, cls.due_date, cls.id))
-    urgent_not_overdue = compiled(
-        lambda cls: cls._select_urgent(
-            OPEN & (cls.priority == "urgent") & (NO_DATE | (cls.due_date >= placeholder("now"))),
-            NO_DATE,
-            cls.due_date,
-            cls.id,
-        )
-    )
+
+    @compiled
+    def urgent_not_overdue(cls: Any) -> Query:
+        not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
+        is_urgent = OPEN & (cls.priority == "urgent") & not_overdue
+        return cls._select_urgent(is_urgent, NO_DATE, cls.due_date, cls.id)
 
     @classmethod
     def urgent(cls, at: str, most: int = 10) -> list[Row]:
@@ -1519,14 +1472,11 @@ class Whiteboard(Resource):
 
     NOUN = "whiteboard"
 
-    # Without their contents, the last updated first; at most `:most`, or all where that is -1.
-    latest = compiled(
-        lambda cls: (
-            cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
-            .order_by(cls.updated_at.desc(), cls.id.desc())
-            .limit(placeholder("most"))
-        )
-    )
+    @compiled
+    def latest(cls: Any) -> Query:
+        """Whiteboards without contents, the last updated first; at most `:most`, all where that is -1."""
+        whiteboards = cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
+        return whiteboards.order_by(cls.updated_at.desc(), cls.id.desc()).limit(placeholder("most"))
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -1566,15 +1516,12 @@ class Activity(Identified):
 
     # The newest id: every transaction ends with an activity, or changes nothing that has an id.
     newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
-    recent = compiled(
-        lambda cls: (
-            cls.select(*columns(cls, "actor_id", "request_id"), *profile(Member, "actor"))
-            .join(Member, on=(cls.actor == Member.id))
-            .where(cls.action != "deleted")
-            .order_by(cls.id.desc())
-            .limit(placeholder("most"))
-        )
-    )
+
+    @compiled
+    def recent(cls: Any) -> Query:
+        shown = [*columns(cls, "actor_id", "request_id"), *profile(Member, "actor")]
+        activities = cls.select(*shown).join(Member, on=(cls.actor == Member.id))
+        return activities.where(cls.action != "deleted").order_by(cls.id.desc()).limit(placeholder("most"))
 
     @classmethod
     def record(

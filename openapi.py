@@ -13,6 +13,17 @@ from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
 from schemas import API, VERSION, Shown
 
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """An object that has these properties, and no other."""
+    return {
+        "type": "object",
+        "required": list(properties),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
 DESCRIPTION = """\
 The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
 
@@ -31,25 +42,17 @@ FAULT = {
         "details": {
             "type": "array",
             "maxItems": schemas.MAX_DETAILS,
-            "items": {
-                "type": "object",
-                "required": ["field", "message"],
-                "additionalProperties": False,
-                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-            },
+            "items": _object({"field": {"type": "string"}, "message": {"type": "string"}}),
         },
     },
 }
-META = {
-    "type": "object",
-    "required": ["timestamp", "version", "request_id"],
-    "additionalProperties": False,
-    "properties": {
+META = _object(
+    {
         "timestamp": {"type": "string", "format": "date-time"},
         "version": {"const": VERSION},
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
-    },
-}
+    }
+)
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
@@ -163,16 +166,6 @@ def _ref(name: str) -> dict[str, Any]:
 
 def _json(schema: Any) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object that has these properties, and no other."""
-    return {
-        "type": "object",
-        "required": list(properties),
-        "additionalProperties": False,
-        "properties": properties,
-    }
 
 
 def _envelope(properties: dict[str, Any]) -> dict[str, Any]:

@@ -105,14 +105,10 @@ class Webhook(Identified):
     # The webhooks that events are stored for, and which events. Those that are `healthy` can be sent to
     # at once. Later events wait behind deliveries that are queued, and behind those that were leased
     # before `:left_before` and have no result yet: the process that leased them may have died.
-    configured = compiled(
-        lambda cls: cls.select(
-            cls.id,
-            cls.events,
-            cls.state,
-            ((cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())).alias("healthy"),
-        ).where(~cls._has_left())
-    )
+    @compiled
+    def configured(cls: Any) -> Query:
+        is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
+        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
 
     @compiled
     def _due(cls: Any) -> Query:
@@ -256,14 +252,12 @@ class Event(Sequenced):
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 
     _seq_of = compiled(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
-    _after = compiled(
-        lambda cls: (
-            cls.select(cls.id, cls.body.alias("body:json"))
-            .where(cls.seq > placeholder("seq"), cls.name != "ping")
-            .order_by(cls.seq)
-            .limit(placeholder("most"))
-        )
-    )
+
+    @compiled
+    def _after(cls: Any) -> Query:
+        events = cls.select(cls.id, cls.body.alias("body:json"))
+        later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
+        return later.order_by(cls.seq).limit(placeholder("most"))
 
     @classmethod
     def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
@@ -345,18 +339,11 @@ class Delivery(Identified):
 
     @classmethod
     def _select(cls, *more: Any) -> Query:
-        return (
-            cls.select(
-                *columns(cls, "event_seq", "webhook_id", "queued"),
-                cls.webhook.alias("webhook_id"),
-                Webhook.name.alias("webhook"),
-                Event.id.alias("event_id"),
-                Event.name.alias("event"),
-                *more,
-            )
-            .join(Event, on=(cls.event == Event.seq))
-            .join(Webhook, on=(cls.webhook == Webhook.id))
-        )
+        of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
+        of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
+        shown = [*columns(cls, "event_seq", "webhook_id", "queued"), *of_webhook, *of_event]
+        deliveries = cls.select(*shown).join(Event, on=(cls.event == Event.seq))
+        return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
 
     _by_id = compiled(
         lambda cls: cls._select(Event.body.alias("payload:json")).where(cls.id == placeholder("id"))
@@ -393,29 +380,19 @@ class Delivery(Identified):
         return query.where(*conditions) if conditions else query
 
     pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
-    # The number of parked deliveries, by the webhook's name.
-    parked = compiled(
-        lambda cls: (
-            cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
-            .join(Webhook, on=(cls.webhook == Webhook.id))
-            .where(cls.status == "parked")
-            .group_by(Webhook.name)
-        )
-    )
-    _to_send = compiled(
-        lambda cls: (
-            cls.select(
-                cls.id,
-                cls.webhook,
-                cls.attempts,
-                Event.id.alias("event_id"),
-                Event.name.alias("event"),
-                Event.body,
-            )
-            .join(Event, on=(cls.event == Event.seq))
-            .where(cls.id == placeholder("id"))
-        )
-    )
+
+    @compiled
+    def parked(cls: Any) -> Query:
+        """The number of parked deliveries, by the webhook's name."""
+        counts = cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
+        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name)
+        return by_webhook.where(cls.status == "parked")
+
+    @compiled
+    def _to_send(cls: Any) -> Query:
+        of_event = [Event.id.alias("event_id"), Event.name.alias("event"), Event.body]
+        deliveries = cls.select(cls.id, cls.webhook, cls.attempts, *of_event)
+        return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
 
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
@@ -427,29 +404,20 @@ class Delivery(Identified):
         """Whether the receiver refused it: later events do not wait behind it."""
         return (cls.queued == 0) & cls.duration_ms.is_null(False)
 
-    due = compiled(
-        lambda cls: (
-            cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
-            .where(OF_WEBHOOK, CAN_BE_SENT)
-            .order_by(cls.event)
-            .limit(placeholder("most"))
+    @compiled
+    def due(cls: Any) -> Query:
+        deliveries = cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
+        return deliveries.where(OF_WEBHOOK, CAN_BE_SENT).order_by(cls.event).limit(placeholder("most"))
+
+    @compiled
+    def first_in_progress(cls: Any) -> Query:
+        """The first event that another thread is sending."""
+        is_leased = cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far")
+        before_last = cls.event < placeholder("last")
+        events = cls.select(cls.event).where(
+            IS_PENDING, OF_WEBHOOK, is_leased, ~cls._is_refused(), before_last
         )
-    )
-    # The first event that another thread is sending.
-    first_in_progress = compiled(
-        lambda cls: (
-            cls.select(cls.event)
-            .where(
-                IS_PENDING,
-                OF_WEBHOOK,
-                cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far"),
-                ~cls._is_refused(),
-                cls.event < placeholder("last"),
-            )
-            .order_by(cls.event)
-            .limit(1)
-        )
-    )
+        return events.order_by(cls.event).limit(1)
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, lease: str, window: Row) -> list[Row]:
@@ -532,24 +500,17 @@ class Delivery(Identified):
         cls.lease(row, lease)
         return row
 
-    # The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest.
-    newest_too_many = compiled(
-        lambda cls: (
-            cls.select(cls.event)
-            .where(OF_WEBHOOK, IS_WAITING)
-            .order_by(cls.event.desc())
-            .limit(1)
-            .offset(MOST_WAITING)
-        )
-    )
+    @compiled
+    def newest_too_many(cls: Any) -> Query:
+        """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
+        waiting = cls.select(cls.event).where(OF_WEBHOOK, IS_WAITING)
+        return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
-    @classmethod
-    def _select_superfluous(cls) -> Query:
+    @compiled
+    def deletion_of_superfluous(cls: Any) -> Query:
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
-        query = cls.select(cls.id).where(OF_WEBHOOK, IS_WAITING, is_superfluous)
-        return query.order_by(cls.event).limit(placeholder("most"))
-
-    deletion_of_superfluous = compiled(lambda cls: cls.delete().where(cls.id.in_(cls._select_superfluous())))
+        waiting = cls.select(cls.id).where(OF_WEBHOOK, IS_WAITING, is_superfluous)
+        return cls.delete().where(cls.id.in_(waiting.order_by(cls.event).limit(placeholder("most"))))
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
