@@ -26,6 +26,8 @@ from peewee import SQL, AutoField, DatabaseError, Expression, Model, Query, Sqli
 from playhouse.migrations import Runner
 
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
+# Applied once each, in the order of their numbers; a migration that was released is never changed. A new
+# column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""How gunicorn serves: all that knows it, except `app.Call`."""
+"""How gunicorn serves. Everything that knows gunicorn is in this file and in `app.Call`."""
 
 import contextlib
 import errno
@@ -36,32 +36,31 @@ from models import StoredAnswer
 from outbox import Delivery
 from settings import exposed_secrets, given_key
 
-LINGER_SECONDS = 2.0  # that a client gets to end its side of a connection that we have ended,
-LINGER_BYTES = 1024 * 1024  # and what it may still send meanwhile
-LINGERING_MOST = 100  # such connections at a time; beyond that the oldest is closed
+LINGER_SECONDS = 2.0  # a client gets to end its side of a connection whose other side is ended,
+LINGER_BYTES = 1024 * 1024  # and may send so much meanwhile
+LINGERING_MOST = 100  # such connections at a time; of more, the oldest is closed
 PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no connection is idle
-SILENT_SECONDS = 30  # that a client may leave what was sent to it unread
+SILENT_SECONDS = 30  # a client may take to read what was sent to it
 
 
 class Worker(ThreadWorker):
-    """gunicorn's threaded worker, without what lets a few clients keep it from all others.
+    """gunicorn's threaded worker, changed so that a few clients cannot hold up all others.
 
-    Written against the private parts of gunicorn 27.0.1, which requirements.txt pins.
+    It overrides private methods of gunicorn 27.0.1, which requirements.txt pins.
     """
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        most = (
-            limit // 2 if limit > 0 else sys.maxsize
-        )  # the other half is for the database, webhooks and files
+        # The other half is for the database, webhooks and files.
+        most = limit // 2 if limit > 0 else sys.maxsize
         self.worker_connections = min(self.cfg.worker_connections, most)
         self.max_keepalived = self.worker_connections - self.cfg.threads
         self.paused_until = 0.0
 
     def accept(self, listener):
-        """Accept a connection; it waits for its first byte in the poller, and not in a thread for 5 s."""
+        """Accept a connection, which waits in the poller for its first byte, and not for 5 s in a thread."""
         try:
             line, address = listener.accept()
         except OSError as error:
@@ -78,14 +77,14 @@ class Worker(ThreadWorker):
         self.poller.register(line, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def set_accept_enabled(self, enabled):
-        """Go on accepting in place of the connection that has been idle for longest, where there is one."""
+        """Where gunicorn stops accepting, close the connection that was idle longest, and go on."""
         if self.alive:
             paused = time.monotonic() < self.paused_until
             enabled = (enabled and not paused) or self.make_room()
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Linger where gunicorn's own method would close, which would block the main loop for 2 s."""
+        """Linger where gunicorn's own method would close the connection and block the main loop for 2 s."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:
@@ -98,9 +97,9 @@ class Worker(ThreadWorker):
             raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
 
     def linger(self, conn):
-        """Say that nothing more comes, and wait for the client to do so too (RFC 9112, section 9.6).
+        """End our side of the connection, and wait for the client to end its side (RFC 9112, section 9.6).
 
-        A connection that is closed at once is reset if the client is still sending: it would lose its answer.
+        A connection that is closed at once is reset if the client is still sending, and the answer is lost.
         """
         conn.timeout = time.monotonic() + LINGER_SECONDS
         self.lingering[conn] = LINGER_BYTES
@@ -114,7 +113,7 @@ class Worker(ThreadWorker):
             self.part(next(iter(self.lingering)))
 
     def drain(self, conn, line):
-        """Throw away what a lingering client sends, until it ends."""
+        """Discard what a lingering client sends, until it ends its side."""
         if conn not in self.lingering:  # closed since the poller reported it
             return
         try:
@@ -136,7 +135,7 @@ class Worker(ThreadWorker):
         conn.close()
 
     def make_room(self):
-        """Close the connection that has been idle for longest; returns whether there was one."""
+        """Close the connection that was idle longest; returns whether there was one."""
         if self.lingering:
             self.part(next(iter(self.lingering)))
             return True
@@ -151,13 +150,13 @@ class Worker(ThreadWorker):
         return False
 
     def _cap_keepalive(self, deadline):
-        """A stop waits no longer for connections that have sent nothing than for those kept alive."""
+        """Make a stop wait for connections that sent nothing no longer than for those that are kept alive."""
         super()._cap_keepalive(deadline)
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close what has waited for too long; called about once a second, also during a graceful stop."""
+        """Close connections whose time is over; called about once a second, also during a graceful stop."""
         super().murder_pending()
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
@@ -165,7 +164,7 @@ class Worker(ThreadWorker):
 
 
 def number(name, default, most):
-    """A number of the environment, or the default where it is empty; a wrong one ends the start."""
+    """The number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
@@ -180,7 +179,7 @@ threads = 16
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
-forwarder_headers = ""  # or else a client could send SCRIPT_NAME through a proxy on this machine
+forwarder_headers = ""  # else a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
@@ -191,7 +190,7 @@ CHORES = (webhooks.prune_deliveries, gateway.prune_flows, partial(webhooks.in_st
 
 @contextlib.contextmanager
 def one_line():
-    """What is wrong ends the service with one line."""
+    """End the program with one line for an error of the configuration or the database."""
     try:
         yield
     except click.ClickException as error:
@@ -202,7 +201,7 @@ def one_line():
 
 def on_starting(server):
     """Check everything before a port is bound."""
-    with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections are served at a time
+    with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections at a time
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     logger = logging.getLogger("tasks")
@@ -213,46 +212,46 @@ def on_starting(server):
         gunicorns.addFilter(hide_tokens)
     with one_line():
         app = create_app()
-        server.hooks = commands.check_webhooks(app.config)
-        server.held = hold_database(server, app.config)
+        server.webhooks = commands.check_webhooks(app.config)
+        server.locks = hold_database(server, app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
-    server.app.callable = app  # for all workers: whatever becomes of config.toml, they serve with this
+    server.app.callable = app  # for all workers, also for those that start after config.toml has changed
 
 
 def hide_tokens(record):
-    """Keep enrollment tokens, which are credentials, out of what gunicorn quotes of a request."""
+    """Remove enrollment tokens, which are credentials, from gunicorn's messages."""
     record.msg, record.args = re.sub(r"(/enroll/)[^\s'\"]+", r"\1…", record.getMessage()), ()
     return True
 
 
 def when_ready(server):
-    """The port is ours: from here on others may be told of this server's configuration."""
+    """The port is bound: store this server's configuration in the database."""
     bound_sending(server)
     with one_line():
-        learn(server, server.app.callable.config, server.hooks, server.held)
+        learn(server, server.app.callable.config, server.webhooks, server.locks)
 
 
 def on_reload(server):
-    """Read the configuration and its secrets again; where something is wrong, nothing changes."""
+    """Read the configuration and its secrets again; with an error, nothing changes."""
     bound_sending(server)  # the address may be another one
     before = db.database
     try:
         with one_line():
             app = create_app()
-            hooks = commands.check_webhooks(app.config)
+            configured = commands.check_webhooks(app.config)
             given_key(app.config)
-            held = server.held if db.database == before else hold_database(server, app.config)
-            learn(server, app.config, hooks, held)
+            locks = server.locks if db.database == before else hold_database(server, app.config)
+            learn(server, app.config, configured, locks)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
-        if held is not server.held:
-            server.held[0].close()
-        server.held = held
+        if locks is not server.locks:
+            server.locks[0].close()
+        server.locks = locks
 
 
 def bound_sending(server):
@@ -264,36 +263,37 @@ def bound_sending(server):
 
 
 def hold_database(server, config):
-    """Bring the database into order; returns what holds it, for all workers, as long as one of them lives."""
+    """Create or upgrade the database; returns the files that lock it, for all workers, while one of them runs."""
     with contextlib.ExitStack() as files:
         files.enter_context(hold())
         serving = files.enter_context(register_server())
-        if made := commands.start(config):
-            server.log.info("The first owner is %s, with the key of the configuration", made[0]["email"])
-        with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # or else the leases run out
+        if bootstrapped := commands.start(config):
+            email = bootstrapped[0]["email"]
+            server.log.info("The first owner is %s, with the key of the configuration", email)
+        with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # else the leases expire
             if is_only_server(serving):
                 Delivery.release_all()
         return files.pop_all(), serving
 
 
-def learn(server, config, hooks, held):
-    """Note the webhooks, and resolve all secrets for the workers, which do not resolve them again."""
+def learn(server, config, configured, locks):
+    """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     try:
         with turn_to_start():
-            left = commands.note_webhooks(config, alone=is_only_server(held[1]))
+            left = commands.note_webhooks(config, alone=is_only_server(locks[1]))
         for name in left:
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
-    except (Unavailable, DatabaseError) as error:  # a database that is busy is no wrong configuration
+    except (Unavailable, DatabaseError) as error:  # the configuration is right, but the database is busy
         server.log.error("the webhooks are as they were until the next reload: %s", error)
-    webhooks.configure(hooks, config["DELIVERY"], server.cfg.threads)
+    webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)
     gateway.open_routes(config)
     db.close()  # before the fork: a connection must not be shared
 
 
 def post_request(worker, request, environ, response):
-    """The answer has gone out, or could not."""
-    if answered := environ.get("tasks.call"):
-        answered.sent()
+    """The answer was sent, or could not be sent."""
+    if call := environ.get("tasks.call"):
+        call.sent()
 
 
 def post_worker_init(worker):

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Server, at_once, fault, tables
+from peewee import ForeignKeyField
 from playhouse.migrations import Runner
 
 import models
+import schemas
 from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare
+from models import Member, Resource, Task
 
 
 @pytest.fixture
@@ -37,16 +40,75 @@ def refusal(server):
     return server.log.read_text().splitlines()[-1]
 
 
-def test_the_migrations_make_what_the_models_declare(database, tmp_path):
-    def schema(connection):
-        rows = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
-        return {row for row in rows if "migrat" not in row[1]}
+def schema(connection):
+    """Each table with its columns, foreign keys and indexes, each as a set.
 
+    The order of columns does not count: ALTER TABLE appends a column, and a model declares it where it
+    belongs. No statement depends on the order.
+    """
+
+    def rows(sql):
+        return {tuple(row) for row in connection.execute(sql)}
+
+    found = {}
+    for (table,) in rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
+        fields = "name, type, [notnull], dflt_value, pk, hidden"
+        keys = "[from], [table], [to], on_update, on_delete"
+        found[table] = {
+            "columns": rows(f"SELECT {fields} FROM pragma_table_xinfo('{table}')"),
+            "foreign keys": rows(f"SELECT {keys} FROM pragma_foreign_key_list('{table}')"),
+            "indexes": rows(
+                f"SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'"
+            ),
+        }
+    found.pop("schema_migration", None)
+    return found
+
+
+def test_the_migrations_make_what_the_models_declare(database, tmp_path):
     migrated = schema(database.connection())
     database.close()
     db.init(str(tmp_path / "declared.db"))
     db.create_tables(tables())
     assert schema(db.connection()) == migrated
+
+
+def test_a_column_that_a_migration_appends_may_be_declared_anywhere():
+    with closing(sqlite3.connect(":memory:")) as declared, closing(sqlite3.connect(":memory:")) as migrated:
+        declared.execute("CREATE TABLE project (id TEXT PRIMARY KEY)")
+        migrated.execute("CREATE TABLE project (id TEXT PRIMARY KEY)")
+        declared.execute(
+            "CREATE TABLE task (id TEXT NOT NULL PRIMARY KEY, points INTEGER NOT NULL DEFAULT 0,"
+            " parent_id TEXT, search TEXT NOT NULL,"
+            " FOREIGN KEY (parent_id) REFERENCES project (id) ON DELETE SET NULL)"
+        )
+        migrated.execute("CREATE TABLE task (id TEXT NOT NULL PRIMARY KEY, search TEXT NOT NULL)")
+        migrated.execute("ALTER TABLE task ADD COLUMN points INTEGER NOT NULL DEFAULT 0")
+        assert schema(declared) != schema(migrated)
+        migrated.execute(
+            "ALTER TABLE task ADD COLUMN parent_id TEXT REFERENCES project (id) ON DELETE SET NULL"
+        )
+        assert schema(declared) == schema(migrated)
+
+
+@pytest.mark.parametrize("table", [table for table in tables() if issubclass(table, (Resource, Task))])
+def test_whatever_a_request_refers_to_is_a_foreign_key_which_is_checked(table):
+    """So a reference that does not exist is a 422 of a new resource too, and never an IntegrityError."""
+    for name in getattr(schemas, table.__name__)().fields:
+        if name.endswith("_id"):
+            field = table._meta.columns[name]
+            assert isinstance(field, ForeignKeyField)
+            assert field.rel_model.NOUN
+
+
+@pytest.mark.parametrize("table", tables())
+def test_a_row_that_can_be_deleted_leaves_nothing_that_refers_to_it(table):
+    """Each foreign key says what becomes of its row, or code deletes or changes its row before."""
+    handled = {("task", "project"), ("delivery", "event"), ("delivery", "webhook")}
+    for field in table._meta.sorted_fields:
+        if isinstance(field, ForeignKeyField) and field.rel_model is not Member:  # members are only hidden
+            names = (table._meta.table_name, field.name)
+            assert field.on_delete in ("CASCADE", "SET NULL") or names in handled, names
 
 
 def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path, database, monkeypatch):
