@@ -229,7 +229,7 @@ def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     bound_sending(server)
     with one_line():
-        learn(server, server.app.callable.config, server.webhooks, server.locks)
+        apply_configuration(server, server.app.callable.config, server.webhooks, server.locks)
 
 
 def on_reload(server):
@@ -242,7 +242,7 @@ def on_reload(server):
             configured = commands.check_webhooks(app.config)
             given_key(app.config)
             locks = server.locks if db.database == before else hold_database(server, app.config)
-            learn(server, app.config, configured, locks)
+            apply_configuration(server, app.config, configured, locks)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -263,7 +263,7 @@ def bound_sending(server):
 
 
 def hold_database(server, config):
-    """Create or upgrade the database; returns the files that lock it, for all workers, while one of them runs."""
+    """Create or upgrade the database; returns the files that lock it while one of the workers runs."""
     with contextlib.ExitStack() as files:
         files.enter_context(hold())
         serving = files.enter_context(register_server())
@@ -276,7 +276,7 @@ def hold_database(server, config):
         return files.pop_all(), serving
 
 
-def learn(server, config, configured, locks):
+def apply_configuration(server, config, configured, locks):
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     try:
         with turn_to_start():

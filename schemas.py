@@ -1,4 +1,4 @@
-"""What may come in, and what goes out: JSON, bodies, queries and settings. No queries, no Flask."""
+"""What the API takes and answers, field by field. No table is read here, and nothing knows Flask."""
 
 import contextlib
 import json
@@ -13,8 +13,9 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate, valida
 
 from database import instant, to_json
 from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES
+from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
-API = "/api/v1"
+API = "/api/v1"  # the paths of the JSON API begin with it
 VERSION = "1.1"
 
 MAX_DEPTH = 32  # levels of free-form JSON
@@ -22,11 +23,12 @@ MAX_METADATA = 64 * 1024  # bytes, serialised
 MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
 MAX_TITLE = 500
-MAX_MEMBERS = 100  # names in a body, several times what any schema takes
+MAX_MEMBERS = 100  # members of a body's object, several times what any schema takes
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
-EXACT = 2**53 - 1  # beyond it a double, and so JavaScript, does not hold every integer
+EXACT = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
-EVENTS_BY_NAME = ("task.created", "task.deleted", "member.invited")  # only for who asks for them
+EVENTS_BY_NAME = ("task.created", "task.deleted", "member.invited")  # only for webhooks that name them
+ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 
 
 # JSON -----------------------------------------------------------------------------------------
@@ -65,8 +67,9 @@ def _no_constant(name: str) -> None:
 def load_json(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
 
-    Raises `BadJSON` for what is not one, repeats a key, or holds NaN or Infinity, and `ValidationError`
-    for text that cannot be stored, for nesting deeper than `MAX_DEPTH`, and for too many members.
+    Raises `BadJSON` for a body that is not a JSON object, repeats a key, or holds NaN or Infinity, and
+    `ValidationError` for text that cannot be stored, for nesting deeper than `MAX_DEPTH`, and for more
+    than `MAX_MEMBERS` members.
     """
     try:
         body = json.loads(
@@ -80,7 +83,7 @@ def load_json(raw: bytes) -> dict[str, Any]:
         raise BadJSON(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadJSON("the body must be a JSON object")
-    if len(body) > MAX_MEMBERS:  # each would be looked up, and answered, as a field
+    if len(body) > MAX_MEMBERS:  # each would be looked up as a field, and named in the answer
         raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
     problems = {}
     for name, value in body.items():
@@ -92,9 +95,11 @@ def load_json(raw: bytes) -> dict[str, Any]:
 
 
 def load_lenient_json(raw: bytes) -> Any:
-    """Any JSON value, as the gateway reads it: a repeated key's last value counts, and text that is
-    not UTF-8 is replaced. Raises `BadJSON`, and `ValidationError` for what is nested too deeply to be
-    read; what else cannot be stored is for the action's schema."""
+    """The JSON value in the body, as the gateway reads it.
+
+    Of a repeated key the last value counts, and bytes that are not UTF-8 are replaced. Raises `BadJSON`,
+    and `ValidationError` for nesting that Python cannot read; an action's schema checks the rest.
+    """
     try:
         text = raw.decode("utf-8-sig", "replace")
         return json.loads(text, parse_constant=_no_constant, parse_int=_any_integer)
@@ -105,11 +110,12 @@ def load_lenient_json(raw: bytes) -> Any:
 
 
 def _any_integer(digits: str) -> int | float:
-    """The integer, or infinity for one that no double holds, of which Python may not even read the digits."""
+    """The integer; infinity for one that no double holds, whose digits Python may refuse to read."""
     return int(digits) if len(digits) < 400 else math.inf
 
 
 def text_problem(text: str) -> str | None:
+    """Why SQLite or JSON could not hold this text, or None."""
     if "\0" in text:
         return "must not contain the character NUL"
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
@@ -118,6 +124,7 @@ def text_problem(text: str) -> str | None:
 
 
 def value_problem(value: Any, levels: int) -> str | None:
+    """Why a JSON value of at most so many levels cannot be stored, or None."""
     if isinstance(value, str):
         return text_problem(value)
     if not isinstance(value, (dict, list)):
@@ -125,18 +132,18 @@ def value_problem(value: Any, levels: int) -> str | None:
     if levels == 0:
         return f"must not be nested deeper than {MAX_DEPTH} levels"
     inner = [*value, *value.values()] if isinstance(value, dict) else value
-    # Numbers need no look; there may be half a million of them.
+    # Numbers need no check; there may be half a million of them.
     texts_and_containers = (item for item in inner if isinstance(item, (str, dict, list)))
     return next(filter(None, (value_problem(item, levels - 1) for item in texts_and_containers)), None)
 
 
 def canonical(value: Any) -> str:
-    """JSON text that JavaScript's `JSON.stringify(JSON.parse(text))` gives back byte for byte.
+    """JSON text that JavaScript's `JSON.stringify(JSON.parse(text))` returns byte for byte.
 
-    Numbers and strings are those of ECMAScript (`rfc8785`, for strings `to_json`); the order of keys
-    is an object's own: array indices first, ascending, then the others as they came. Raises
-    `ValidationError` for an integer that a double cannot hold, unless JavaScript itself writes a
-    double so.
+    Numbers and strings are written as in ECMAScript (by `rfc8785`, strings by `to_json`). The order of
+    keys is that of a JavaScript object: array indices first, ascending, then the others as they came.
+    Raises `ValidationError` for an integer that a double cannot hold, unless JavaScript writes a double
+    with these digits.
     """
     if isinstance(value, dict):
         keys = sorted(value, key=_array_index)
@@ -150,7 +157,7 @@ def canonical(value: Any) -> str:
     if type(value) is int:
         with contextlib.suppress(OverflowError):
             double = float(value)
-            # What was read here may be sent back: 42032169374222670 stands for a double nearby.
+            # A client may send back what it read here: 42032169374222670 is how a double nearby is written.
             if double == value or rfc8785.dumps(double).decode() == str(value):
                 return canonical(double)
         raise ValidationError("holds an integer that a double cannot hold exactly; send a string")
@@ -166,11 +173,10 @@ def _array_index(key: str) -> float:
 # Fields ---------------------------------------------------------------------------------------
 
 MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null"}
-# Each field's `described` is what the OpenAPI document says of it beyond its type and validators.
-
+# A field's `described` is what the OpenAPI document says about it besides its type and validators.
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # what turns the direction of the text after it
+TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # characters that turn the direction of text
 
 
 class Text(fields.String):
@@ -196,10 +202,10 @@ class Text(fields.String):
 
 
 class Name(Text):
-    """The name of a person or thing, which must show what it is."""
+    """The name of a person, thing or file, which must be shown as it is written."""
 
-    def __init__(self, **options: Any):
-        super().__init__(200, **options)
+    def __init__(self, maximum: int = 200, **options: Any):
+        super().__init__(maximum, **options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         name = super()._deserialize(value, *arguments, **options)
@@ -212,7 +218,6 @@ class Filled(fields.String):
     """A string, trimmed, that is not empty."""
 
     described = {"minLength": 1}
-
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -225,7 +230,7 @@ class Filled(fields.String):
 
 
 class Description(Text):
-    """Lines about something, which need not be there."""
+    """An optional text of several lines."""
 
     def __init__(self) -> None:
         super().__init__(MAX_TEXT, lines=True, blank=True, allow_none=True)
@@ -240,7 +245,7 @@ class Choice(fields.String):
 
 
 class Id(fields.String):
-    """A hyphenated UUID, in lower case from here on; or one of the words that stand for one."""
+    """A hyphenated UUID, loaded in lower case; or one of these words, which stand for a UUID."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a UUID"}
     PATTERN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -263,7 +268,7 @@ class Id(fields.String):
 
 
 class Instant(fields.String):
-    """A moment (RFC 3339; UTC without an offset; a date alone is midnight), in wire form from here on."""
+    """A moment (RFC 3339; in UTC without an offset; a date alone is midnight), loaded in wire form."""
 
     default_error_messages = {
         **MESSAGES,
@@ -312,7 +317,7 @@ class ListOf(fields.List):
 
 
 class JSONObject(fields.Dict):
-    """A free-form JSON object; from here on its canonical text. Null is the empty object."""
+    """A free-form JSON object, loaded as its canonical text. Null is the empty object."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a JSON object"}
 
@@ -370,7 +375,7 @@ class Whole(fields.Integer):
 
 
 class UploadedFile(fields.Field):
-    """A file of a form; from here on its `filename`, `content_type` and `data`."""
+    """A file of a form, loaded as its `filename`, `content_type` and `data`."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a file"}
     described = {"type": "string", "contentMediaType": "application/octet-stream"}
@@ -378,28 +383,27 @@ class UploadedFile(fields.Field):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
         if isinstance(value, str):
             raise self.make_error("invalid")
-        # Browsers of old sent whole paths; only the last part is the file's name.
-        filename = re.split(r"[/\\]", value.filename or "")[-1].strip()
-        if problem := text_problem(filename) or _line_problem(filename, 255):
+        # Old browsers send whole paths; only the last part is the file's name.
+        filename = re.split(r"[/\\]", value.filename or "")[-1]
+        try:
+            filename = FILENAME.deserialize(filename)
+        except ValidationError as error:
+            raise ValidationError(f"its name {error.messages[0]}") from error
+        if problem := text_problem(filename):
             raise ValidationError(f"its name {problem}")
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
         # Unlike read(), getvalue() makes no copy of a file that may be large.
         return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
 
 
-def _line_problem(text: str, maximum: int) -> str | None:
-    if CONTROL.search(text) or TURNING.search(text):
-        return "must not contain control characters, nor what turns the direction of text"
-    if len(text) > maximum:
-        return f"must be at most {maximum} characters long"
-    return None if text else "must not be blank"
+FILENAME = Name(255)
 
 
 # Bodies and queries ---------------------------------------------------------------------------
 
 
 class Strict(Schema):
-    """What is not declared is refused, naming what is accepted."""
+    """A schema that refuses what it does not declare, with a message that names what it accepts."""
 
     class Meta:
         unknown = RAISE
@@ -501,7 +505,7 @@ class Project(Strict):
 
 
 class ProjectUpdate(Project):
-    owner_id = Id()  # nobody is no owner
+    owner_id = Id()  # unlike on create it must not be null: a project always has an owner
 
 
 class ProjectQuery(Strict):
@@ -550,9 +554,9 @@ class Upload(Strict):
 
 
 class DeliveryQuery(PageQuery):
-    status = Choice(("pending", "delivered", "parked"))
+    status = Choice(DELIVERY_STATUSES)
     webhook_id = Id()
-    event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
+    event = Choice(ALL_EVENTS)
 
 
 class EventQuery(Strict):
@@ -590,7 +594,7 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def printable(name: Any) -> str:
-    """What the caller sent as a name, short, and without what JSON could not carry."""
+    """A name that the caller sent, shortened, and in ASCII."""
     return str(name).encode("ascii", "backslashreplace").decode()[:100]
 
 
@@ -607,12 +611,12 @@ def _flatten(messages: Any, path: str) -> Any:
 
 
 class Shown(Schema):
-    """What an answer holds: every key, always; used for the document, as rows are in this form."""
+    """The data of an answer, which always has every key. It only documents: rows have this form already."""
 
     class Meta:
         unknown = RAISE
 
-    secret = False  # whether it holds what is stored nowhere, so that it can be given only once
+    secret = False  # whether it holds a secret, which is not stored and so can be shown only once
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         field_obj.required = True
@@ -890,7 +894,7 @@ class HealthShown(Shown):
     checks = one(ChecksShown)
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = field_name == "status"  # the rest is for whoever has a key
+        field_obj.required = field_name == "status"  # the rest is shown only to callers with a key
 
 
 class WebhookShown(Shown):
@@ -898,7 +902,7 @@ class WebhookShown(Shown):
     name = fields.String()
     url = fields.String()
     events = fields.List(fields.String())
-    state = Choice(("active", "disabled"))
+    state = Choice(WEBHOOK_STATES)
     reason = fields.String(allow_none=True)
     failures = fields.Integer()
     first_failure_at = Moment(allow_none=True)
@@ -914,7 +918,7 @@ class DeliveryShown(Shown):
     webhook = fields.String()
     event_id = fields.String()
     event = fields.String()
-    status = Choice(("pending", "delivered", "parked"))
+    status = Choice(DELIVERY_STATUSES)
     attempts = fields.Integer()
     next_at = Moment()
     leased_until = Moment(allow_none=True)
@@ -931,7 +935,7 @@ class DeliveryDetailShown(DeliveryShown):
 
 class EventShown(Shown):
     id = fields.String()
-    event = Choice((*EVENTS, *EVENTS_BY_NAME, "ping"))
+    event = Choice(ALL_EVENTS)
     timestamp = Moment()
     data = fields.Dict()
     actor = one(ProfileShown)
