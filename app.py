@@ -430,9 +430,8 @@ def read_upload() -> MultiDict:
         raise Unsupported("send the file as multipart/form-data, in a part that is called file")
     most = current_app.config["LIMITS"]["max_attachment_bytes"]
     body = call().read(most + FORM_BYTES, UPLOAD_SECONDS)
-    parser = MultiPartParser(
-        _in_memory, max_form_memory_size=FORM_BYTES, buffer_size=FORM_STEP, max_form_parts=10
-    )
+    limits = {"max_form_memory_size": FORM_BYTES, "buffer_size": FORM_STEP, "max_form_parts": 10}
+    parser = MultiPartParser(lambda *_, **__: io.BytesIO(), **limits)  # type: ignore[arg-type]
     try:
         boundary = request.mimetype_params.get("boundary", "").encode()
         parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
@@ -441,10 +440,6 @@ def read_upload() -> MultiDict:
     if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
         raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
     return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
-
-
-def _in_memory(*_: Any, **__: Any) -> io.BytesIO:
-    return io.BytesIO()
 
 
 def check(schema: Schema, fields: Row | MultiDict) -> Row:

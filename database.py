@@ -462,7 +462,7 @@ def prepare() -> list[str]:
     path = Path(db.database)
     _places.pop(str(path), None)  # it may be another file since, which was restored
     with _explained(path):
-        _make_folder(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             if (log := Path(f"{path}-wal")).exists():
                 raise BadDatabase(
@@ -552,10 +552,6 @@ def _explained(path: Path) -> Iterator[None]:
         raise BadDatabase(f"{path} cannot be used: {error}") from error
 
 
-def _make_folder(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def _create_private(path: Path) -> None:
     """An empty file that only its owner can read, as SQLite would not make it."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -573,7 +569,7 @@ def hold(*, alone: bool = False) -> IO[str]:
     """
     path = Path(f"{db.database}.server")
     with _explained(path):
-        _make_folder(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         held = lock_file(path)
         try:
             fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
@@ -589,7 +585,7 @@ def turn_to_start() -> Iterator[None]:
     """Prepare the database, or note a server's configuration, while no other process does; wait for it."""
     path = Path(f"{db.database}.start")
     with _explained(path):
-        _make_folder(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = lock_file(path)
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
-from peewee import SQL, DatabaseError, Expression, ForeignKeyField, IntegerField, TextField, fn
+from peewee import SQL, DatabaseError, ForeignKeyField, IntegerField, Query, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
 import schemas
@@ -259,20 +259,16 @@ class Flow(Sequenced):
 
     TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 
-    # A flow of another owner is treated as one that does not exist.
-    owned = compiled(
-        lambda cls: cls.select(*columns(cls)).where(
-            cls.owner == placeholder("owner"), cls.id == placeholder("id")
-        )
-    )
-    # The newest first; flows of the same millisecond in the order in which they were made.
-    of_owner = compiled(
-        lambda cls: (
-            cls.select(*columns(cls))
-            .where(cls.owner == placeholder("owner"))
-            .order_by(cls.created_at.desc(), cls.seq)
-        )
-    )
+    @compiled
+    def owned(cls: Any) -> Query:
+        """One flow; a flow of another owner is treated as one that does not exist."""
+        return cls.select(*columns(cls)).where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
+
+    @compiled
+    def of_owner(cls: Any) -> Query:
+        """The newest first; flows of the same millisecond in the order in which they were made."""
+        flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
+        return flows.order_by(cls.created_at.desc(), cls.seq)
 
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
@@ -307,19 +303,17 @@ class Flow(Sequenced):
             cls.revision == placeholder("read_revision"),
         )
 
-    pruning = compiled(
-        lambda cls: deletion_of_some(
-            cls, (cls.ended_at < placeholder("before")) & cls.status.in_(list(cls.TERMINAL))
-        )
-    )
-    pruning_of_idle = compiled(lambda cls: deletion_of_some(cls, cls._is_idle()))
+    @compiled
+    def pruning(cls: Any) -> Query:
+        has_ended = cls.status.in_(list(cls.TERMINAL))
+        return deletion_of_some(cls, (cls.ended_at < placeholder("before")) & has_ended)
 
-    @classmethod
-    def _is_idle(cls) -> Expression:
-        reported = FlowTask.select(SQL("1")).where(
-            FlowTask.flow == cls.seq, FlowTask.last_event_at >= placeholder("before")
-        )
-        return cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~fn.EXISTS(reported)
+    @compiled
+    def pruning_of_idle(cls: Any) -> Query:
+        since = FlowTask.last_event_at >= placeholder("before")
+        reported = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, since))
+        is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~reported
+        return deletion_of_some(cls, is_idle)
 
     @classmethod
     def prune(cls, days: float, most: int = 100) -> int:
@@ -377,18 +371,13 @@ class FlowTask(Sequenced):
             cls.set_columns(row["id"], **fields)
         return cls.row.existing(id=row["id"])
 
-    # Cancels what is queued or running of the flow's tasks.
-    cancellation = compiled(
-        lambda cls: cls.update(
-            {
-                cls.status: "cancelled",
-                cls.error: "Cancelled by operator.",
-                cls.ended_at: placeholder("at"),
-                cls.last_event_at: placeholder("at"),
-                cls.cleanup_after: placeholder("keep_until"),
-            }
-        ).where(cls.flow == placeholder("flow_seq"), cls.status.in_(["queued", "running"]))
-    )
+    @compiled
+    def cancellation(cls: Any) -> Query:
+        """Cancels the flow's tasks that are queued or running."""
+        cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
+        times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}
+        update = cls.update(cancelled | times | {cls.cleanup_after: placeholder("keep_until")})
+        return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(["queued", "running"]))
 
 
 # What actions take ----------------------------------------------------------------------------

@@ -244,12 +244,16 @@ class Resource(Identified):
         Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
 
     @classmethod
+    def stamp(cls, transaction: Transaction) -> Row:
+        """The columns that every change writes."""
+        return {"updated_at": transaction.at}
+
+    @classmethod
     def insert_row(cls, transaction: Transaction, **fields: Any) -> Row:
         """Store a new row, and return it as it is stored. Raises as `add` does."""
         check_references(cls, fields)
         cls.check(fields)
-        at = transaction.at
-        row = {**fields, "id": transaction.new_id(), "created_at": at, "updated_at": at}
+        row = {**fields, "id": transaction.new_id(), "created_at": transaction.at} | cls.stamp(transaction)
         cls.insertion.run(**row)
         cls.record(transaction, "created", row)
         return row
@@ -260,20 +264,17 @@ class Resource(Identified):
         return cls.fetch(cls.insert_row(transaction, **fields)["id"])
 
     @classmethod
-    def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
-    ) -> Row:
-        """Change the fields that were sent; where one has a new value, write `columns` too.
+    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
+        """Change the fields that were sent; `also` are changes in other tables that belong to this one.
 
-        `also` are changes in other tables that belong to this one. Raises `NotFound`, and `Invalid`
-        as `add` does.
+        Raises `NotFound`, and `Invalid` as `add` does.
         """
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
             check_references(cls, new)
             cls.check(stored | fields)
-            cls.set_columns(id, **new | columns, updated_at=transaction.at)
+            cls.set_columns(id, **new | cls.stamp(transaction))
             cls.record(transaction, "updated", stored | fields, changes)
         return cls.fetch(id)
 
@@ -1397,9 +1398,7 @@ class Meeting(Resource):
         return cls.fetch(row["id"])
 
     @classmethod
-    def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
-    ) -> Row:
+    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
         """Change the fields that were sent; participants are replaced as a whole. Raises `Forbidden` too."""
         cls._check_organizer(transaction, cls.stored(id))
         if "participant_ids" in fields:
@@ -1488,15 +1487,12 @@ class Whiteboard(Resource):
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Make a new whiteboard, which the actor is the first to update."""
-        return super().add(transaction, **{"content": "{}", **fields, "updated_by": transaction.actor["id"]})
+        """Make a new whiteboard, which is empty unless the fields have a content."""
+        return super().add(transaction, **{"content": "{}", **fields})
 
     @classmethod
-    def edit(
-        cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None, **columns: Any
-    ) -> Row:
-        """Change the fields that were sent. Raises as `Resource.edit` does."""
-        return super().edit(transaction, id, fields, updated_by=transaction.actor["id"])
+    def stamp(cls, transaction: Transaction) -> Row:
+        return super().stamp(transaction) | {"updated_by": transaction.actor["id"]}
 
 
 Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")

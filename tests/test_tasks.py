@@ -26,16 +26,11 @@ def milestone(server, project):
     return add
 
 
-def attach(server, task):
-    """An attachment of the task, which the API cannot make yet."""
-    id, at = task["id"].replace("-7", "-8", 1), task["created_at"]
-    server.rows(
-        "INSERT INTO attachment (id, task_id, filename, content_type, size, created_by, created_at) "
-        "VALUES (?, ?, 'a.txt', 'text/plain', 3, ?, ?)",
-        *(id, task["id"], task["created_by"], at),
-    )
-    server.rows("INSERT INTO attachment_content (attachment_id, data) VALUES (?, x'616263')", id)
-    return id
+def attach(client, task):
+    """Attach a file to the task; returns the attachment's id."""
+    files = {"file": ("a.txt", b"abc", "text/plain")}
+    answer = client.request("POST", f"/tasks/{task['id']}/attachments", files=files)
+    return client.data(answer, 201)["id"]
 
 
 # Create
@@ -155,7 +150,7 @@ def test_a_task_is_shown_with_its_context(server, owner, project, milestone, joi
     made = owner.make_task(project, milestone_id=id, assignee_id=assignee["id"])
     for text in ("One", "Two"):
         owner.post(f"/tasks/{made['id']}/comments", {"content": text})
-    attachment = attach(server, made)
+    attachment = attach(owner, made)
     answer = owner.get(f"/tasks/{made['id']}")
     task = owner.data(answer)
     assert set(task) == FIELDS | {
@@ -315,7 +310,7 @@ def test_completing_takes_no_fields(owner, task):
 def test_a_deleted_task_is_gone_with_what_belongs_to_it(server, owner, project):
     task = owner.make_task(project)
     owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
-    attachment = attach(server, task)
+    attachment = attach(owner, task)
     answer = owner.delete(f"/tasks/{task['id']}")
     assert owner.data(answer) == {"id": task["id"], "deleted": True}
     fault(owner.get(f"/tasks/{task['id']}"), 404, "not_found")
