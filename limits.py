@@ -1,40 +1,43 @@
 """What bounds a request: how long it may take, how often it may come, and how many there may be at a time."""
 
-import contextlib
 import math
 import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
 class Deadlines:
-    """Cuts off whatever is still going on when its time is up; one thread watches over all."""
+    """Deadlines of blocks of code, all watched by one thread, which starts with the first of them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._wake_at = float("inf")
+        self._wake_at = math.inf
         self._watcher: threading.Thread | None = None
 
     @contextmanager
     def within(self, seconds: float, cut: Callable[[], None]) -> Iterator[None]:
-        """Call `cut` (which must not wait) if the body takes longer than so many seconds."""
-        entry, at = object(), time.monotonic() + seconds
+        """Call `cut`, once and from another thread, if the block takes longer than so many seconds.
+
+        `cut` must neither block nor raise: all other deadlines wait for it. Nothing is raised in the
+        block, so `cut` has to make the block end, for example by shutting down a socket.
+        """
+        entry, due = object(), time.monotonic() + seconds
         with self._changed:
-            self._due[entry] = (at, cut)
+            self._due[entry] = (due, cut)
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="deadlines", daemon=True)
                 self._watcher.start()
-            if at < self._wake_at:
+            if due < self._wake_at:
                 self._changed.notify()
         try:
             yield
         finally:
-            # Taking the lock waits for a cut under way, so none hits the socket's next user.
+            # The lock waits for a `cut` that is running, which must not hit the socket's next user.
             with self._changed:
                 self._due.pop(entry, None)
 
@@ -44,38 +47,41 @@ class Deadlines:
                 at = time.monotonic()
                 for entry in [entry for entry, (due, _) in self._due.items() if due <= at]:
                     self._due.pop(entry)[1]()
-                self._wake_at = min((due for due, _ in self._due.values()), default=float("inf"))
-                idle = self._wake_at == float("inf")
-                self._changed.wait(None if idle else self._wake_at - at)
+                self._wake_at = min((due for due, _ in self._due.values()), default=math.inf)
+                self._changed.wait(None if self._wake_at == math.inf else self._wake_at - at)
 
 
 deadlines = Deadlines()
 
 
 class Late:
-    """Ends one direction of a connection, or both, when the time is up; `cut` says whether it had to."""
+    """A context manager that shuts a socket down when its block takes longer than so many seconds.
 
-    def __init__(self, line: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
-        self.line, self.how, self.cut = line, how, False
-        self.guard = deadlines.within(seconds, self._cut)
+    `how` is that of `socket.shutdown`: receiving only, or both directions. `cut` tells afterwards
+    whether the time was exceeded. Without a socket nothing is shut down, but `cut` is set all the same.
+    """
+
+    def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
+        self.sock, self.how, self.cut = sock, how, False
+        self.deadline = deadlines.within(seconds, self._cut)
 
     def _cut(self) -> None:
         self.cut = True
-        if self.line is not None:
-            with contextlib.suppress(OSError):  # the client has gone
-                self.line.shutdown(self.how)
+        if self.sock is not None:
+            with suppress(OSError):  # the client has closed the connection
+                self.sock.shutdown(self.how)
 
     def __enter__(self) -> None:
-        self.guard.__enter__()
+        self.deadline.__enter__()
 
     def __exit__(self, *failure: Any) -> None:
-        self.guard.__exit__(*failure)
+        self.deadline.__exit__(*failure)
 
 
 class FixedWindow:
-    """How often each key may come within a window that begins with its first coming.
+    """At most `most` requests of each key in a window of `seconds`, which the key's first request opens.
 
-    At most `keys` are known at a time; the oldest is forgotten for a new one.
+    At most `keys` windows are kept in memory; a new key beyond that replaces the oldest window.
     """
 
     def __init__(self, most: int, seconds: float, keys: int = 4096):
@@ -84,9 +90,10 @@ class FixedWindow:
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
     def take(self, key: Any) -> tuple[int, int]:
-        """Count a coming; returns how many more may follow, or -1 for one too many, and the seconds left.
+        """Count a request; return how many more the window allows, and the seconds until it ends.
 
-        The seconds are whole ones, rounded up: after them the window is over.
+        The first is -1 for a request that is over the limit. The seconds are rounded up to whole ones,
+        so that a client that waits for them finds a new window.
         """
         with self._lock:
             at = time.monotonic()
@@ -103,22 +110,24 @@ class FixedWindow:
 
 
 class Slots:
-    """How many requests of each key are being answered."""
+    """At most `most` requests of each key at the same time."""
 
     def __init__(self, most: int):
         self.most = most
         self._lock = threading.Lock()
-        self._taken: dict[Any, int] = {}
+        self._counts: dict[Any, int] = {}
 
     def take(self, key: Any) -> bool:
+        """Return whether the key got a slot; whoever gets one must `free` it."""
         with self._lock:
-            if self._taken.get(key, 0) >= self.most:
-                return False
-            self._taken[key] = self._taken.get(key, 0) + 1
-            return True
+            count = self._counts.get(key, 0)
+            if count < self.most:
+                self._counts[key] = count + 1
+            return count < self.most
 
     def free(self, key: Any) -> None:
+        """Give one slot of the key back. Raises `KeyError` when the key has none."""
         with self._lock:
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]  # or else every key that ever came would stay in memory
