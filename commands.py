@@ -37,7 +37,7 @@ from database import (
 from demo import PEOPLE, PROJECTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
-from settings import Unresolved, exposed_secrets, given_key, resolve, resolve_webhooks
+from settings import Unresolved, bootstrap_key, exposed_secrets, resolve, resolve_webhooks
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers
@@ -60,7 +60,7 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     with the key. Raises `click.ClickException` with one line that says what to mend.
     """
     try:
-        given = given_key(config)
+        given = bootstrap_key(config)
         with turn_to_start():
             fresh = not Path(db.database).exists()
             prepare()

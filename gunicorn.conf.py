@@ -34,7 +34,7 @@ from database import (
 )
 from models import StoredAnswer
 from outbox import Delivery
-from settings import exposed_secrets, given_key
+from settings import bootstrap_key, exposed_secrets
 
 LINGER_SECONDS = 2.0  # a client gets to end its side of a connection whose other side is ended,
 LINGER_BYTES = 1024 * 1024  # and may send so much meanwhile
@@ -240,7 +240,7 @@ def on_reload(server):
         with one_line():
             app = create_app()
             configured = commands.check_webhooks(app.config)
-            given_key(app.config)
+            bootstrap_key(app.config)
             locks = server.locks if db.database == before else hold_database(server, app.config)
             apply_configuration(server, app.config, configured, locks)
     except (SystemExit, Exception) as error:

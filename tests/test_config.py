@@ -9,7 +9,7 @@ from conftest import ROOT, Server
 from marshmallow import fields
 
 from app import create_app
-from settings import Settings, load_settings
+from settings import Configuration, load_settings
 
 HOOK = "[[webhooks]]\nurl = 'http://a/'\nsecret = '{secret}'"
 EXAMPLE = (ROOT / "config.example.toml").read_text()
@@ -49,7 +49,7 @@ def uncommented():
 
 
 def test_the_example_names_every_setting_and_no_other():
-    assert set(written(uncommented())) == set(declared(Settings()))
+    assert set(written(uncommented())) == set(declared(Configuration()))
 
 
 def test_the_example_shows_the_defaults():
@@ -57,9 +57,8 @@ def test_the_example_shows_the_defaults():
     assert load_settings(given) == defaults
     shown = {path for path in written(given) if not path.startswith("webhooks")}
     without_default = {"bootstrap.api_key", "delivery.ca_file"}
-    assert shown == {p for p in declared(Settings()) if "*" not in p and not p.startswith("webhooks.")} - (
-        without_default
-    )
+    settings = {path for path in declared(Configuration()) if not path.startswith("webhooks.")}
+    assert shown == {path for path in settings if "*" not in path} - without_default
 
 
 def test_the_example_works_with_its_comments_taken_away():
@@ -140,7 +139,7 @@ def test_paths_are_relative_to_the_file_and_the_environment_goes_over_it(place, 
         ("[server]\nbase_url = 'tasks.example'", ["server.base_url", "http or https"]),
         ("[server]\nbase_url = 'http://u:p@x/'", ["server.base_url", "without user name"]),
         ("[[webhooks]]\nurl = 'http://u:S3CRET@x/'\nsecret = 's'", ["webhooks.0.url must be an http"]),
-        ("[server]\nbase_url = 'http://x/?team=1'", ["server.base_url", "must end with a path"]),
+        ("[server]\nbase_url = 'http://x/?team=1'", ["server.base_url", "neither a query (?) nor a"]),
         ("[server]\nmax_body_bytes = 5", ["server.max_body_bytes = 5", "1024"]),
         ("[server]\ntrusted_proxies = -1", ["server.trusted_proxies = -1", "from 0 to 10"]),
         ("[delivery]\nretry_schedule = []", ["delivery.retry_schedule", "from 1 to 100"]),
@@ -162,7 +161,7 @@ def test_paths_are_relative_to_the_file_and_the_environment_goes_over_it(place, 
         ("[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\nevents = []", ["webhooks.0.events"]),
         (
             "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n" * 2,
-            ["webhooks.1.name", "is another webhook's"],
+            ["webhooks.1.name", "is the name of another webhook"],
         ),
     ],
     ids=lambda value: repr(value)[:40] if isinstance(value, str) else "",

@@ -83,8 +83,8 @@ def test_a_file_holds_one_secret_or_a_json_document_of_them(file):
     assert ask("file", "value", single) == "s3cret\n"
     document = {"path": str(file(json.dumps({"a/b": {"~c": ["x", "s3cret"]}})))}
     assert ask("file", "/a~1b/~0c/1", document) == "s3cret"
-    fails(ask("file", "/a~1b/~0c/2", document), "nothing at this place")
-    fails(ask("file", "/a~1b", document), "not a text")
+    fails(ask("file", "/a~1b/~0c/2", document), "no value at this JSON pointer")
+    fails(ask("file", "/a~1b", document), "not valid text")
     assert ask("file", "value", {"path": str(file(b'\xef\xbb\xbf"s3cret"'))}) == "s3cret"
     fails(ask("file", "/a", {"path": str(file("not json"))}), "is not JSON")
 
@@ -111,7 +111,7 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
     fails(of("~nosuchuser/secret"), "cannot be read")
     deep = {"path": str(file("[" * 200_000))}
     fails(ask("file", "/a", deep), "cannot be read")
-    fails(ask("file", "/a", {"path": str(file('{"a": "half \\ud800"}'))}), "not a text")
+    fails(ask("file", "/a", {"path": str(file('{"a": "half \\ud800"}'))}), "not valid text")
     fails(ask("file", "/" + "9" * 5000, {"path": str(file("[1]"))}), "cannot be read")
 
 
@@ -139,7 +139,7 @@ def test_a_program_is_asked_in_the_protocol(program):
         ("print('plain')", "protocol"),
         ("pass", "protocol"),
         ('print(\'{"protocolVersion": 1, "values": {}}\')', "no such secret"),
-        ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not a text"),
+        ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not valid text"),
         ("sys.stdout.write('x' * 2_000_000)", "more than 1 MiB"),
     ],
 )
@@ -268,7 +268,7 @@ def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
             + 'path = "/a/"'
             + ROUTE.format(name="y", secret='"s"')
             + 'path = "a"',
-            "routes.y.path = 'a' is the path of route x already",
+            "routes.y.path = 'a' is already the path of route x",
         ),
         ('[plugins.entries.webhooks.config.routes.x]\nsecret = "s3cret"', "routes.x.sessionKey is required"),
         ('[plugins.entries.webhooks.config.routes.x]\nsessionKey = "a"', "routes.x.secret is required"),
@@ -276,8 +276,8 @@ def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
             ROUTE.format(name="x", secret=reference("vault", "a", "b")),
             "source must be one of env, file, exec",
         ),
-        (ROUTE.format(name="x", secret=reference("file", "a", "b")), "id is not one of source file"),
-        (ROUTE.format(name="x", secret=reference("exec", "a", "../b")), "id is not one of source exec"),
+        (ROUTE.format(name="x", secret=reference("file", "a", "b")), "id is not valid for source file"),
+        (ROUTE.format(name="x", secret=reference("exec", "a", "../b")), "id is not valid for source exec"),
         (PROVIDER.format(alias="x", source="file", rest=""), "secrets.providers.x.path is required"),
         (PROVIDER.format(alias="x", source="env", rest='path = "/x"'), "is not accepted for source env"),
         ('[bootstrap]\napi_key = "$NOT_SET"', "bootstrap.api_key: env:default:NOT_SET: "),
@@ -315,7 +315,7 @@ IN_CLEAR = {
 def test_a_secret_in_clear_is_found_in_a_file_that_others_can_open(file, text):
     path = file(text, 0o644)
     assert exposed_secrets({"CONFIG_FILE": path}) == [
-        f"{path} holds secrets in clear, and not only the server's user and group can open it; chmod 640 it"
+        f"{path} holds secrets in clear text, and users outside the server's group can open it; chmod 640 it"
     ]
     for mode in (0o640, 0o600):
         path.chmod(mode)
@@ -328,7 +328,7 @@ def test_the_log_and_doctor_warn_of_secrets_in_clear_that_others_can_read(tmp_pa
     path.chmod(0o604)
     server.start().stop()
     (line,) = [line for line in server.log.read_text().splitlines() if "in clear" in line]
-    assert f"[WARNING] {path} holds secrets in clear, and not only" in line
+    assert f"[WARNING] {path} holds secrets in clear text, and users outside" in line
     told = server.flask("doctor")
     assert told.returncode == 1
     assert f"problem: {path} holds secrets in clear" in told.stdout
