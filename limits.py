@@ -21,10 +21,9 @@ class Deadlines:
 
     @contextmanager
     def within(self, seconds: float, cut: Callable[[], None]) -> Iterator[None]:
-        """Call `cut`, once and from another thread, if the block takes longer than so many seconds.
+        """Call `cut` from another thread if the block takes longer than so many seconds.
 
-        `cut` must neither block nor raise: all other deadlines wait for it. Nothing is raised in the
-        block, so `cut` has to make the block end, for example by shutting down a socket.
+        Nothing is raised in the block. `cut` must neither block nor raise: all other deadlines wait for it.
         """
         entry, due = object(), time.monotonic() + seconds
         with self._changed:
@@ -55,10 +54,9 @@ deadlines = Deadlines()
 
 
 class Late:
-    """A context manager that shuts a socket down when its block takes longer than so many seconds.
+    """A context manager that shuts a socket down, as `how`, if its block takes longer than so many seconds.
 
-    `how` is that of `socket.shutdown`: receiving only, or both directions. `cut` tells afterwards
-    whether the time was exceeded. Without a socket nothing is shut down, but `cut` is set all the same.
+    Its attribute `cut` says whether the block did, also where there is no socket.
     """
 
     def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
@@ -90,10 +88,9 @@ class FixedWindow:
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
     def take(self, key: Any) -> tuple[int, int]:
-        """Count a request; return how many more the window allows, and the seconds until it ends.
+        """Count a request; return how many more may follow in its window, and the seconds until that ends.
 
-        The first is -1 for a request that is over the limit. The seconds are rounded up to whole ones,
-        so that a client that waits for them finds a new window.
+        The former is -1 for a request over the limit. The seconds are rounded up to a whole number.
         """
         with self._lock:
             at = time.monotonic()
