@@ -5,7 +5,7 @@ import signal
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
@@ -34,7 +34,7 @@ from database import (
     prepare,
     turn_to_start,
 )
-from demo import PEOPLE, PROJECTS, Demonstration
+from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
 from settings import Unresolved, bootstrap_key, exposed_secrets, resolve, resolve_webhooks
@@ -534,18 +534,8 @@ def seed(tasks: int, seed: int) -> None:
     if Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with write(acting(None)) as transaction:
-        demo = Demonstration(transaction, seed, tasks)
-        demo.people()
-        demo.projects()
-        with click.progressbar(length=tasks, label="Tasks") as bar:
-
-            def progress(rows: Iterator[Row]) -> Iterator[Row]:
-                for row in rows:
-                    yield row
-                    bar.update(1)
-
-            demo.work(progress)
-        demo.meetings()
-        demo.whiteboards()
+        Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
     db.execute_sql("PRAGMA optimize = 0x10002")
-    click.echo(f"{len(PEOPLE)} people, {len(PROJECTS)} projects, {tasks} tasks; flask --app app project list")
+    click.echo(
+        f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks; flask --app app project list"
+    )

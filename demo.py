@@ -1,22 +1,18 @@
 """A believable workspace, for a first look and for load tests."""
 
-import random
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Any
+from contextlib import AbstractContextManager
+from random import Random
 
-from database import Row, instant, uuid7
+from database import TICKS, Row, epoch_ms, uuid7, wire_time
 from models import (
     PRIORITIES,
     STATUSES,
-    Activity,
     Attachment,
-    AttachmentContent,
     Comment,
     Meeting,
     Member,
     Milestone,
-    Participant,
     Project,
     ProjectStats,
     Task,
@@ -25,23 +21,23 @@ from models import (
 )
 
 PEOPLE = [
-    ("Amara Okafor", "admin", "active"),
-    ("Jonas Weber", "member", "active"),
-    ("Léa Dubois", "member", "active"),
-    ("Priya Raman", "member", "active"),
-    ("Tomás Herrera", "member", "active"),
-    ("Ingrid Solberg", "client", "active"),
-    ("Kenji Watanabe", "client", "active"),
-    ("Noor Haddad", "member", "invited"),
+    ("Amara Okafor", "amara@example.com", "admin", "active"),
+    ("Jonas Weber", "jonas@example.com", "member", "active"),
+    ("Léa Dubois", "lea@example.com", "member", "active"),
+    ("Priya Raman", "priya@example.com", "member", "active"),
+    ("Tomás Herrera", "tomas@example.com", "member", "active"),
+    ("Ingrid Solberg", "ingrid@example.com", "client", "active"),
+    ("Kenji Watanabe", "kenji@example.com", "client", "active"),
+    ("Noor Haddad", "noor@example.com", "member", "invited"),
 ]
-PROJECTS = [
+PROJECT_TEXTS = [
     ("Website relaunch", "New design, new words, and pages that load within a second."),
     ("Mobile app", "What the website does, in a pocket and without a network."),
     ("Office move", "From the second floor to the old printing house, by the end of the quarter."),
     ("Customer interviews", "Twenty conversations, and what we learn from them."),
     ("Accessibility audit", "Every page by keyboard, screen reader and at 200 %."),
 ]
-MILESTONES = ("Discovery", "First version", "Launch")
+MILESTONE_DUE_DAYS = {"Discovery": -20, "First version": 10, "Launch": 40}
 VERBS = ("Draft", "Review", "Prepare", "Fix", "Plan", "Measure", "Translate", "Test", "Publish", "Simplify")
 THINGS = (
     "the landing page",
@@ -65,179 +61,155 @@ REMARKS = (
     "Done, please have a look. 🎉",
     "Split the rest into its own task.",
 )
-WEIGHTS = (40, 20, 10, 30)  # of the statuses
+NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
+STATUS_WEIGHTS = (40, 20, 10, 30)
+PRIORITY_WEIGHTS = (25, 45, 20, 10)
+RECENT_TASKS = 60  # the last tasks, which have comments, attachments and a history
 DAY = 86_400_000  # milliseconds
 
 
+class PastTransaction(Transaction):
+    """A transaction with a given time, whose ids contain that time and bits from a given `Random`."""
+
+    def __init__(self, actor: Row, request_id: str, milliseconds: int, random: Random):
+        super().__init__(actor, request_id)
+        self.at = wire_time(milliseconds)
+        self.last_tick = milliseconds * TICKS
+        self.random = random
+
+    def new_id(self) -> str:
+        """Return an id that is greater than the transaction's earlier ones."""
+        self.last_tick += 1
+        return uuid7(self.last_tick, self.random.getrandbits(62))
+
+
 class Demonstration:
-    """A believable workspace: the same for the same seed on the same day."""
+    """A believable workspace, which is the same for the same seed on the same day.
+
+    The models' own methods add everything except the early tasks. Times are in days from 00:00 UTC today.
+    """
 
     def __init__(self, transaction: Transaction, seed: int, tasks: int):
-        self.random = random.Random(seed)  # noqa: S311 - for variety, not for secrets
         self.transaction = transaction
-        self.tasks = tasks
-        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        self.today = int(today.timestamp() * 1000)
+        self.random = Random(seed)  # noqa: S311 - for variety, not for secrets
+        self.early = max(tasks - RECENT_TASKS, 0)
+        self.recent = tasks - self.early
+        self.midnight = epoch_ms() // DAY * DAY
 
-    def at(self, days: float) -> tuple[str, str]:
-        """An id made so many days from today, and that time."""
-        milliseconds = self.today + int(days * DAY)
-        tick = milliseconds * 4096 + self.random.randrange(4096)
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-        return uuid7(tick, self.random.getrandbits(62)), instant(moment)
+    def fill(self, progress: Callable[..., AbstractContextManager]) -> None:
+        """Add everything; `progress`, such as `click.progressbar`, wraps the rows of the early tasks."""
+        self.add_people()
+        self.add_projects()
+        with progress(self.early_tasks(), length=self.early) as rows:
+            Task.insertion.run_many(rows)
+        ProjectStats.repair()  # counts the early tasks, whose insertion does not
+        self.add_recent_tasks()
+        self.add_meetings()
+        self.add_whiteboards()
+        project_id, _ = self.places[3]  # archived last, since an archived project takes no new tasks
+        Project.edit(self.past(0, self.teammate()), project_id, {"status": "archived"})
 
-    def people(self) -> None:
-        for full_name, role, status in PEOPLE:
-            email = f"{full_name.split()[0].lower().replace('é', 'e').replace('á', 'a')}@example.com"
-            phone = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
-            Member.add(
-                self.transaction,
-                full_name=full_name,
-                email=email,
-                role=role,
-                phone_number=phone,
-                status=status,
-            )
-        self.team = [m["id"] for m in Member.team()]
-        self.clients = [m["id"] for m in Member.everyone() if m["kind"] == "client"]
+    def time(self, days: float) -> str:
+        return wire_time(self.midnight + int(days * DAY))
 
-    def projects(self) -> None:
-        self.places = []
-        for name, description in PROJECTS:
-            owner_id = self.random.choice(self.team)
-            made = Project.add(self.transaction, name=name, description=description, owner_id=owner_id)
-            milestones = []
-            for number, title in enumerate(MILESTONES):
-                id, created_at = self.at(-60 + number)
-                _, due_date = self.at(-20 + 30 * number)
-                times = {"due_date": due_date, "created_at": created_at, "updated_at": created_at}
-                Milestone.insertion.run(id=id, project_id=made["id"], title=title, description=None, **times)
-                milestones.append(id)
-            self.places.append((made["id"], milestones))
-        Project.edit(self.transaction, self.places[3][0], {"status": "archived"})
+    def past(self, days: float, actor: Row) -> PastTransaction:
+        milliseconds = self.midnight + int(days * DAY)
+        return PastTransaction(actor, self.transaction.request_id, milliseconds, self.random)
 
-    def task_rows(self, counts: dict[str, dict[str, int]]) -> Iterator[Row]:
-        """The tasks, oldest first, the last of them made today."""
-        pick = self.random.choice
-        for number in range(self.tasks):
-            id, created_at = self.at(-60 + 60 * (number + 1) / (self.tasks + 1))
-            project_id, milestones = pick(self.places)
-            status = self.random.choices(STATUSES, WEIGHTS)[0]
-            counts[project_id][status] += 1
-            title = f"{pick(VERBS)} {pick(THINGS)}"
-            description = pick((None, f"{title}, as discussed with {pick(PEOPLE)[0]}."))
-            due_date = self.at(self.random.randrange(-10, 30) + 0.7)[1] if pick((True, True, False)) else None
-            completed_at = max(created_at, self.at(-1)[1]) if status == "done" else None
-            self.recent.append((id, title, status, created_at))
-            del self.recent[:-60]
-            yield {
-                "id": id,
-                "project_id": project_id,
-                "milestone_id": pick((None, *milestones)),
-                "title": title,
-                "description": description,
+    def teammate(self) -> Row:
+        return self.random.choice(self.team)
+
+    def add_people(self) -> None:
+        transaction = self.past(-62, self.transaction.actor)
+        for full_name, email, role, status in PEOPLE:
+            fields = {"full_name": full_name, "email": email, "role": role, "status": status}
+            phone_number = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
+            Member.add(transaction, phone_number=phone_number, **fields)
+        self.team = Member.team()
+        self.clients = [member for member in Member.everyone() if member["kind"] == "client"]
+
+    def add_projects(self) -> None:
+        self.places: list[tuple[str, list[str]]] = []  # the ids of each project and its milestones
+        for name, description in PROJECT_TEXTS:
+            transaction = self.past(-61, self.teammate())
+            project_id = Project.add(transaction, name=name, description=description)["id"]
+            milestones = [
+                Milestone.add(transaction, project_id=project_id, title=title, due_date=self.time(days))
+                for title, days in MILESTONE_DUE_DAYS.items()
+            ]
+            self.places.append((project_id, [milestone["id"] for milestone in milestones]))
+
+    def early_tasks(self) -> Iterator[Row]:
+        """Yield the rows of the tasks before the recent ones, oldest first; they have no activity."""
+        # Rows, because a call of `Task.add` for each would take many times as long.
+        yesterday = self.time(-1)
+        for number in range(1, self.early + 1):
+            transaction = self.past(-60 + 57 * number / self.early, self.teammate())
+            fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
+            completed_at = yesterday if status == "done" else None
+            yield fields | {
+                "id": transaction.new_id(),
                 "status": status,
-                "priority": self.random.choices(PRIORITIES, (25, 45, 20, 10))[0],
-                "assignee_id": pick((None, *self.team)),
-                "created_by": pick(self.team),
-                "start_date": None,
-                "due_date": due_date,
+                "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
-                "metadata": pick(("{}", '{"estimate":' + str(self.random.randrange(1, 13)) + "}")),
                 "version": 1 if status == "todo" else 2,
-                "created_at": created_at,
-                "updated_at": completed_at or created_at,
-                "search": Task.searchable(title, description),
+                "created_at": transaction.at,
+                "updated_at": completed_at or transaction.at,
+                "search": Task.searchable(fields["title"], fields["description"]),
             }
 
-    def work(self, progress: Callable[[Iterator[Row]], Any]) -> None:
-        """The tasks with their counters, and what was said and done about the last of them."""
-        self.recent: list[tuple[str, str, str, str]] = []
-        counts = {project_id: dict.fromkeys(STATUSES, 0) for project_id, _ in self.places}
-        Task.insertion.run_many(progress(self.task_rows(counts)))
-        for project_id, counted in counts.items():
-            ProjectStats.delete_by_id(project_id)
-            ProjectStats.insertion.run(project_id=project_id, **counted)
-        for number, (task_id, title, status, _) in enumerate(self.recent):
-            hours = (number - len(self.recent)) / 24
-            self.remark(task_id, title, hours)
-            if status != "todo":
-                self.note(hours + 0.01, "moved", "task", task_id, title, f'{{"status":["todo","{status}"]}}')
+    def add_recent_tasks(self) -> None:
+        """Add the last tasks, one for each hour before today, and the work on them."""
+        for number in range(self.recent):
+            days = (number - self.recent) / 24
+            task_id = Task.add(self.past(days, self.teammate()), **self.task_fields())["id"]
             if number % 6 == 0:
-                self.attach(task_id, hours)
+                Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
+            for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
+                transaction = self.past(days + self.random.uniform(0.01, 0.03), author)
+                Comment.add(transaction, task_id, content=self.random.choice(REMARKS))
+            fields = {"status": self.random.choices(STATUSES, STATUS_WEIGHTS)[0]}
+            Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
 
-    def remark(self, task_id: str, title: str, days: float) -> None:
-        for _ in range(self.random.randrange(3)):
-            id, created_at = self.at(days)
-            author_id = self.random.choice(self.team + self.clients)
-            content = self.random.choice(REMARKS)
-            Comment.insertion.run(
-                id=id, task_id=task_id, author_id=author_id, content=content, created_at=created_at
-            )
-            self.note(days, "created", "comment", id, title)
+    def task_fields(self) -> Row:
+        """Return what a client could send to add a task."""
+        pick = self.random.choice
+        project_id, milestone_ids = pick(self.places)
+        title = f"{pick(VERBS)} {pick(THINGS)}"
+        return {
+            "project_id": project_id,
+            "milestone_id": self.optional(pick(milestone_ids)),
+            "title": title,
+            "description": self.optional(f"{title}, as discussed with {pick(PEOPLE)[0]}."),
+            "priority": self.random.choices(PRIORITIES, PRIORITY_WEIGHTS)[0],
+            "assignee_id": self.optional(self.teammate()["id"]),
+            "due_date": self.optional(self.time(self.random.randrange(-10, 30) + 0.7)),
+            "metadata": pick(("{}", f'{{"estimate":{self.random.randrange(1, 13)}}}')),
+        }
 
-    def note(self, days: float, action: str, entity: str, id: str, title: str, changes: str = "{}") -> None:
-        activity_id, created_at = self.at(days)
-        Activity.insertion.run(
-            id=activity_id,
-            actor_id=self.random.choice(self.team),
-            action=action,
-            entity=entity,
-            entity_id=id,
-            title=title,
-            changes=changes,
-            request_id=self.transaction.request_id,
-            created_at=created_at,
-        )
+    def optional(self, text: str) -> str | None:
+        """Return the text, or None in a third of all calls."""
+        return text if self.random.random() < 2 / 3 else None
 
-    def attach(self, task_id: str, days: float) -> None:
-        id, created_at = self.at(days)
-        data = f"Notes for task {task_id}\n".encode()
-        Attachment.insertion.run(
-            id=id,
-            task_id=task_id,
-            filename="notes.txt",
-            content_type="text/plain",
-            size=len(data),
-            created_by=self.random.choice(self.team),
-            created_at=created_at,
-        )
-        AttachmentContent.add(id, data)
-
-    def meetings(self) -> None:
-        for number, days in enumerate((-21, -14, -7, -1, 1, 2, 7, 14)):
-            id, created_at = self.at(-30 + number / 100)
-            project_id, _ = self.random.choice(self.places)
-            organizer_id, *others = self.random.sample(self.team, 3)
-            Meeting.insertion.run(
-                id=id,
+    def add_meetings(self) -> None:
+        for days in (-21, -14, -7, -1, 1, 2, 7, 14):
+            organizer, *colleagues = self.random.sample(self.team, 3)
+            guests = [self.transaction.actor, *colleagues, self.random.choice(self.clients)]
+            Meeting.add(
+                self.past(days - 30, organizer),
                 title=self.random.choice(("Weekly", "Planning", "Retrospective", "Client demo")),
-                description=None,
-                location=self.random.choice(("Room 2", "Video call", None)),
-                project_id=project_id,
-                starts_at=self.at(days + 0.4)[1],
-                ends_at=self.at(days + 0.44)[1],
-                organizer_id=organizer_id,
-                created_at=created_at,
-                updated_at=created_at,
+                location=self.optional(self.random.choice(("Room 2", "Video call"))),
+                project_id=self.random.choice(self.places)[0],
+                starts_at=self.time(days + 0.4),
+                ends_at=self.time(days + 0.44),
+                participant_ids=[guest["id"] for guest in guests if guest["id"] != organizer["id"]],
             )
-            for member_id in {self.owner, *others, self.random.choice(self.clients)} - {organizer_id}:
-                Participant.insertion.run(meeting_id=id, member_id=member_id)
 
-    @property
-    def owner(self) -> str:
-        return self.transaction.actor["id"]
-
-    def whiteboards(self) -> None:
+    def add_whiteboards(self) -> None:
         for number in range(12):
-            id, created_at = self.at(-24 + 2 * number)
-            project_id, _ = self.random.choice(self.places)
-            Whiteboard.insertion.run(
-                id=id,
+            Whiteboard.add(
+                self.past(-24 + 2 * number, self.teammate()),
                 title=f"{self.random.choice(('Ideas', 'Sketch', 'Map', 'Notes'))} {number + 1}",
-                project_id=self.random.choice((None, project_id)),
+                project_id=self.optional(self.random.choice(self.places)[0]),
                 content='{"shapes":[]}',
-                updated_by=self.random.choice(self.team),
-                created_at=created_at,
-                updated_at=created_at,
             )
