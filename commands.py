@@ -1,14 +1,14 @@
-"""The command line, `flask --app app …`: thin commands over `models` and `webhooks`."""
+"""The command line, `flask --app app …`: thin commands over the other modules."""
 
 import math
 import signal
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial, reduce, wraps
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -23,113 +23,103 @@ import gateway
 import models
 import schemas
 import webhooks
-from database import (
-    BadDatabase,
-    Row,
-    Unavailable,
-    db,
-    hold,
-    instant,
-    integrity_problems,
-    prepare,
-    turn_to_start,
-)
+from database import BadDatabase, Row, Unavailable, db, hold, integrity_problems, now, prepare, turn_to_start
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
 from settings import Unresolved, bootstrap_key, exposed_secrets, resolve, resolve_webhooks
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
-SAFE_SQLITE = (3, 51, 3)  # earlier ones can, very rarely, corrupt a WAL database under several writers
+SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
 def register(app: Flask) -> None:
+    """Add the commands to the application."""
     groups = (key_commands, member_commands, project_commands, webhook_commands)
     single = (init, deliver_command, redeliver_command, seed, backup_command, restore_command, doctor)
     for command in (*groups, *single):
         app.cli.add_command(command)
 
 
-# What the server does at its start too --------------------------------------------------------
+# What the server runs too ---------------------------------------------------------------------
 
 
 def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Make, check and upgrade the database.
+    """Create, check and upgrade the database. With `bootstrap.api_key`, do what `bootstrap` does too.
 
-    Makes the first owner where `bootstrap.api_key` is given and there is none yet, and returns them
-    with the key. Raises `click.ClickException` with one line that says what to mend.
+    Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
     """
-    try:
-        given = bootstrap_key(config)
-        with turn_to_start():
-            fresh = not Path(db.database).exists()
-            prepare()
-            if fresh:
-                note_webhooks(config)
-    except (BadDatabase, LookupError) as error:
-        raise click.ClickException(str(error)) from error
-    return bootstrap(config, given) if given else None
+    key = bootstrap_key(config)
+    with turn_to_start():
+        is_new = not Path(db.database).exists()
+        prepare()
+        if is_new:
+            note_webhooks(config)
+    return bootstrap(config, key) if key else None
 
 
 def prune_activity(config: dict[str, Any]) -> None:
-    """Drop activity that is older than `workspace.activity_days`, where that is set."""
+    """Delete activity that is older than `workspace.activity_days`, unless that is 0."""
     if days := config["WORKSPACE"]["activity_days"]:
         webhooks.in_steps(partial(models.Activity.prune, days))
 
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
-    """The configured webhooks with their secrets.
-
-    Raises `LookupError` for a secret, or a file of certificates, that cannot be had.
-    """
+    """Return the configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
     webhooks.tls_context(config["DELIVERY"]["ca_file"])
     return resolve_webhooks(config)
 
 
 def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
-    """Make the table of webhooks say what the configuration does; returns the names of who left it.
+    """Update the table of webhooks from the configuration; return the names of those that left it.
 
-    The server's to do, once there is a database: the environment of a command may be another one.
+    Only `init` and the server do this: the environment of a command may contain another configuration.
     """
     with write() as transaction:
         return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
 
 
-def bootstrap(config: dict[str, Any], given: str | None = None) -> tuple[Row, str] | None:
-    """The first owner and their key, or None where the workspace has an owner already."""
+def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:
+    """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
     settings = config["BOOTSTRAP"]
     with write() as transaction:
         if Member.first_owner.one():
             return None
         owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, secret = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=given)
-    return owner, secret
+        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
+    return owner, key
 
 
 # Helpers --------------------------------------------------------------------------------------
 
 
+@contextmanager
+def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
+    """Raise these errors as `click.ClickException`, which click prints as one line."""
+    try:
+        yield
+    except errors as error:
+        origin = f"{db.database}: " if isinstance(error, DatabaseError) else ""
+        raise click.ClickException(f"{origin}{error}") from error
+
+
 def in_database(command: Callable) -> Callable:
-    """Run the command on a database that exists and is not being restored; a mistake is one line."""
+    """Run the command on a database that exists and is not being restored."""
 
     @wraps(command)
     @with_appcontext
+    @as_click_errors(Problem, BadDatabase, Unavailable, DatabaseError)
     def call(*arguments: Any, **options: Any) -> Any:
         if not Path(db.database).exists():
             raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
-        try:
-            with closing(hold()):
-                return command(*arguments, **options)
-        except (Problem, BadDatabase, Unavailable) as error:
-            raise click.ClickException(str(error)) from error
-        except DatabaseError as error:
-            raise click.ClickException(f"{db.database}: {error}") from error
+        with closing(hold()):
+            return command(*arguments, **options)
 
     return call
 
 
-def checked(schema: Schema, fields: Row) -> Row:
-    """The fields as the API would take them. Raises `click.UsageError`."""
+def checked(schema: Schema, **fields: Any) -> Row:
+    """Return the fields as the API would load them. Raises `click.UsageError`."""
     try:
         return schema.load({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -138,26 +128,24 @@ def checked(schema: Schema, fields: Row) -> Row:
 
 
 def acting(email: str | None, role: str = "client") -> Row:
-    """The member in whose name a command changes something: the first owner unless named.
-
-    Raises `click.ClickException`, and `Forbidden` for one who has not at least this role.
-    """
-    found = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
-    if not found or found["status"] != Member.ACTIVE:
+    """Return the active member with this address, or the first owner. Raises `Forbidden` for a lower role."""
+    member = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
+    if not member or member["status"] != Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
-    permit(found, role)
-    return found
+    permit(member, role)
+    return member
 
 
-def table(headings: str, rows: list[list[Any]]) -> None:
-    """Print rows under their headings, which a blank separates."""
-    lines = [headings.split(), *[["-" if cell is None else str(cell) for cell in row] for row in rows]]
+def table(rows: list[Row], headings: str, paths: str) -> None:
+    """Print the values at these paths, such as `owner.email`, of each row under these headings."""
+    values = [[reduce(getitem, path.split("."), row) for path in paths.split()] for row in rows]
+    lines = [headings.split(), *[["-" if value is None else str(value) for value in line] for line in values]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (the first owner).")
+as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (default: first owner).")
 
 
 # Commands -------------------------------------------------------------------------------------
@@ -165,65 +153,60 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @click.command()
 @with_appcontext
+@as_click_errors(BadDatabase, LookupError)
 def init() -> None:
-    """Make the database, and the first owner with an API key.
+    """Create the database, and the first owner with an API key.
 
-    The key is printed once. Name, address and key can be given under [bootstrap] in the configuration;
-    a key that is given is never printed. Where everything exists already, nothing happens.
+    The key is printed once. The configuration can set name, address and key under [bootstrap]; such a
+    key is never printed. Where the database and an owner exist, nothing is changed.
     """
-    try:
-        check_webhooks(current_app.config)
-        with closing(hold()):
-            given = start(current_app.config) is not None
-            made = None if given else bootstrap(current_app.config)
-    except (BadDatabase, LookupError) as error:
-        raise click.ClickException(str(error)) from error
+    config = current_app.config
+    check_webhooks(config)
+    with closing(hold()):
+        first = start(config) or bootstrap(config)
     click.echo(f"The database {db.database} is ready.")
-    if made is None:
-        click.echo("The first owner has the key of the configuration." if given else "It has an owner.")
-        return
-    owner, secret = made
-    base_url = current_app.config["SERVER"]["base_url"]
-    click.echo(f"Its first owner is {owner['full_name']} <{owner['email']}>.\n")
-    click.echo(f"API key, shown only now:  {secret}\n")
-    click.echo(f'Try:  curl -H "Authorization: Bearer {secret}" {base_url}/api/v1/context')
+    if first is None:
+        click.echo("The workspace already has an owner.")
+    elif config["BOOTSTRAP"]["api_key"]:
+        click.echo("The first owner has the API key from the configuration.")
+    else:
+        owner, key = first
+        click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
+        click.echo(f"API key, shown only now:  {key}\n")
+        url = f"{config['SERVER']['base_url']}/api/v1/context"
+        click.echo(f'Try:  curl -H "Authorization: Bearer {key}" {url}')
 
 
-key_commands = AppGroup("key", help="Make, list and revoke API keys.")
+key_commands = AppGroup("key", help="Create, list and revoke API keys.")
 
 
 @key_commands.command("create")
-@click.option("--member", "holder_email", metavar="EMAIL", help="Whose key (the first owner's).")
+@click.option("--member", "holder_email", metavar="EMAIL", help="The key's member (default: first owner).")
 @click.option("--name", default="command line", show_default=True, help="What the key is for.")
 @click.option("--scope", type=click.Choice(SCOPES), default="write", show_default=True)
-@click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (never).")
+@click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (default: never).")
 @as_option
 @in_database
-def key_create(
-    holder_email: str | None, name: str, scope: str, days: float | None, email: str | None
-) -> None:
-    """Make an API key, and print it once."""
-    fields = checked(schemas.CREATE_KEY, {"name": name, "scope": scope})
+def key_create(holder_email: str | None, days: float | None, email: str | None, **fields: str) -> None:
+    """Create an API key, and print it once."""
+    fields = checked(schemas.CREATE_KEY, **fields)
     holder = acting(holder_email)
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
-    expires_at = instant(datetime.now(UTC) + timedelta(days=days)) if days else None
+    expires_at = now(days * 86400) if days else None
     with write(acting(email)) as transaction:
-        _, secret = ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
-    click.echo(secret)
+        _, key = ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
+    click.echo(key)
 
 
 @key_commands.command("list")
 @in_database
 def key_list() -> None:
-    """List all keys; the keys themselves are not stored."""
+    """List all keys by their prefixes; keys themselves are not stored."""
     table(
+        ApiKey.everyones.all(),
         "PREFIX MEMBER NAME SCOPE CREATED LAST-USED EXPIRES REVOKED ID",
-        [
-            [k["prefix"], k["member"]["email"], k["name"], k["scope"], k["created_at"]]
-            + [k["last_used_at"], k["expires_at"], k["revoked_at"], k["id"]]
-            for k in ApiKey.everyones.all()
-        ],
+        "prefix member.email name scope created_at last_used_at expires_at revoked_at id",
     )
 
 
@@ -232,15 +215,15 @@ def key_list() -> None:
 @as_option
 @in_database
 def key_revoke(id_or_prefix: str, email: str | None) -> None:
-    """Revoke the key with this id or prefix, as `key list` shows them."""
-    is_id = schemas.Id.PATTERN.fullmatch(id_or_prefix)
-    wanted = id_or_prefix if is_id else id_or_prefix[:12]  # the key itself will do too
-    found = [k for k in ApiKey.everyones.all() if wanted in (k["id"], k["prefix"])]
-    if len(found) != 1:
-        raise click.ClickException(f"{len(found) or 'no'} keys have the id or prefix {wanted}")
+    """Revoke the key with this id or prefix, which `key list` prints."""
+    # A whole key is accepted too, but only its prefix may be printed.
+    name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
+    keys = [key for key in ApiKey.everyones.all() if name in (key["id"], key["prefix"])]
+    if len(keys) != 1:
+        raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
     with write(acting(email)) as transaction:
-        ApiKey.revoke(transaction, found[0]["id"])
-    click.echo(f"Revoked {found[0]['prefix']}… of {found[0]['member']['email']}.")
+        ApiKey.revoke(transaction, keys[0]["id"])
+    click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
 
 
 member_commands = AppGroup("member", help="List and invite members.")
@@ -249,42 +232,32 @@ member_commands = AppGroup("member", help="List and invite members.")
 @member_commands.command("list")
 @in_database
 def member_list() -> None:
-    """List the team, the clients, and who is invited."""
-    table(
-        "NAME EMAIL ROLE STATUS JOINED ID",
-        [
-            [m["full_name"], m["email"], m["role"], m["status"], m["joined_at"], m["id"]]
-            for m in Member.everyone()
-        ],
-    )
+    """List the team, the clients and all invited people."""
+    table(Member.everyone(), "NAME EMAIL ROLE STATUS JOINED ID", "full_name email role status joined_at id")
 
 
 @member_commands.command("invite")
 @click.argument("address", metavar="EMAIL")
 @click.argument("full_name")
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
-@click.option("--phone", "phone_number", help="Their phone number.")
+@click.option("--phone", "phone_number", help="The person's phone number.")
 @as_option
 @in_database
-def member_invite(
-    address: str, full_name: str, role: str, phone_number: str | None, email: str | None
-) -> None:
-    """Invite someone, and print the link to pass on to them."""
-    fields = {"email": address, "full_name": full_name, "role": role, "phone_number": phone_number}
-    invitation = checked(schemas.INVITE_MEMBER, fields)
+def member_invite(address: str, email: str | None, **fields: str | None) -> None:
+    """Invite a person, and print the enrollment link for that person."""
+    invitation = checked(schemas.INVITE_MEMBER, email=address, **fields)
     config = current_app.config
-    configured()
+    configure_webhooks()
     with write(acting(email, "admin")) as transaction:
-        invited, token, expires_at, _ = Invitation.invite(
-            transaction, config["WORKSPACE"]["invitation_days"], **invitation
-        )
-        webhooks.emit(transaction, "member.invited", {"member": invited})
+        days = config["WORKSPACE"]["invitation_days"]
+        member, token, expires_at, _ = Invitation.invite(transaction, days, **invitation)
+        webhooks.emit(transaction, "member.invited", {"member": member})
     webhooks.deliver(transaction)
     click.echo(f"{config['SERVER']['base_url']}/enroll/{token}")
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
-project_commands = AppGroup("project", help="Make and list projects.")
+project_commands = AppGroup("project", help="Create and list projects.")
 
 
 @project_commands.command("create")
@@ -292,9 +265,9 @@ project_commands = AppGroup("project", help="Make and list projects.")
 @click.option("--description", help="What it is about.")
 @as_option
 @in_database
-def project_create(name: str, description: str | None, email: str | None) -> None:
-    """Make a project, and print its id."""
-    fields = checked(schemas.CREATE_PROJECT, {"name": name, "description": description})
+def project_create(email: str | None, **fields: str | None) -> None:
+    """Create a project, and print its id."""
+    fields = checked(schemas.CREATE_PROJECT, **fields)
     with write(acting(email, "member")) as transaction:
         click.echo(Project.add(transaction, **fields)["id"])
 
@@ -302,59 +275,51 @@ def project_create(name: str, description: str | None, email: str | None) -> Non
 @project_commands.command("list")
 @in_database
 def project_list() -> None:
-    """List the projects, and how far they are."""
+    """List the projects with the numbers of their tasks."""
     table(
+        Project.listing(),
         "NAME STATUS TASKS DONE OVERDUE OWNER ID",
-        [
-            [p["name"], p["status"], p["stats"]["total"], p["stats"]["done"]]
-            + [p["stats"]["overdue"], p["owner"]["email"], p["id"]]
-            for p in Project.listing()
-        ],
+        "name status stats.total stats.done stats.overdue owner.email id",
     )
 
 
 webhook_commands = AppGroup("webhook", help="List, test and enable webhooks.")
 
 
-def configured() -> None:
-    """Make this process know the receivers, with their secrets. Raises `click.ClickException`."""
+@as_click_errors(LookupError)
+def configure_webhooks() -> None:
+    """Let this process send to the configured webhooks. Raises `click.ClickException`."""
     config = current_app.config
-    try:
-        webhooks.configure(check_webhooks(config), config["DELIVERY"])
-    except LookupError as error:
-        raise click.ClickException(str(error)) from error
+    webhooks.configure(check_webhooks(config), config["DELIVERY"])
 
 
-def named(name: str) -> str:
-    """The id of the webhook with this name or id."""
-    for known in Webhook.listing():
-        if name in (known["name"], known["id"]):
-            return known["id"]
-    raise click.ClickException(f"no webhook is called {name}; see: flask --app app webhook list")
+def webhook_id(name_or_id: str) -> str:
+    """Return the id of the webhook with this name or id. Raises `click.ClickException`."""
+    for webhook in Webhook.listing():
+        if name_or_id in (webhook["name"], webhook["id"]):
+            return webhook["id"]
+    raise click.ClickException(f"no webhook is called {name_or_id}; see: flask --app app webhook list")
 
 
-def report(delivery_id: str) -> None:
-    """Print what came of a delivery; a failure is the command's failure."""
-    sent = Delivery.fetch(delivery_id)
-    if sent["status"] != "delivered":
-        then = "it is tried again" if sent["status"] == "pending" else "it is parked"
-        raise click.ClickException(f"not delivered ({sent['last_error'] or 'not sent yet'}); {then}")
-    click.echo(f"{sent['webhook']} answered {sent['last_status']} after {sent['duration_ms']} ms.")
+def send(transaction: models.Transaction, delivery_id: str) -> None:
+    """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
+    webhooks.deliver(transaction)
+    delivery = Delivery.fetch(delivery_id)
+    if delivery["status"] != "delivered":
+        outcome = "it is tried again" if delivery["status"] == "pending" else "it is parked"
+        raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
+    status, milliseconds = delivery["last_status"], delivery["duration_ms"]
+    click.echo(f"{delivery['webhook']} answered {status} after {milliseconds} ms.")
 
 
 @webhook_commands.command("list")
 @in_database
 def webhook_list() -> None:
-    """List the webhooks that the server knows, and how they are.
-
-    It reads the configuration at its start and on a reload.
-    """
+    """List the webhooks, as of the server's start or last reload."""
     table(
+        Webhook.listing(),
         "NAME STATE PENDING FAILURES OPEN-UNTIL REASON URL",
-        [
-            [w["name"], w["state"], w["pending"], w["failures"], w["open_until"], w["reason"], w["url"]]
-            for w in Webhook.listing()
-        ],
+        "name state pending failures open_until reason url",
     )
 
 
@@ -363,21 +328,20 @@ def webhook_list() -> None:
 @as_option
 @in_database
 def webhook_test(name: str, email: str | None) -> None:
-    """Send a ping to the webhook NAME, and say what it answered."""
-    configured()
+    """Send a ping to the webhook NAME, and print its answer."""
+    configure_webhooks()
     with write(acting(email, "admin")) as transaction:
-        delivery_id = webhooks.ping(transaction, named(name))
-    webhooks.deliver(transaction)
-    report(delivery_id)
+        delivery_id = webhooks.ping(transaction, webhook_id(name))
+    send(transaction, delivery_id)
 
 
 @webhook_commands.command("enable")
 @click.argument("name")
 @in_database
 def webhook_enable(name: str) -> None:
-    """Send to a disabled webhook again, beginning with what was parked."""
+    """Enable a disabled webhook; its parked deliveries are sent first."""
     with write() as transaction:
-        webhooks.enable(transaction, named(name))
+        webhooks.enable(transaction, webhook_id(name))
     click.echo(f"{name} is active.")
 
 
@@ -386,9 +350,9 @@ def webhook_enable(name: str) -> None:
 def deliver_command() -> None:
     """Send all deliveries that are due, once.
 
-    The server does so by itself, unless delivery.sweeper is false.
+    The server sends them too, unless delivery.sweeper is false.
     """
-    configured()
+    configure_webhooks()
     accepted, pending = webhooks.sweep(), Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
@@ -398,15 +362,14 @@ def deliver_command() -> None:
 @in_database
 def redeliver_command(delivery_id: str) -> None:
     """Send a delivery again, with the same id and body."""
-    configured()
+    configure_webhooks()
     with write() as transaction:
         webhooks.redeliver(transaction, delivery_id)
-    webhooks.deliver(transaction)
-    report(delivery_id)
+    send(transaction, delivery_id)
 
 
-def tidy_when_ended() -> None:
-    """Let SIGTERM end this process as an exception does, so that nothing half made is left."""
+def exit_on_sigterm() -> None:
+    """Let SIGTERM raise `SystemExit`, so that `finally` blocks delete incomplete files."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -416,11 +379,11 @@ def tidy_when_ended() -> None:
 def backup_command(file: Path) -> None:
     """Copy the database to FILE, also while the server runs.
 
-    FILE must not exist. It is written whole or not at all, checked, and readable by its owner alone.
+    FILE must not exist yet. It appears when the copy is complete and checked; only its owner can read it.
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file")
-    tidy_when_ended()
+    exit_on_sigterm()
     database.backup(file)
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
@@ -428,64 +391,40 @@ def backup_command(file: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @with_appcontext
+@as_click_errors(BadDatabase)
 def restore_command(file: Path) -> None:
-    """Put the backup FILE in the database's place.
+    """Replace the database with the backup FILE.
 
-    No server may use the database meanwhile. The one that was there is kept beside it. A backup of an
-    older version is upgraded when the server starts.
+    No server may use the database meanwhile. The replaced database is kept beside the new one. A
+    backup of an older version is upgraded when the server starts.
     """
-    tidy_when_ended()
-    try:
-        aside = database.restore(file)
-    except BadDatabase as error:
-        raise click.ClickException(str(error)) from error
-    if aside:
-        click.echo(f"The former database is now {aside}.")
+    exit_on_sigterm()
+    if old := database.restore(file):
+        click.echo(f"The replaced database is now {old}.")
     click.echo(f"{db.database} is restored; start the server.")
 
 
-def gateway_problems(config: dict[str, Any]) -> list[str]:
-    """Print how each route of the gateway is; returns what keeps routes from being served."""
-    routes = gateway.configured_routes(config)
-    references = [route["secret"] for route in routes.values()]
-    problems = []
-    secrets = resolve(references, config["SECRETS"]["providers"])
-    for (id, route), secret in zip(routes.items(), secrets, strict=True):
-        served = not isinstance(secret, Unresolved)
-        click.echo(
-            f"route {id}: {route['path']} for {route['session_key']}: {'served' if served else 'skipped'}"
-        )
-        if not served:
-            problems.append(f"route {id} is skipped: its secret: {secret}")
-    for alias, provider in config["SECRETS"]["providers"].items():
-        if file := provider.get("path") or provider.get("command"):
-            path = Path(file).expanduser()
-            mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
-            click.echo(f"provider {alias}: {path}: {mode}")
-    return problems
-
-
 @click.command()
-@click.option("--repair", is_flag=True, help="Count the projects' tasks anew.")
+@click.option("--repair", is_flag=True, help="Recount the tasks of all projects.")
 @in_database
 def doctor(repair: bool) -> None:
     """Check configuration, database, deliveries and files.
 
-    Each problem is a line; with one or more, the exit code is 1.
+    Each problem is printed as a line; with one or more, the exit code is 1.
     """
+    config = current_app.config
     problems = database_problems(repair)
     for path in (Path(db.database), Path(f"{db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
-    problems += exposed_secrets(current_app.config)
-    problems += gateway_problems(current_app.config)
+    problems += exposed_secrets(config) + gateway_problems(config)
     try:
-        check_webhooks(current_app.config)
+        check_webhooks(config)
     except LookupError as error:
         problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
-        wanted = ".".join(map(str, SAFE_SQLITE))
-        click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {wanted} mends a rare fault of WAL")
+        version = ".".join(map(str, SAFE_SQLITE))
+        click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {version} fixes a rare bug of WAL")
     for problem in problems:
         click.echo(f"problem: {problem}")
     if problems:
@@ -494,30 +433,51 @@ def doctor(repair: bool) -> None:
 
 
 def database_problems(repair: bool) -> list[str]:
-    """Print what is worth knowing of the database; returns what is wrong with it."""
+    """Print notes on the database, and return its problems."""
     try:
         if repair:
             with write():
-                click.echo(f"counters that were wrong and are right now: {ProjectStats.repair()}")
+                click.echo(f"projects whose counters are corrected: {ProjectStats.repair()}")
         problems = integrity_problems()
-        problems += [
-            f"the counters of project {row['project_id']} are wrong; --repair mends them"
-            for row in ProjectStats.wrong()
-        ]
+        for row in ProjectStats.wrong():
+            problems.append(f"the counters of project {row['project_id']} are wrong; --repair corrects them")
         if not Member.first_owner.one():
             problems.append(NO_OWNER)
-        if pending := Delivery.pending.value():
-            click.echo(f"note: deliveries that are pending: {pending}")
-        for row in Delivery.parked.all():
-            counted = f"deliveries to {row['name']} that are parked: {row['parked']}"
-            click.echo(f"note: {counted}; see GET /api/v1/deliveries")
-        problems += [
-            f"the webhook {hook['name']} is disabled ({hook['reason']}); webhook enable {hook['name']}"
-            for hook in Webhook.listing()
-            if hook["state"] == "disabled" and hook["reason"] != Webhook.LEFT
-        ]
+        return problems + delivery_problems()
     except DatabaseError as error:
         return [f"the database cannot be read ({error}); restore a backup"]
+
+
+def delivery_problems() -> list[str]:
+    """Print the numbers of deliveries that wait, and return a problem for each disabled webhook."""
+    if pending := Delivery.pending.value():
+        click.echo(f"note: deliveries that are pending: {pending}")
+    for row in Delivery.parked.all():
+        number = f"deliveries to {row['name']} that are parked: {row['parked']}"
+        click.echo(f"note: {number}; see GET /api/v1/deliveries")
+    return [
+        f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"
+        for webhook in Webhook.listing()
+        if webhook["state"] == "disabled" and webhook["reason"] != Webhook.LEFT
+    ]
+
+
+def gateway_problems(config: dict[str, Any]) -> list[str]:
+    """Print the gateway's routes and secret providers, and return why routes are skipped."""
+    routes, providers = gateway.configured_routes(config), config["SECRETS"]["providers"]
+    secrets = resolve([route["secret"] for route in routes.values()], providers)
+    problems = []
+    for (id, route), secret in zip(routes.items(), secrets, strict=True):
+        is_skipped = isinstance(secret, Unresolved)
+        state = "skipped" if is_skipped else "served"
+        click.echo(f"route {id}: {route['path']} for {route['session_key']}: {state}")
+        if is_skipped:
+            problems.append(f"route {id} is skipped: its secret: {secret}")
+    for alias, provider in providers.items():
+        if file := provider.get("path") or provider.get("command"):
+            path = Path(file).expanduser()
+            mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"
+            click.echo(f"provider {alias}: {path}: {mode}")
     return problems
 
 
@@ -529,13 +489,12 @@ def seed(tasks: int, seed: int) -> None:
     """Fill an empty workspace with a demonstration.
 
     It has people of every role, projects with milestones, tasks in every status with due dates around
-    today, comments, meetings past and to come, whiteboards and attachments.
+    today, comments, past and upcoming meetings, whiteboards and attachments.
     """
     if Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with write(acting(None)) as transaction:
         Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
     db.execute_sql("PRAGMA optimize = 0x10002")
-    click.echo(
-        f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks; flask --app app project list"
-    )
+    counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
+    click.echo(f"{counts}; flask --app app project list")

