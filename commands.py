@@ -301,7 +301,7 @@ def webhook_id(name_or_id: str) -> str:
     raise click.ClickException(f"no webhook is called {name_or_id}; see: flask --app app webhook list")
 
 
-def send(transaction: models.Transaction, delivery_id: str) -> None:
+def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
     """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
     webhooks.deliver(transaction)
     delivery = Delivery.fetch(delivery_id)
@@ -332,7 +332,7 @@ def webhook_test(name: str, email: str | None) -> None:
     configure_webhooks()
     with write(acting(email, "admin")) as transaction:
         delivery_id = webhooks.ping(transaction, webhook_id(name))
-    send(transaction, delivery_id)
+    send_and_report(transaction, delivery_id)
 
 
 @webhook_commands.command("enable")
@@ -365,7 +365,7 @@ def redeliver_command(delivery_id: str) -> None:
     configure_webhooks()
     with write() as transaction:
         webhooks.redeliver(transaction, delivery_id)
-    send(transaction, delivery_id)
+    send_and_report(transaction, delivery_id)
 
 
 def exit_on_sigterm() -> None:
