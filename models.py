@@ -215,24 +215,36 @@ def check_references(
         raise Invalid(*problems)
 
 
-class Resource(Identified):
-    """A table whose rows are made, changed and deleted alike.
-
-    A subclass declares its columns, its noun and its own rules.
-    """
+class Entity(Identified):
+    """A table whose rows the API shows one by one."""
 
     NOUN: ClassVar[str]
-    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
+
+    @classmethod
+    def select_shown(cls) -> Query:
+        """The rows as the API shows them."""
+        return cls.select(*columns(cls))
+
+    by_id = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
     @classmethod
     def stored(cls, id: str) -> Row:
-        """The row as it is stored. Raises `NotFound`."""
+        """The row alone, as it is stored. Raises `NotFound`."""
         return cls.row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
     def fetch(cls, id: str) -> Row:
         """The row as the API shows it. Raises `NotFound`."""
-        return cls.stored(id)
+        return cls.by_id.one(id=id) or not_found(cls.NOUN)
+
+
+class Resource(Entity):
+    """A table whose rows are made, changed and deleted alike.
+
+    A subclass declares its columns, its noun and its own rules.
+    """
+
+    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
 
     @classmethod
     def check(cls, row: Row) -> None:
@@ -290,7 +302,7 @@ class Resource(Identified):
 # People ---------------------------------------------------------------------------------------
 
 
-class Member(Identified):
+class Member(Entity):
     full_name = TextField()
     email = TextField()
     role = TextField()
@@ -311,13 +323,15 @@ class Member(Identified):
     def _active(cls, *conditions: Expression) -> Query:
         return cls._select().where(cls.status == cls.ACTIVE, *conditions)
 
-    # Removed members are kept for the rows that refer to them, but never listed.
-    _listed = compiled(lambda cls: cls._select().where(cls.status != "removed"))
+    @classmethod
+    def select_shown(cls) -> Query:
+        """Members who are not removed; those who are stay stored for the rows that refer to them."""
+        return cls._select().where(cls.status != "removed")
+
+    _listed = compiled(lambda cls: cls.select_shown())
     _team = compiled(lambda cls: cls._active(cls.role != "client"))
-    row = compiled(lambda cls: cls._select().where(cls.status != "removed", cls.id == placeholder("id")))
-    by_email = compiled(
-        lambda cls: cls._select().where(cls.status != "removed", cls.email == placeholder("email"))
-    )
+    row = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
+    by_email = compiled(lambda cls: cls.select_shown().where(cls.email == placeholder("email")))
     first_owner = compiled(lambda cls: cls._active(cls.role == "owner").order_by(cls.id).limit(1))
 
     @classmethod
@@ -329,11 +343,6 @@ class Member(Identified):
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
         return sorted_by(cls._team.all(), "full_name")
-
-    @classmethod
-    def fetch(cls, id: str) -> Row:
-        """The member. Raises `NotFound`, also for one who was removed."""
-        return cls.row.one(id=id) or not_found("member")
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -547,7 +556,7 @@ class Invitation(Identified):
         return member, row, key
 
 
-class ApiKey(Identified):
+class ApiKey(Entity):
     member = ForeignKeyField(Member)
     name = TextField()
     scope = TextField()
@@ -559,21 +568,19 @@ class ApiKey(Identified):
     revoked_at = TextField(null=True)
     created_by = TextField(null=True)  # the id of the member who made it, or made the key that made it
 
+    NOUN = "key"
+
     # Reads never write: the time at which a key was used waits here for the next write, and is
     # written at most once a minute for each key.
     _used: ClassVar[dict[str, str]] = {}
     _written: ClassVar[dict[str, float]] = {}
 
     @classmethod
-    def _select(cls) -> Query:
-        return (
-            cls.select(*columns(cls, "hash", "member_id", "created_by"), *profile(Member, "member"))
-            .join(Member, on=(cls.member == Member.id))
-            .order_by(cls.id)
-        )
+    def select_shown(cls) -> Query:
+        shown = [*columns(cls, "hash", "member_id", "created_by"), *profile(Member, "member")]
+        return cls.select(*shown).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
 
-    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
-    everyones = compiled(lambda cls: cls._select())
+    everyones = compiled(lambda cls: cls.select_shown())
 
     @classmethod
     def _revocation(cls, *conditions: Expression) -> Query:
@@ -603,11 +610,6 @@ class ApiKey(Identified):
         secret = {"prefix": key[:12], "hash": digest(key)}
         cls.insertion.run(**{"scope": "write", **fields}, **made, **secret, member_id=member_id)
         return cls.fetch(id), key
-
-    @classmethod
-    def fetch(cls, id: str) -> Row:
-        """The key as the API shows it, with its member. Raises `NotFound`."""
-        return cls._by_id.one(id=id) or not_found("key")
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
@@ -724,32 +726,26 @@ class StoredAnswer(Base):
     _deletion = compiled(lambda cls: cls.delete().where(cls._is_this()))
 
     @classmethod
-    def find(cls, transaction: Transaction, idempotency_key: str, request: str) -> Row | None:
+    def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
         """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        stored = cls._by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, idempotency_key))
+        stored = cls._by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, key))
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
 
     @classmethod
     def keep(
-        cls,
-        transaction: Transaction,
-        idempotency_key: str,
-        request: str,
-        status: int,
-        headers: Row,
-        data: Row,
+        cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
     ) -> None:
         """Store the answer in the same transaction as the change."""
-        primary_key = cls._primary_key(transaction, idempotency_key)
+        primary_key = cls._primary_key(transaction, key)
         cls._deletion.run(**primary_key)  # an answer of more than a day ago
         texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
         cls.insertion.run(**primary_key, **texts, request=request, status=status, created_at=transaction.at)
 
     @classmethod
-    def _primary_key(cls, transaction: Transaction, idempotency_key: str) -> Row:
-        return {"api_key_id": transaction.actor["key_id"], "idempotency_key": idempotency_key}
+    def _primary_key(cls, transaction: Transaction, key: str) -> Row:
+        return {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
 
     _pruning = compiled(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
 
@@ -773,16 +769,15 @@ class Project(Resource):
     NOUN, TITLE = "project", "name"
 
     @classmethod
-    def _select(cls) -> Query:
+    def select_shown(cls) -> Query:
         overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, OVERDUE)
         counters = [getattr(ProjectStats, status) for status in STATUSES]
         shown = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue"), *profile(Member, "owner")]
         projects = cls.select(*shown).join(ProjectStats, on=(ProjectStats.project == cls.id))
         return projects.join(Member, on=(cls.owner == Member.id))
 
-    by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
-    every = compiled(lambda cls: cls._select())
-    _by_status = compiled(lambda cls: cls._select().where(cls.status == placeholder("status")))
+    every = compiled(lambda cls: cls.select_shown())
+    _by_status = compiled(lambda cls: cls.select_shown().where(cls.status == placeholder("status")))
 
     @classmethod
     def fetch(cls, id: str) -> Row:
@@ -845,11 +840,11 @@ class ProjectStats(Base):
     review = IntegerField()
     done = IntegerField()
 
-    _shift = compiled(
-        lambda cls: cls.update(
-            {field: field + placeholder(field.name) for field in map(cls._meta.fields.get, STATUSES)}
-        ).where(cls.project == placeholder("project_id"))
-    )
+    @compiled
+    def _shift(cls: Any) -> Query:
+        counters = [cls._meta.fields[status] for status in STATUSES]
+        shifted = {counter: counter + placeholder(counter.name) for counter in counters}
+        return cls.update(shifted).where(cls.project == placeholder("project_id"))
 
     @classmethod
     def shift(cls, project_id: str, *, old: str | None = None, new: str | None = None) -> None:
@@ -926,7 +921,7 @@ class Milestone(Resource):
         return Task.cleared(Task.milestone, "milestone_id")
 
 
-class Task(Identified):
+class Task(Entity):
     project = ForeignKeyField(Project, index=False)
     milestone = ForeignKeyField(Milestone, null=True, on_delete="SET NULL", index=False)
     title = TextField()
@@ -957,12 +952,11 @@ class Task(Identified):
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
         return cls.update(values).where(field == placeholder(parameter))
 
-    row = compiled(lambda cls: cls.select(*cls.shown()).where(cls.id == placeholder("id")))
-
     @classmethod
-    def stored(cls, id: str) -> Row:
-        """The task alone. Raises `NotFound`."""
-        return cls.row.one(id=id) or not_found("task")
+    def select_shown(cls) -> Query:
+        return cls.select(*cls.shown())
+
+    row = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
     @classmethod
     def fetch(cls, id: str) -> Row:
@@ -1117,7 +1111,7 @@ class Task(Identified):
     def _page(cls, filters: frozenset[str], sort: str | None) -> Statement:
         """A page's tasks: its ids first, so that rows are read for these alone."""
         ids = cls.page_ids(filters, sort)
-        return Statement(cls.select(*cls.shown()).where(cls.id.in_(ids)).order_by(*SORTS[sort]))
+        return Statement(cls.select_shown().where(cls.id.in_(ids)).order_by(*SORTS[sort]))
 
     @classmethod
     def page_ids(cls, filters: frozenset[str], sort: str | None) -> Query:
@@ -1349,13 +1343,13 @@ class Meeting(Resource):
         )
 
     @classmethod
-    def _select(cls) -> Query:
-        return cls.select(*columns(cls, "organizer_id"), *profile(Member, "organizer")).join(
-            Member, on=(cls.organizer == Member.id)
-        )
+    def select_shown(cls) -> Query:
+        shown = [*columns(cls, "organizer_id"), *profile(Member, "organizer")]
+        return cls.select(*shown).join(Member, on=(cls.organizer == Member.id))
 
-    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
-    _of_member = compiled(lambda cls: cls._select().where(cls.attended()).order_by(cls.starts_at, cls.id))
+    _of_member = compiled(
+        lambda cls: cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
+    )
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
@@ -1369,7 +1363,7 @@ class Meeting(Resource):
     @classmethod
     def fetch(cls, id: str) -> Row:
         """The meeting with its organizer and participants. Raises `NotFound`."""
-        meeting = cls._by_id.one(id=id) or not_found(cls.NOUN)
+        meeting = super().fetch(id)
         cls._complete([meeting], Participant.of_meeting.all(id=id))
         return meeting
 
@@ -1480,10 +1474,8 @@ class Whiteboard(Resource):
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """Note the change in the activity, which does not keep contents, since they may be large."""
-        without = {
-            name: [None, None] if name == "content" else pair for name, pair in (changes or {}).items()
-        }
-        super().record(transaction, action, row, without)
+        without = {"content": [None, None]} if changes and "content" in changes else {}
+        super().record(transaction, action, row, (changes or {}) | without)
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
@@ -1521,13 +1513,7 @@ class Activity(Identified):
 
     @classmethod
     def record(
-        cls,
-        transaction: Transaction,
-        action: str,
-        entity: str,
-        entity_id: str,
-        title: str,
-        changes: Row | None = None,
+        cls, transaction: Transaction, action: str, noun: str, id: str, title: str, changes: Row | None = None
     ) -> None:
         """Write what the actor did. `changes` are `{field: [old, new]}`."""
         kept = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
@@ -1535,8 +1521,8 @@ class Activity(Identified):
             id=transaction.new_id(),
             actor_id=transaction.actor["id"],
             action=action,
-            entity=entity,
-            entity_id=entity_id,
+            entity=noun,
+            entity_id=id,
             title=title,
             changes=to_json(kept).decode(),
             request_id=transaction.request_id,

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
-    Identified,
     JSONText,
     Row,
     Sequenced,
@@ -25,10 +24,10 @@ from database import (
 from models import (
     COUNT_LIMIT,
     Conflict,
+    Entity,
     Invalid,
     Transaction,
     differences,
-    not_found,
     pagination,
     sorted_by,
     write,
@@ -44,7 +43,7 @@ def _has_come(time: Any, limit: str) -> Expression:
     return (time <= placeholder("now")) | (time > placeholder(limit))
 
 
-class Webhook(Identified):
+class Webhook(Entity):
     """A webhook of the configuration, with what is known of its receiver's health."""
 
     name = TextField(unique=True)
@@ -59,26 +58,22 @@ class Webhook(Identified):
     updated_at = TextField()
     misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # attempts in a row that it did not accept
 
+    NOUN = "webhook"
     LEFT = "no longer in the configuration"
     HEALTHY: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
 
     @classmethod
-    def _select(cls) -> Query:
+    def select_shown(cls) -> Query:
+        """The webhooks, each with the number of deliveries that are pending."""
         pending = Delivery.select(fn.COUNT(SQL("*"))).where(IS_PENDING, Delivery.webhook == cls.id)
         return cls.select(*columns(cls, "misses"), pending.alias("pending"))
 
-    _by_id = compiled(lambda cls: cls._select().where(cls.id == placeholder("id")))
-    _every = compiled(lambda cls: cls._select())
+    _every = compiled(lambda cls: cls.select_shown())
 
     @classmethod
     def listing(cls) -> list[Row]:
         """Every webhook by name, with the number of deliveries that are pending."""
         return sorted_by(cls._every.all(), "name")
-
-    @classmethod
-    def fetch(cls, id: str) -> Row:
-        """The webhook, with the number of deliveries that are pending. Raises `NotFound`."""
-        return cls._by_id.one(id=id) or not_found("webhook")
 
     @classmethod
     def in_configuration(cls, id: str) -> Row:
@@ -121,12 +116,11 @@ class Webhook(Identified):
         """The ids of the webhooks that something can be sent to now."""
         return [row["id"] for row in cls._due.all(**window)]
 
-    # The number of webhooks that fail or are disabled.
-    failing = compiled(
-        lambda cls: cls.select(fn.COUNT(SQL("*"))).where(
-            cls.first_failure_at.is_null(False) | (cls.state == "disabled"), ~cls._has_left()
-        )
-    )
+    @compiled
+    def failing(cls: Any) -> Query:
+        """The number of webhooks that fail or are disabled."""
+        is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
+        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
 
     @compiled
     def _waited_for(cls: Any) -> Query:
@@ -286,7 +280,7 @@ class Event(Sequenced):
     )
 
 
-class Delivery(Identified):
+class Delivery(Entity):
     """An event that is to be sent to a webhook. A row is leased while a thread sends it."""
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
@@ -302,6 +296,8 @@ class Delivery(Identified):
     delivered_at = TextField(null=True)
     created_at = TextField()
 
+    NOUN = "delivery"
+
     @classmethod
     def backlog(cls) -> Query:
         """The deliveries behind which later events of a webhook wait."""
@@ -310,13 +306,7 @@ class Delivery(Identified):
 
     @classmethod
     def add(
-        cls,
-        transaction: Transaction,
-        event_seq: int,
-        webhook_id: str,
-        lease: str | None,
-        *,
-        parked: bool = False,
+        cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, *, parked: bool = False
     ) -> str:
         """Store a delivery that is leased until `lease`, or queued where that is None; returns its id.
 
@@ -326,7 +316,7 @@ class Delivery(Identified):
         id = transaction.new_id()
         cls.insertion.run(
             id=id,
-            event_seq=event_seq,
+            event_seq=seq,
             webhook_id=webhook_id,
             status="parked" if parked else "pending",
             attempts=1 if lease else 0,
@@ -345,14 +335,10 @@ class Delivery(Identified):
         deliveries = cls.select(*shown).join(Event, on=(cls.event == Event.seq))
         return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
 
-    _by_id = compiled(
-        lambda cls: cls._select(Event.body.alias("payload:json")).where(cls.id == placeholder("id"))
-    )
-
     @classmethod
-    def fetch(cls, id: str) -> Row:
-        """The delivery with its event's body. Raises `NotFound`."""
-        return cls._by_id.one(id=id) or not_found("delivery")
+    def select_shown(cls) -> Query:
+        """The deliveries, each with its event's body."""
+        return cls._select(Event.body.alias("payload:json"))
 
     @classmethod
     def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
@@ -467,11 +453,11 @@ class Delivery(Identified):
     queued_for = compiled(
         lambda cls: cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
     )
-    _release_of_all = compiled(
-        lambda cls: cls.update({cls.leased_until: None, cls.queued: 1}).where(
-            IS_PENDING, cls.leased_until.is_null(False)
-        )
-    )
+
+    @compiled
+    def _release_of_all(cls: Any) -> Query:
+        released = {cls.leased_until: None, cls.queued: 1}
+        return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
 
     @classmethod
     def release_all(cls) -> None:
@@ -479,12 +465,11 @@ class Delivery(Identified):
         with write():
             cls._release_of_all.run()
 
-    # A delivery that is pending keeps its place in the order.
-    _reopening = compiled(
-        lambda cls: cls.update({cls.status: "pending", cls.queued: 0, cls.delivered_at: None}).where(
-            cls.id == placeholder("id"), ~IS_PENDING
-        )
-    )
+    @compiled
+    def _reopening(cls: Any) -> Query:
+        """Makes a delivery pending; one that is pending already keeps its place in the order."""
+        reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
+        return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
 
     @classmethod
     def again(cls, id: str, lease: str) -> Row:
@@ -521,11 +506,9 @@ class Delivery(Identified):
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
         return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
-    pruning = compiled(
-        lambda cls: deletion_of_some(
-            cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING
-        )
-    )
+    @compiled
+    def pruning(cls: Any) -> Query:
+        return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
 
     @classmethod
     def prune(cls, before: str, most: int = 500) -> int:

@@ -161,20 +161,12 @@ class _Cuttable:
             self.duplicate = None
 
 
-class _HTTPConnection(_Cuttable, HTTPConnection):
-    pass
-
-
-class _HTTPSConnection(_Cuttable, HTTPSConnection):
-    pass
-
-
 class _HTTPPool(HTTPConnectionPool):
-    ConnectionCls = _HTTPConnection
+    class ConnectionCls(_Cuttable, HTTPConnection): ...
 
 
 class _HTTPSPool(HTTPSConnectionPool):
-    ConnectionCls = _HTTPSConnection
+    class ConnectionCls(_Cuttable, HTTPSConnection): ...
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
