@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,6 +48,7 @@ EVERY_EVENT = [
     "member.invited",
 ]
 NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
+PATIENCE = 90  # seconds for what an idle machine does in one or two; no test passes by waiting so long
 
 EMPTY = {"type": "object", "maxProperties": 0}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -81,7 +83,7 @@ class Client:
     def request(self, method, path, *, envelope=True, **options):
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers |= options.pop("headers", {})
-        options.setdefault("timeout", 30)
+        options.setdefault("timeout", PATIENCE)
         options.setdefault("allow_redirects", False)
         answer = self.session.request(method, self.base + path, headers=headers, **options)
         if envelope or answer.status_code >= 400:
@@ -118,7 +120,7 @@ class Document:
     """The server's OpenAPI document, by which every answer under /api/v1 is checked."""
 
     def __init__(self, base):
-        self.spec = requests.get(f"{base}/openapi.json", timeout=30).json()
+        self.spec = requests.get(f"{base}/openapi.json", timeout=PATIENCE).json()
         # Fixed parts of a path go before parameters, as they do in routing.
         self.paths = sorted(self.spec["paths"], key=lambda path: (path.count("{"), path))
         self.patterns = [(re.compile(re.sub("{[^}]*}", "[^/]+", path) + "/?"), path) for path in self.paths]
@@ -240,7 +242,7 @@ class Server:
                     stderr=log,
                 )
         with contextlib.suppress(requests.ConnectionError):  # it may be meant to end at once
-            requests.get(f"{self.base}/api/v1/health", timeout=30)
+            requests.get(f"{self.base}/api/v1/health", timeout=PATIENCE)
         return self
 
     def stop(self, how=signal.SIGTERM):
@@ -250,7 +252,7 @@ class Server:
         for client in self.clients:  # gunicorn waits a little for connections that are kept alive
             client.session.close()
         self.process.send_signal(how)
-        code = self.process.wait(45)
+        code = self.process.wait(PATIENCE)
         self.process = None
         text = self.log.read_text()
         assert self.allow_bugs or ("Traceback" not in text and "a bug" not in text), text
@@ -279,7 +281,7 @@ class Server:
 
     def rows(self, sql, *parameters):
         """What a query finds in the database file, as dicts."""
-        with closing(sqlite3.connect(self.database, timeout=10)) as database:
+        with closing(sqlite3.connect(self.database, timeout=PATIENCE)) as database:
             database.row_factory = sqlite3.Row
             with database:
                 return [dict(row) for row in database.execute(sql, parameters)]
@@ -292,25 +294,23 @@ class Server:
             env=self.environment | options,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
 
 
 def launcher(folder):
     """Start servers with settings of their own, given as environment variables; end them at last."""
-    servers = []
+    numbers, root = itertools.count(), folder
+    with contextlib.ExitStack() as ends:  # of which each is done, also when another one fails
 
-    def start(*arguments, folder=folder, **settings):
-        home = folder / f"server-{len(servers)}" if folder is root else folder
-        home.mkdir(exist_ok=True)
-        server = Server(home, **settings)
-        servers.append(server)
-        return server.start(*arguments)
+        def start(*arguments, folder=folder, **settings):
+            home = folder / f"server-{next(numbers)}" if folder is root else folder
+            home.mkdir(exist_ok=True)
+            server = Server(home, **settings)
+            ends.callback(server.stop)
+            return server.start(*arguments)
 
-    root = folder
-    yield start
-    for server in servers:
-        server.stop()
+        yield start
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ def browser():
     if not CHROMIUM:
         pytest.skip("Chromium is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, timeout=PATIENCE * 1000)
         yield browser
         browser.close()
 
@@ -381,7 +381,7 @@ def browse(browser):
     def open_page(**options):
         context = browser.new_context(**options)
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: judge(said, page))
@@ -403,13 +403,18 @@ def task(owner, project):
     return owner.make_task(project)
 
 
-def wait_until(found, seconds=20):
+def wait_until(found, seconds=PATIENCE):
     """Poll a condition that nothing announces."""
     ends_at = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < ends_at, "it has not come to pass"
         time.sleep(0.02)
     return value
+
+
+def wait_past(time):
+    """Let the clock move on from a time that the server told, which it tells in milliseconds."""
+    wait_until(lambda: datetime.now(UTC) >= datetime.fromisoformat(time) + timedelta(milliseconds=1))
 
 
 def at_once(*calls):
@@ -488,7 +493,7 @@ class Receiver:
             self.httpd.shutdown()
         self.line.close()
 
-    def next(self, seconds=10):
+    def next(self, seconds=PATIENCE):
         return self.calls.get(timeout=seconds)
 
     def all_here(self):
@@ -533,5 +538,12 @@ def hook(receiver, **fields):
 
 @pytest.fixture
 def hooked(launch, receiver):
-    """A server that sends every event to the receiver, with the secret `a-secret`."""
-    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    """A server that sends every event to the receiver, with the secret `a-secret`, on a slow machine too.
+
+    What the receiver does not accept is not tried again while a test looks at it.
+    """
+    return launch(
+        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
+        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60",
+        TASKS_DELIVERY__RETRY_SCHEDULE="[3600]",
+    )

@@ -9,7 +9,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from conftest import BIN, ROOT, Server, wait_until
+from conftest import BIN, PATIENCE, ROOT, Server, wait_until
 
 from database import db, hold
 
@@ -58,21 +58,23 @@ def test_a_backup_under_load_holds_every_write_that_was_answered_before(server):
     writers = [threading.Thread(target=write) for _ in range(3)]
     for writer in writers:
         writer.start()
-    for number in range(3):
-        before = set(answered)
-        copy = server.folder / f"backup-{number}.db"
-        done = server.flask("backup", str(copy))
-        assert done.returncode == 0, done.stderr
-        assert "in order" in done.stdout
-        with closing(sqlite3.connect(copy)) as database:
-            kept = {id for (id,) in database.execute("SELECT id FROM task")}
-            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)  # it is one file
-        assert before <= kept
-        assert copy.stat().st_mode & 0o777 == 0o600
-    stop.set()
-    for writer in writers:
-        writer.join()
+    try:
+        for number in range(3):
+            before = set(answered)
+            copy = server.folder / f"backup-{number}.db"
+            done = server.flask("backup", str(copy))
+            assert done.returncode == 0, done.stderr
+            assert "in order" in done.stdout
+            with closing(sqlite3.connect(copy)) as database:
+                kept = {id for (id,) in database.execute("SELECT id FROM task")}
+                assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)  # it is one file
+            assert before <= kept
+            assert copy.stat().st_mode & 0o777 == 0o600
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
     assert len(answered) > 3
 
 
@@ -214,7 +216,7 @@ def test_no_server_starts_while_a_backup_is_restored(server, copy):
     db.init(str(server.database))
     with closing(hold(alone=True)):
         server.start()
-        assert server.process.wait(20) == 1
+        assert server.process.wait(PATIENCE) == 1
         server.process = None
     assert "a backup is being restored" in server.log.read_text().splitlines()[-1]
 
@@ -255,5 +257,5 @@ def test_a_backup_that_is_ended_leaves_nothing_behind(server):
     process = subprocess.Popen(command, cwd=ROOT, env=server.environment)
     wait_until(lambda: any(folder.iterdir()) or process.poll() is not None)
     process.terminate()
-    assert process.wait(30) in (0, 143)  # it may have been done already
+    assert process.wait(PATIENCE) in (0, 143)  # it may have been done already
     assert {file.name for file in folder.iterdir()} <= {"copy.db"}

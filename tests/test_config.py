@@ -5,7 +5,7 @@ import re
 import tomllib
 
 import pytest
-from conftest import ROOT, Server
+from conftest import PATIENCE, ROOT, Server
 from marshmallow import fields
 
 from app import create_app
@@ -98,7 +98,7 @@ def place(tmp_path):
 def refuses(server, *words):
     """The server does not start, and says so in one line, as every command does."""
     server.start()
-    assert server.process.wait(20) == 1
+    assert server.process.wait(PATIENCE) == 1
     server.process = None
     greeting, line = server.log.read_text().splitlines()
     assert "Starting gunicorn" in greeting
@@ -206,7 +206,7 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
 )
 def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(place, name, text):
     server = place("", **{name: text}).start()
-    assert server.process.wait(20) == 1
+    assert server.process.wait(PATIENCE) == 1
     server.process = None
     (line,) = server.log.read_text().splitlines()
     assert line.startswith(f"Error: {name} = {text!r} must be a whole number from 1 to ")

@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from conftest import OWNER_KEY
+from conftest import OWNER_KEY, PATIENCE
 
 
 @pytest.mark.parametrize("path", ["/api/v1/docs", "/api/v1/docs/"])
@@ -29,7 +29,7 @@ def test_a_call_is_tried_on_the_page(browse, server, owner, path):
 
 
 def test_every_operation_and_event_is_on_the_page(browse, server):
-    spec = requests.get(f"{server.base}/api/v1/openapi.json", timeout=30).json()
+    spec = requests.get(f"{server.base}/api/v1/openapi.json", timeout=PATIENCE).json()
     page = browse()
     page.goto(f"{server.base}/api/v1/docs")
     page.locator(".opblock").first.wait_for()
@@ -39,16 +39,16 @@ def test_every_operation_and_event_is_on_the_page(browse, server):
 
 def test_the_pages_files_are_served_from_here_and_no_others(server):
     for name, kind in (("swagger-ui.css", "text/css"), ("swagger-ui-bundle.js", "javascript")):
-        answer = requests.get(f"{server.base}/api/v1/docs/{name}", timeout=30)
+        answer = requests.get(f"{server.base}/api/v1/docs/{name}", timeout=PATIENCE)
         assert answer.status_code == 200
         assert kind in answer.headers["Content-Type"]
         assert "max-age" in answer.headers["Cache-Control"]
     for name in ("index.html", "..%2Fapp.py", "../app.py", "%2Fetc%2Fpasswd", "swagger-ui.css.map"):
-        assert requests.get(f"{server.base}/api/v1/docs/{name}", timeout=30).status_code in (401, 404)
+        assert requests.get(f"{server.base}/api/v1/docs/{name}", timeout=PATIENCE).status_code in (401, 404)
 
 
 def test_the_page_may_be_framed_by_nobody(server):
-    answer = requests.get(f"{server.base}/api/v1/docs", timeout=30)
+    answer = requests.get(f"{server.base}/api/v1/docs", timeout=PATIENCE)
     assert answer.headers["X-Frame-Options"] == "DENY"
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     assert "script-src 'self' 'nonce-" in answer.headers["Content-Security-Policy"]

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe
-from conftest import at_once, needs_curl
+from conftest import PATIENCE, at_once, needs_curl
 from test_members import invite, token_of
 
 NAME = 'Ana "<b>Lima</b>" & Co'
@@ -59,44 +59,44 @@ def check_headers(answer):
 
 def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, owner, invitation):
     for _ in range(3):
-        answer = requests.get(link, timeout=30)
+        answer = requests.get(link, timeout=PATIENCE)
         assert answer.status_code == 200
         check_headers(answer)
     assert "Rocket &amp; Söhne" in answer.text
     assert "Ana &#34;&lt;b&gt;Lima&lt;/b&gt;&#34; &amp; Co" in answer.text
     assert "<b>" not in answer.text
     assert "<dd>member</dd>" in answer.text
-    assert requests.head(link, timeout=30).status_code == 200
+    assert requests.head(link, timeout=PATIENCE).status_code == 200
     member = owner.data(owner.get(f"/members/{invitation['member']['id']}"))
     assert member["status"] == "invited"
 
 
 def test_the_button_makes_a_member_and_shows_a_key_once(link, server, owner, invitation):
-    answer = requests.post(link, timeout=30)
+    answer = requests.post(link, timeout=PATIENCE)
     assert answer.status_code == 200
     check_headers(answer)
     client = server.client(key_on(answer.text))
     me = client.data(client.get("/me"))["member"]
     assert (me["id"], me["status"]) == (invitation["member"]["id"], "active")
-    again = requests.get(link, timeout=30)
+    again = requests.get(link, timeout=PATIENCE)
     assert again.status_code == 410
     assert "tms_" not in again.text
 
 
 @needs_curl
 def test_the_line_to_try_works_as_it_is(link, server):
-    html = requests.post(link, timeout=30).text
+    html = requests.post(link, timeout=PATIENCE).text
     line = unescape(re.search('id="curl"[^>]*>([^<]*)<', html)[1])
     assert " http://127.0.0.1:8000/api/v1/" in line  # the configured address, but not this server's
     arguments = shlex.split(line.replace("http://127.0.0.1:8000", server.base))
-    done = subprocess.run([*arguments, "-sf"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*arguments, "-sf"], capture_output=True, text=True, timeout=PATIENCE)
     assert '"success":true' in done.stdout, done
 
 
 def test_joining_is_told_to_receivers(hooked, receiver):
     invitation = invite(hooked.client(), "ana@example.com")
     assert receiver.next().headers["x-service-event"] == "member.invited"
-    requests.post(f"{hooked.base}/enroll/{token_of(invitation)}", timeout=30)
+    requests.post(f"{hooked.base}/enroll/{token_of(invitation)}", timeout=PATIENCE)
     call = receiver.next()
     assert call.headers["x-service-event"] == "member.joined"
     assert call.event["data"]["member"]["status"] == "active"
@@ -115,14 +115,14 @@ def test_joining_is_told_to_receivers(hooked, receiver):
 def test_a_link_that_is_no_good_says_why(server, owner, invitation, link, method, spoil, status, said):
     member_id = invitation["member"]["id"]
     if spoil == "used":
-        requests.post(link, timeout=30)
+        requests.post(link, timeout=PATIENCE)
     elif spoil == "revoked":
         owner.delete(f"/members/{member_id}/invitation")
     elif spoil == "expired":
         server.rows("UPDATE invitation SET expires_at = created_at WHERE member_id = ?", member_id)
     else:
         link = link[:-1] + ("a" if link[-1] != "a" else "b")
-    answer = requests.request(method, link, timeout=30)
+    answer = requests.request(method, link, timeout=PATIENCE)
     assert answer.status_code == status
     check_headers(answer)
     assert said in answer.text
@@ -132,23 +132,23 @@ def test_a_link_that_is_no_good_says_why(server, owner, invitation, link, method
 
 @pytest.mark.parametrize("path", ["/enroll/x/y", "/enroll/", "/enroll"])
 def test_a_path_that_is_no_link_is_not_found(server, path):
-    assert requests.get(server.base + path, timeout=30).status_code == 404
+    assert requests.get(server.base + path, timeout=PATIENCE).status_code == 404
 
 
 def test_other_methods_are_refused_on_the_page(link):
     for method in ("PUT", "DELETE", "OPTIONS"):
-        answer = requests.request(method, link, timeout=30)
+        answer = requests.request(method, link, timeout=PATIENCE)
         assert answer.status_code == 405
         assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
 
 
 def test_a_link_that_got_parameters_on_its_way_still_works(link):
-    assert requests.get(f"{link}?utm_source=mail&x=1", timeout=30).status_code == 200
-    assert "tms_" in requests.post(f"{link}?fbclid=1", data={"a": "b"}, timeout=30).text
+    assert requests.get(f"{link}?utm_source=mail&x=1", timeout=PATIENCE).status_code == 200
+    assert "tms_" in requests.post(f"{link}?fbclid=1", data={"a": "b"}, timeout=PATIENCE).text
 
 
 def test_of_two_who_press_the_button_at_once_one_joins(server, link, invitation):
-    answers = at_once(*[partial(requests.post, link, timeout=30)] * 8)
+    answers = at_once(*[partial(requests.post, link, timeout=PATIENCE)] * 8)
     assert sorted(answer.status_code for answer in answers) == [200] + [410] * 7
     assert sum("tms_" in answer.text for answer in answers) == 1
     keys = server.rows("SELECT 1 FROM api_key WHERE member_id = ?", invitation["member"]["id"])
@@ -156,8 +156,8 @@ def test_of_two_who_press_the_button_at_once_one_joins(server, link, invitation)
 
 
 def test_neither_the_link_nor_the_key_is_logged(server, link, invitation):
-    requests.get(f"{link}?x=1", timeout=30)
-    key = key_on(requests.post(link, timeout=30).text)
+    requests.get(f"{link}?x=1", timeout=PATIENCE)
+    key = key_on(requests.post(link, timeout=PATIENCE).text)
     log = server.log.read_text()
     assert "GET /enroll/ 200" in log
     assert token_of(invitation) not in log

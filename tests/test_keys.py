@@ -5,7 +5,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import NOBODY, OWNER_KEY, fault, wait_until
+from conftest import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ class Upload:
 
     def __init__(self, server, key, path, body):
         self.body = json.dumps(body).encode()
-        self.line = socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), 30)
+        self.line = socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2])), PATIENCE)
         head = f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
         head += (
             f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import requests
-from conftest import EVERY_EVENT, document
+from conftest import EVERY_EVENT, PATIENCE, document
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -19,7 +19,7 @@ INTAKE = "/plugins/webhooks/{routeId}"
 
 @pytest.fixture(scope="module")
 def spec(server):
-    answer = requests.get(f"{server.base}/api/v1/openapi.json", timeout=30)
+    answer = requests.get(f"{server.base}/api/v1/openapi.json", timeout=PATIENCE)
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     return answer.json()

@@ -7,7 +7,8 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from conftest import BIN, EVERY_EVENT, OWNER_KEY, ROOT, Server, needs_curl, needs_node, wait_until
+import requests
+from conftest import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, Server, needs_curl, needs_node, wait_until
 
 import app
 import gateway
@@ -28,7 +29,7 @@ def block(language, containing):
 def run(session, folder):
     """What the lines of a session printed, each a JSON object."""
     done = subprocess.run(
-        ["bash", "-eu", "-c", session], cwd=folder, capture_output=True, text=True, timeout=60
+        ["bash", "-eu", "-c", session], cwd=folder, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -82,7 +83,9 @@ def python_receiver(folder):
                 command, cwd=folder, stdout=out, stderr=out, pass_fds=[listener.fileno()]
             )
     with process:
-        yield f"http://127.0.0.1:{port}/hook", folder / "out.txt"
+        url = f"http://127.0.0.1:{port}/hook"
+        assert requests.get(url, timeout=PATIENCE).status_code == 405  # it is there, and takes a POST alone
+        yield url, folder / "out.txt"
         process.terminate()
 
 

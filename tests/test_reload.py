@@ -32,7 +32,7 @@ def reload(server, text):
     before = server.children()
     server.config.write_text(text)
     server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: server.children() and not set(before) & set(server.children()), 40)
+    wait_until(lambda: server.children() and not set(before) & set(server.children()))
 
 
 def workspace(server):

@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BIN, OWNER_KEY, ROOT, Server, at_once, fault, wait_until
+from conftest import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, wait_until
 
 ROUTE = """
 [server]
@@ -49,7 +49,7 @@ def test_a_port_in_use_ends_the_start_within_seconds(tmp_path):
             env=server.environment | {"PORT": port},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,  # gunicorn tries for five seconds
         )
     assert result.returncode != 0
     assert "Address already in use" in result.stderr
@@ -76,11 +76,10 @@ def test_a_signal_ends_it_after_what_is_under_way(launch, how):
     threads = [threading.Thread(target=work, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
-    while len(created) < 50:
-        threads[0].join(0.01)
+    wait_until(lambda: len(created) >= 50)
     process = server.process
     process.send_signal(how)
-    assert process.wait(35) == 0
+    assert process.wait(PATIENCE) == 0
     go_on.set()
     for thread in threads:
         thread.join()
@@ -143,8 +142,7 @@ def test_a_server_that_was_killed_leaves_nothing_half_done(launch):
         count = len(acknowledged)
         for thread in threads:
             thread.start()
-        while len(acknowledged) < count + 60:
-            threads[0].join(0.005)
+        wait_until(lambda count=count: len(acknowledged) >= count + 60)
         server.kill()
         for thread in threads:
             thread.join()
@@ -168,7 +166,7 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, 
             f"{server.base}/plugins/webhooks/x",
             json={"action": "list_flows"},
             headers={"Authorization": "Bearer s3cret", "X-Forwarded-For": forwarded, "X-Real-IP": forwarded},
-            timeout=10,
+            timeout=PATIENCE,
         ).status_code
 
     assert ask("192.0.2.1") == 200

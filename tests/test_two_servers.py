@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BIN, ROOT, Server, at_once, hook, wait_until
+from conftest import BIN, PATIENCE, ROOT, Server, at_once, hook, wait_until
 
 
 def hooks(*receivers):
@@ -27,7 +27,7 @@ def test_a_start_on_a_port_that_is_taken_changes_no_webhook(launch, receiver):
     port = server.base.rpartition(":")[2]
     environment = {**server.environment, "TASKS_WEBHOOKS": "[]", "PORT": port}
     second = subprocess.run(
-        [BIN / "gunicorn"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        [BIN / "gunicorn"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert second.returncode == 1
     assert "Address already in use" in second.stderr
@@ -56,7 +56,7 @@ def test_a_start_does_not_take_a_command_for_another_server(launch, receiver):
     server = launch(**settings)
     server.stop()
     let_go = threading.Event()
-    receiver.answer = lambda call: let_go.wait(30) and 200
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
     command = threading.Thread(target=server.flask, args=("webhook", "test", "one"), kwargs=settings)
     command.start()
     receiver.next()
@@ -95,7 +95,7 @@ def test_servers_and_commands_that_start_at_once_make_one_database(tmp_path):
 def test_what_was_being_sent_at_a_crash_is_sent_at_the_start_before_what_comes_later(launch, new_receiver):
     receiver = new_receiver().up()
     let_go = threading.Event()
-    receiver.answer = lambda call: let_go.wait(30) and 200
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
     environment = {
         "TASKS_WEBHOOKS": json.dumps([hook(receiver, events=["task.created"])]),
         "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60",

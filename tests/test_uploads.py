@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import requests
-from conftest import fault, wait_until
+from conftest import PATIENCE, fault, wait_until
 from test_attachments import MIB, attach
 from test_wire import Line
 
@@ -24,7 +24,7 @@ def test_six_files_are_received_at_a_time_and_others_are_served_beside_them(laun
     owner = server.client()
     task = owner.make_task(owner.make_project())
     lines = {line.socket: line for line in (stalled_upload(server, task) for _ in range(7))}
-    (refused,), _, _ = select.select(lines, [], [], 20)  # whichever came last
+    (refused,), _, _ = select.select(lines, [], [], PATIENCE)  # whichever came last
     assert lines.pop(refused).code() == (503, "unavailable")
     refused.close()
     answer = attach(owner, task)
@@ -56,7 +56,7 @@ def test_sixteen_large_files_at_once_do_not_keep_their_memory(launch):
             f"{owner.base}/tasks/{task['id']}/attachments",
             files={"file": ("noise", content)},
             headers={"Authorization": f"Bearer {owner.key}", "Idempotency-Key": f"key-{number}"},
-            timeout=60,
+            timeout=PATIENCE,
         ).status_code
 
     with ThreadPoolExecutor(16) as pool:
