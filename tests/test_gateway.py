@@ -1,17 +1,13 @@
 """The gateway's actions on flows and child tasks: fields, results, rejections, states, isolation."""
 
-import contextlib
-import itertools
 import json
-import os
 import re
-import signal
 import threading
 import time
 
 import pytest
 import requests
-from conftest import Server, document, wait_until
+from conftest import PATIENCE, Server, document, wait_until
 
 CONFIG = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -51,7 +47,7 @@ class Caller:
 
     def post(self, body, **options):
         headers = {"Authorization": "Bearer s3cret"} | options.pop("headers", {})
-        answer = self.session.post(self.url, json=body, headers=headers, timeout=30, **options)
+        answer = self.session.post(self.url, json=body, headers=headers, timeout=PATIENCE, **options)
         self.check(answer)
         return answer
 
@@ -319,12 +315,8 @@ def test_after_a_kill_the_revision_is_the_number_of_applied_answers(tmp_path):
 
         writer = threading.Thread(target=work)
         writer.start()
-        done.wait(20)
-        children = server.children()
-        server.stop(signal.SIGKILL)
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):  # it left when its parent did
-                os.kill(child, signal.SIGKILL)
+        assert done.wait(PATIENCE)
+        server.kill()
         writer.join()
         server.start()
         call = Caller(server)
@@ -662,11 +654,8 @@ def test_flows_that_ended_long_ago_are_dropped(tmp_path):
     server.rows("UPDATE flow SET ended_at = ? WHERE id = ?", week, old["flowId"])
     server.stop()
     server.start()
-    call = Caller(server)
-    for _ in itertools.count():
-        ids = {flow["flowId"] for flow in call.result("list_flows")["flows"]}
-        if old["flowId"] not in ids:
-            break
+    wait_until(lambda: not server.rows("SELECT 1 FROM flow WHERE id = ?", old["flowId"]))
+    ids = {flow["flowId"] for flow in Caller(server).result("list_flows")["flows"]}
     assert ids == {young["flowId"], running["flowId"]}
     assert server.rows("SELECT COUNT(*) AS n FROM flow_task") == [{"n": 0}]
     server.stop()
