@@ -12,6 +12,12 @@ def owner(hooked):
     return hooked.client()
 
 
+@pytest.fixture(scope="module")
+def shared(launch_module, make_receiver):
+    """The owner of a workspace with a webhook, for what leaves nothing behind."""
+    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(make_receiver().up())])).client()
+
+
 @pytest.fixture
 def webhook(owner):
     return owner.data(owner.get("/webhooks"))["webhooks"][0]
@@ -62,9 +68,9 @@ def test_a_ping_goes_to_the_one_that_is_tested(launch, new_receiver):
 
 @pytest.mark.parametrize("path", ["/webhooks/{}/test", "/webhooks/{}/enable", "/deliveries/{}/redeliver"])
 @pytest.mark.parametrize("id", [NOBODY, "not-an-id"])
-def test_what_does_not_exist_is_not_found(owner, path, id):
-    fault(owner.post(path.format(id)), 404, "not_found")
-    fault(owner.get(f"/deliveries/{id}"), 404, "not_found")
+def test_what_does_not_exist_is_not_found(shared, path, id):
+    fault(shared.post(path.format(id)), 404, "not_found")
+    fault(shared.get(f"/deliveries/{id}"), 404, "not_found")
 
 
 def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receiver):
@@ -104,8 +110,8 @@ def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receive
         ({"endpoint": "x"}, "endpoint"),
     ],
 )
-def test_refuses_a_filter_of_deliveries_that_it_does_not_know(owner, query, field):
-    fault(owner.get("/deliveries", **query), 422, "validation_error", field)
+def test_refuses_a_filter_of_deliveries_that_it_does_not_know(shared, query, field):
+    fault(shared.get("/deliveries", **query), 422, "validation_error", field)
 
 
 def test_a_delivery_is_sent_again_with_the_same_id_and_body(owner, receiver):
@@ -143,8 +149,8 @@ def test_events_do_not_hold_pings(owner, webhook):
     assert owner.data(owner.get("/events"))["events"] == []
 
 
-def test_refuses_to_go_on_after_an_event_that_does_not_exist(owner):
-    fault(owner.get("/events", after="evt_0"), 422, "validation_error", "after")
+def test_refuses_to_go_on_after_an_event_that_does_not_exist(shared):
+    fault(shared.get("/events", after="evt_0"), 422, "validation_error", "after")
 
 
 def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiver):
