@@ -8,7 +8,7 @@ import time
 
 import pytest
 import requests
-from conftest import OWNER_KEY, Server, wait_until
+from conftest import OWNER_KEY, PATIENCE, Server, wait_until
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
 ENDED = {
@@ -27,7 +27,7 @@ def connect():
         host, port = server.base.removeprefix("http://").split(":")
         line = socket.socket()
         made.append(line)
-        line.settimeout(30)
+        line.settimeout(PATIENCE)
         for (level, option), value in options.pop("set", {}).items():
             line.setsockopt(level, option, value)
         line.connect((host, int(port)))
@@ -62,24 +62,22 @@ def until_end(line):
     return said
 
 
-def asked(server, beside=lambda: None, rounds=3):
-    """How many seconds a request takes beside what is done before it; the least of some rounds."""
-    seconds = []
-    for _ in range(rounds):
-        beside()
-        started = time.monotonic()
-        assert requests.get(f"{server.base}/api/v1/health", timeout=60).status_code == 200
-        seconds.append(time.monotonic() - started)
-    return min(seconds)
+def is_served(server):
+    """Whether a request is answered at once.
+
+    That takes milliseconds. What the tests below rule out would hold it up for 40 seconds and more, so
+    that the bound leaves a busy machine a thousand times what it needs.
+    """
+    started = time.monotonic()
+    assert requests.get(f"{server.base}/api/v1/health", timeout=2 * PATIENCE).status_code == 200
+    return time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("head", ENDED.values(), ids=ENDED)
 def test_clients_that_stay_after_their_answer_hold_up_nobody(server, connect, head):
-    def five():
-        for _ in range(5):
-            connect(server).sendall(head)
-
-    assert asked(server, five) < 0.5
+    for _ in range(40):  # closing them in the main loop takes two seconds each
+        connect(server).sendall(head)
+    assert is_served(server)
 
 
 def test_many_clients_that_stay_after_their_answer_leave_the_worker_alive(server, connect):
@@ -88,7 +86,7 @@ def test_many_clients_that_stay_after_their_answer_leave_the_worker_alive(server
         line = connect(server)
         line.sendall(ENDED["Connection: close"])
         assert until_end(line).startswith(b"HTTP/1.1 200")
-    assert asked(server) < 0.5
+    assert is_served(server)
     assert server.children() == before
 
 
@@ -98,10 +96,11 @@ def test_a_stop_waits_for_a_client_that_is_still_sending_but_not_for_ever(launch
     stays.sendall(ENDED["Connection: close"])
     assert until_end(stays)
     sends.sendall(b"nonsense\r\n\r\n" + b"x" * 100_000)
-    started = time.monotonic()
+    (worker,) = server.children()
     assert server.stop() == 0
     assert until_end(sends).startswith(b"HTTP/1.1 400")
-    assert time.monotonic() - started < 12
+    # By itself: a worker that waits for ever is killed after the graceful timeout, and says nothing.
+    assert f"Worker exiting (pid: {worker})" in server.log.read_text()
 
 
 def test_a_client_that_is_still_sending_gets_the_answer_to_a_head_that_is_malformed(server, connect):
@@ -124,6 +123,7 @@ def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minu
         f"GET /api/v1{path}/{file['id']} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {OWNER_KEY}\r\n\r\n"
     )
     lines = [connect(server, set=NARROW) for _ in range(16)]
+    started = time.monotonic()
     for line in lines:
         line.sendall(head.encode())
     for line in lines:
@@ -139,7 +139,9 @@ def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minu
     reader = threading.Thread(target=dribble)
     reader.start()
     try:
-        assert 20 < asked(server, rounds=1) < 50
+        assert requests.get(f"{server.base}/api/v1/health", timeout=2 * PATIENCE).status_code == 200
+        # All threads were held until then. Who dribbles needs three minutes for the file.
+        assert 20 < time.monotonic() - started < 120
         wait_until(lambda: server.log.read_text().count("did not read the answer in time") >= 8)
     finally:
         done.set()
@@ -166,6 +168,6 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(limited):
 
 
 def test_a_request_need_not_wait_for_connections_that_send_nothing(server, connect):
-    for _ in range(64):
+    for _ in range(160):  # in each of the 16 threads they would take 50 seconds
         connect(server)
-    assert asked(server, rounds=1) < 2
+    assert is_served(server)
