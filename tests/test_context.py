@@ -17,13 +17,24 @@ def fresh(launch_module):
     return client
 
 
+@pytest.fixture(scope="module")
+def another(launch_module):
+    return launch_module().client()
+
+
 @pytest.fixture
-def alone(launch):
-    """The owner of a workspace of this test's own."""
-    server = launch()
-    client = server.client()
-    client.server = server
-    return client
+def alone(another):
+    """The owner of a workspace in which there are no projects, and so no tasks."""
+    for project in another.data(another.get("/projects"))["projects"]:
+        another.data(another.delete(f"/projects/{project['id']}?force=true"))
+    return another
+
+
+@pytest.fixture(scope="module")
+def seeded(launch_module):
+    server = launch_module()
+    assert server.flask("seed", "--tasks", "10").returncode == 0
+    return server
 
 
 def context(client):
@@ -168,10 +179,8 @@ def test_the_names_of_keys_are_in_nobody_elses_context(owner, join):
     assert {"api_key": [made["id"], None]} in changes
 
 
-def test_clients_and_invited_people_are_not_the_team(launch):
-    server = launch()
-    server.flask("seed", "--tasks", "10")
-    team = context(server.client())["members"]
+def test_clients_and_invited_people_are_not_the_team(seeded):
+    team = context(seeded.client())["members"]
     assert {m["kind"] for m in team} == {"team"}
     assert {m["status"] for m in team} == {"active"}
     assert len(team) == 6  # with the owner
@@ -179,15 +188,13 @@ def test_clients_and_invited_people_are_not_the_team(launch):
     assert names == sorted(names)
 
 
-def test_of_twelve_whiteboards_the_ten_updated_last_without_content(launch):
-    server = launch()
-    server.flask("seed", "--tasks", "10")
-    shown = context(server.client())["whiteboards"]
+def test_of_twelve_whiteboards_the_ten_updated_last_without_content(seeded):
+    shown = context(seeded.client())["whiteboards"]
     assert len(shown) == 10
     assert all(set(w) == {"id", "title", "project_id", "updated_at", "updated_by"} for w in shown)
     times = [w["updated_at"] for w in shown]
     assert times == sorted(times, reverse=True)
-    stored = server.rows("SELECT id FROM whiteboard ORDER BY updated_at DESC LIMIT 10")
+    stored = seeded.rows("SELECT id FROM whiteboard ORDER BY updated_at DESC LIMIT 10")
     assert [w["id"] for w in shown] == [row["id"] for row in stored]
 
 
