@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, fault
+from conftest import INSTANT, NOBODY, UUID, fault, wait_past
 
 MILESTONE = {"title": "Launch", "description": "Everything\nis out", "due_date": "2026-12-15T00:00:00.000Z"}
 MEETING = {
@@ -49,6 +49,7 @@ def test_it_is_created_with_what_was_sent_and_found_at_its_location(owner, proje
 def test_an_update_changes_what_was_sent_and_nothing_else(owner, make, kind):
     made = make(kind)
     path = f"/{kind}s/{made['id']}"
+    wait_past(made["updated_at"])
     after = owner.data(owner.patch(path, {"title": "New"}))
     assert after == made | {"title": "New", "updated_at": after["updated_at"]}
     assert after["updated_at"] > made["updated_at"]
@@ -157,6 +158,7 @@ def test_tasks_outlive_their_milestone_as_a_new_version(owner, project, make):
     task = owner.make_task(project, milestone_id=milestone["id"])
     other = owner.make_task(project)
     shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    wait_past(task["updated_at"])
     assert shown["milestone"] == {name: milestone[name] for name in ("id", "title", "due_date")}
     assert owner.data(owner.get("/tasks", milestone_id=milestone["id"]))["pagination"]["total"] == 1
     owner.delete(f"/milestones/{milestone['id']}")
@@ -243,6 +245,7 @@ def test_a_meeting_is_its_organizers_or_an_admins_to_change(join, make):
 def test_whiteboards_are_listed_without_content_the_last_updated_first(owner, join, make):
     first, second = make("whiteboard"), make("whiteboard")
     editor = join()
+    wait_past(second["updated_at"])
     editor.patch(f"/whiteboards/{first['id']}", {"content": {"a": 1}})
     listed = owner.data(owner.get("/whiteboards"))["whiteboards"]
     assert [w["id"] for w in listed[:2]] == [first["id"], second["id"]]
