@@ -57,6 +57,21 @@ needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not in
 needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 
 
+# The files that take longest, which go first, so that at the end no process waits for another one.
+LONGEST = ("retries", "commands", "secrets", "backup", "slow_clients", "webhooks", "deliveries", "database")
+LONGEST += ("two_servers", "config", "errors", "serving", "reload", "canonical", "bad_input", "gateway")
+
+
+def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files that hold most tests
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Where everything can be installed, a skipped test is a failure."""
@@ -216,6 +231,8 @@ class Server:
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+        # Some hundred processes are started, each of which would compile our modules anew.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment |= {
             "TASKS_SERVER__DATABASE": str(self.database),
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
