@@ -21,16 +21,23 @@ def server(tmp_path):
     server.stop()
 
 
-@pytest.fixture
-def copy(server):
-    """A backup of a workspace with one project, whose server has been stopped."""
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory):
+    """The folder of a server that has been stopped, with a backup."""
+    server = Server(tmp_path_factory.mktemp("backed-up"))
     server.start().client().make_project(name="Kept")
-    copy = server.folder / "backup.db"
-    done = server.flask("backup", str(copy))
-    assert done.returncode == 0, done.stderr
+    done = server.flask("backup", str(server.folder / "backup.db"))
     server.client().make_project(name="Later")
     server.stop()
-    return copy
+    assert done.returncode == 0, done.stderr
+    return server.folder
+
+
+@pytest.fixture
+def copy(server, backed_up):
+    """A backup of a workspace with one project, whose server has been stopped."""
+    shutil.copytree(backed_up, server.folder, dirs_exist_ok=True)
+    return server.folder / "backup.db"
 
 
 def names(server):

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 import stat
 import subprocess
 from datetime import UTC, datetime
@@ -31,9 +32,19 @@ def home(tmp_path):
     return server
 
 
+@pytest.fixture(scope="module")
+def initialized(tmp_path_factory):
+    """The folder of an empty workspace, and its owner's key."""
+    server = Server(tmp_path_factory.mktemp("initialized"))
+    del server.environment["TASKS_BOOTSTRAP__API_KEY"]
+    key = re.search(r"tms_\S{43}", server.flask("init").stdout)[0]
+    return server.folder, key
+
+
 @pytest.fixture
-def made(home):
-    home.key = re.search(r"tms_\S{43}", home.flask("init").stdout)[0]
+def made(home, initialized):
+    folder, home.key = initialized
+    shutil.copytree(folder, home.folder, dirs_exist_ok=True)
     return home
 
 
