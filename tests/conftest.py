@@ -228,6 +228,8 @@ def fault(answer, status, code, *named):
 class Server:
     """A gunicorn of our own: its database and settings in a folder, its log in a file."""
 
+    started = []
+
     def __init__(self, folder, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
@@ -246,6 +248,7 @@ class Server:
         self.allow_bugs = False
 
     def start(self, *arguments):
+        self.started.append(self)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -314,6 +317,15 @@ class Server:
             text=True,
             timeout=300,
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_server_stays():
+    """What a test that failed has left running is ended at last."""
+    yield
+    for server in Server.started:
+        if server.process and server.process.poll() is None:
+            server.kill()
 
 
 def launcher(folder):
