@@ -52,7 +52,7 @@ def test_what_a_receiver_misses_while_it_is_down_arrives_in_order_when_it_is_bac
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_an_answer_that_blames_the_endpoint_is_retried_with_the_same_id_and_body(launch, receiver, status):
+def test_an_answer_that_blames_the_webhook_is_retried_with_the_same_id_and_body(launch, receiver, status):
     server = serve(launch, hook(receiver))
     receiver.answers = [status, status]
     owner = server.client()
@@ -81,7 +81,7 @@ def test_an_event_that_is_refused_does_not_hold_up_others_and_is_parked_in_the_e
     assert len([call for call in receiver.all_here() if call.event["data"]["task"]["title"] == "Bad"]) == 8
 
 
-def test_gone_disables_the_endpoint_and_enabling_it_sends_what_was_parked(launch, receiver):
+def test_gone_disables_the_webhook_and_enabling_it_sends_what_was_parked(launch, receiver):
     server = serve(launch, hook(receiver))
     owner = server.client()
     project = owner.make_project()
@@ -113,7 +113,7 @@ def test_retry_after_is_waited_for(launch, receiver):
 
 
 @pytest.mark.parametrize("status", [None, 503, 422])
-def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_the_endpoint(
+def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_the_webhook(
     launch, new_receiver, status
 ):
     receiver = new_receiver()
@@ -150,7 +150,7 @@ def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(launch, re
     assert receiver.next().event["event"] == "task.created"
 
 
-def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_back(launch, new_receiver):
+def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(launch, new_receiver):
     receiver = new_receiver()
     server = serve(launch, hook(receiver))
     owner = server.client()
@@ -173,7 +173,7 @@ def test_an_endpoint_that_left_the_configuration_gets_its_backlog_when_it_is_bac
     assert receiver.next().event["event"] == "task.created"
 
 
-def test_an_endpoint_that_was_disabled_and_left_cannot_be_enabled_until_it_is_back(launch, new_receiver):
+def test_a_webhook_that_was_disabled_and_left_cannot_be_enabled_until_it_is_back(launch, new_receiver):
     receiver = new_receiver().up()
     receiver.answers = [410]
     server = serve(launch, hook(receiver))

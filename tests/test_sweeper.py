@@ -205,7 +205,7 @@ def test_a_chore_that_takes_long_holds_up_no_event(sweeper, receiver, let_go):
     begun = threading.Event()
     sweeper(hook(receiver), leave=0, chores=(lambda: begun.set() or let_go.wait(PATIENCE),))
     assert begun.wait(PATIENCE)
-    with write(ACTOR) as change:
+    with write(ACTOR) as transaction:
         for number in range(3):
             webhooks.emit(transaction, "task.created", {"number": number})
     assert [receiver.next().event["data"]["number"] for _ in range(3)] == [0, 1, 2]

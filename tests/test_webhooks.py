@@ -143,7 +143,7 @@ def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
         assert secret.encode() not in call.body
 
 
-def test_without_a_choice_an_endpoint_gets_the_four_events(launch, new_receiver):
+def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver):
     few, one = new_receiver().up(), new_receiver().up()
     unchosen = hook(few)
     del unchosen["events"], unchosen["name"]
