@@ -13,7 +13,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import click
 from gunicorn.workers.gthread import TConn, ThreadWorker
 from peewee import DatabaseError
 
@@ -193,8 +192,6 @@ def one_line():
     """End the program with one line for an error of the configuration or the database."""
     try:
         yield
-    except click.ClickException as error:
-        sys.exit(f"Error: {error.format_message()}")
     except (BadDatabase, LookupError) as error:
         sys.exit(f"Error: {error}")
 
@@ -269,7 +266,7 @@ def hold_database(server, config):
         serving = files.enter_context(register_server())
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]
-            server.log.info("The first owner is %s, with the key of the configuration", email)
+            server.log.info("The first owner is %s, with the API key from the configuration", email)
         with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # else the leases expire
             if is_only_server(serving):
                 Delivery.release_all()
