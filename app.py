@@ -2,8 +2,8 @@
 
 The machinery stands in the order in which a request passes it: `Service`, `Call`, `authenticate`,
 `operation` (`read_arguments`, `perform`), `envelope` or `refuse`. A view declares what it takes and
-answers, who may call it and how it may refuse, and returns a row or a page of rows. There is no SQL and
-no validation rule in this module, and nothing is sent from it.
+answers, who may call it and how it may refuse, and returns a row or a page of rows. There is no SQL in
+this module.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ from werkzeug.wsgi import get_input_stream
 
 import commands
 import gateway
+import limits
 import schemas
 import webhooks
 from database import (
@@ -53,7 +54,6 @@ from database import (
     now,
     to_json,
 )
-from limits import FixedWindow, Late, Slots
 from models import (
     Activity,
     ApiKey,
@@ -85,22 +85,13 @@ from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from webhooks import deliver, emit, enable, ping, redeliver
 
-READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
-DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body are read, so that the client gets to the answer,
-DRAIN_SECONDS = 2.0  # for at most so long
-UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
-UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
-SEND_SECONDS = 30.0  # the longest that a client may take to read an answer, and one second more for each
-SEND_BYTES = 64 * 1024  # of its body
-FORM_BYTES = 64 * 1024  # of a form, beyond the file in it
-FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
 
 log = logging.getLogger("tasks")
 api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
-upload_slots = Slots(UPLOADS)
+upload_slots = limits.Slots(limits.UPLOADS)
 
 
 # The application ------------------------------------------------------------------------------
@@ -128,7 +119,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.register_blueprint(api)
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
-        app.window = FixedWindow(most, 60)
+        app.window = limits.FixedWindow(most, 60)
     commands.register(app)
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
@@ -145,24 +136,25 @@ class Identifier(UnicodeConverter):
 class Service(Flask):
     """The WSGI application: routes of the gateway first, then the views."""
 
-    window: FixedWindow | None = None  # counts the requests of a minute, where these are limited
+    window: limits.FixedWindow | None = None  # counts requests per minute, if these are limited
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.call"] = started = Call(environ, start_response)
+        environ["tasks.call"] = current = Call(environ, start_response)
         if route := gateway.find_route(environ):  # Flask must not answer there by itself
-            return gateway.answer(route, started)
-        return super().wsgi_app(environ, started.start)
+            return gateway.answer(route, current)
+        return super().wsgi_app(environ, current.start)
 
     def dispatch_request(self) -> Any:
-        """Authenticate the caller before anything is said about what is called."""
-        this = call()
-        if this.in_api:
-            public = getattr(self.view_functions.get(request.endpoint or ""), "public", False)
-            header = this.environ.get("HTTP_AUTHORIZATION")
+        """Authenticate the caller before any error tells whether the path exists."""
+        current = call()
+        if current.in_api:
+            view: Any = self.view_functions.get(request.endpoint or "")
+            public = view is not None and view.declaration.role is None
+            header = current.environ.get("HTTP_AUTHORIZATION")
             if header is not None or not public:  # a wrong key is refused also where none is needed
-                this.caller = authenticate(header)
-            if self.window and this.caller:
-                count_request(self.window, this)
+                current.caller = authenticate(header)
+            if self.window and current.caller:
+                count_request(self.window, current)
         return super().dispatch_request()
 
     def ensure_sync(self, func: Callable) -> Callable:
@@ -173,10 +165,7 @@ class Service(Flask):
 
 
 class Call:
-    """A request with what is known of it, and its answer.
-
-    Everything that knows how gunicorn reads and writes is in this class and in gunicorn.conf.py.
-    """
+    """A request with what is known of it, and its answer; with gunicorn.conf.py all that knows gunicorn."""
 
     def __init__(self, environ: dict, start_response: Callable):
         self.environ, self.start_response = environ, start_response
@@ -186,10 +175,10 @@ class Call:
         routed = "/" + self.path.lstrip("/")  # as werkzeug matches it
         self.in_api = routed.startswith(f"{API}/") or routed == API
         self.caller: Any = None  # a member with the key's scope, where a key was sent
-        self.status = 0  # the view's own, where it is not the declared one
+        self.status = 0  # the status that the view sets, or 0 for the declared one
         self.headers: dict[str, str] = {}  # that the view adds to a success
-        self.always: list[tuple[str, str]] = []  # headers of this answer, also of a refusal
-        self.sending: Late | None = None  # the deadline of the answer
+        self.always: list[tuple[str, str]] = []  # headers of every answer to this request, refusals too
+        self.sending: limits.SocketDeadline | None = None  # the deadline of the answer
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
@@ -199,53 +188,53 @@ class Call:
 
         Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
         """
-        declared = get_content_length(self.environ.get("CONTENT_LENGTH"))
-        if declared is not None and declared > limit:
-            raise schemas.TooLarge(f"the body has {declared} bytes; at most {limit} are accepted")
-        late, failure, body = self._late_after(seconds), None, b""
+        declaration = get_content_length(self.environ.get("CONTENT_LENGTH"))
+        if declaration is not None and declaration > limit:
+            raise schemas.TooLarge(f"the body has {declaration} bytes; at most {limit} are accepted")
+        deadline, failure, body = self._late_after(seconds), None, b""
         try:
-            with late:
+            with deadline:
                 body = get_input_stream(self.environ).read(limit + 1)
         except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
             failure = error
-        self.unread = failure is None and not late.cut and len(body) > limit
-        if late.cut:
+        self.unread = failure is None and not deadline.cut and len(body) > limit
+        if deadline.cut:
             self.close()
             raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
-            raise schemas.BadJSON("the body broke off or is badly framed") from failure
+            raise schemas.BadBody("the body broke off or is badly framed") from failure
         if self.unread:
             raise schemas.TooLarge(f"the body has more than {limit} bytes")
-        if declared is not None and len(body) < declared:
-            raise schemas.BadJSON("the body is shorter than its Content-Length")
+        if declaration is not None and len(body) < declaration:
+            raise schemas.BadBody("the body is shorter than its Content-Length")
         return body
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the answer, with the headers that every answer carries."""
         if self.unread:
-            self.discard(DRAIN_BYTES)
+            self.discard(limits.DRAIN_BYTES)
         headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
         if not any(name == "Cache-Control" for name, _ in headers):
             headers.append(("Cache-Control", "no-store"))
         self.log(status[:3])
         if "gunicorn.socket" in self.environ and self.sending is None:
             size = int(dict(headers).get("Content-Length", 0))
-            self.sending = self._late_after(SEND_SECONDS + size / SEND_BYTES, socket.SHUT_RDWR)
+            self.sending = self._late_after(limits.SEND_SECONDS + size / limits.SEND_BYTES, socket.SHUT_RDWR)
             self.sending.__enter__()
         return self.start_response(status, headers, *failure)
 
     def discard(self, left: int) -> None:
-        """Read on a little after a refusal: a client that is still sending would miss the answer."""
-        self.unread, late = False, self._late_after(DRAIN_SECONDS)
+        """Read more of a refused body: a client that is still sending would miss the answer."""
+        self.unread, deadline = False, self._late_after(limits.DRAIN_SECONDS)
         stream = get_input_stream(self.environ)
         try:
-            with late:
+            with deadline:
                 while left > 0 and (chunk := stream.read(min(left, 65536))):
                     left -= len(chunk)
         except Exception:
             log.debug("%s: the refused body broke off", self.request_id)
             left = 0
-        if late.cut or left <= 0:
+        if deadline.cut or left <= 0:
             self.close()
 
     def close(self) -> None:
@@ -254,15 +243,15 @@ class Call:
         if response is not None:
             response.force_close()
 
-    def sent(self) -> None:
-        """End the answer's deadline, since it was sent or could not be sent; called by gunicorn.conf.py."""
+    def end_deadline(self) -> None:
+        """End the answer's deadline; gunicorn.conf.py calls it when the answer was sent or failed."""
         if self.sending is not None:
             self.sending.__exit__(None, None, None)
             if self.sending.cut:
                 log.info("%s: the client did not read the answer in time", self.request_id)
 
-    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> Late:
-        return Late(self.environ.get("gunicorn.socket"), seconds, how)
+    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
+        return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
         """Write one line to standard output, without an enrollment link's token, which is a credential."""
@@ -299,7 +288,7 @@ class TooMany(Problem):
 
 
 def authenticate(header: str | None) -> Row:
-    """The member whose key the header `Authorization` holds. Raises `Unauthorized`."""
+    """Return the member whose key the header `Authorization` holds. Raises `Unauthorized`."""
     scheme, _, key = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthorized(NO_KEY)
@@ -310,21 +299,21 @@ def authenticate(header: str | None) -> Row:
 
 
 def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
-    """Raises `Forbidden` unless the caller has at least this role, and a key that may do it."""
-    if caller is None:  # whatever decided that this request needs no key, this view needs one
+    """Raise `Forbidden` unless the caller has at least this role, and a key that may do it."""
+    if caller is None:  # this view needs a key, even if `dispatch_request` asked for none
         raise Unauthorized(NO_KEY)
     permit(caller, role)
     if writes and caller["scope"] != "write":
         raise Forbidden("your key's scope is read; this takes a key of scope write")
 
 
-def count_request(window: FixedWindow, this: Call) -> None:
-    """Tell the member how many requests are left (RateLimit headers). Raises `TooMany`.
+def count_request(window: limits.FixedWindow, current: Call) -> None:
+    """Count the member's request, and add the RateLimit headers. Raises `TooMany`.
 
     A member's keys count together, since a member can make any number of them.
     """
-    left, seconds = window.take(this.caller["id"])
-    this.always = [
+    left, seconds = window.take(current.caller["id"])
+    current.always = [
         ("RateLimit-Policy", f'"member";q={window.most};w={window.seconds:.0f}'),
         ("RateLimit", f'"member";r={max(left, 0)};t={seconds}'),
     ]
@@ -356,26 +345,25 @@ def operation(
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
     transaction leaves are sent after the commit.
     """
-    declared = Declaration(takes, gives, status, role, raises, headers, dict(also or {}))
+    declaration = Declaration(takes, gives, status, role, raises, headers, dict(also or {}))
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
         def answer(**ids: str) -> Response:
-            this = call()
+            current = call()
             reads = request.method in ("GET", "HEAD")
             if role is not None:
-                authorize(this.caller, role, writes=not reads)
+                authorize(current.caller, role, writes=not reads)
             with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
                 arguments = ids | read_arguments(takes, reads=reads)
-                data = view(**arguments) if reads else perform(view, arguments, declared)
+                data = view(**arguments) if reads else perform(view, arguments, declaration)
             if isfunction(data):  # an answer that depends on the deliveries
                 data = data()
             if isinstance(data, Response):
                 return data
-            return envelope({"success": True, "data": data}, this.status or status, this.headers)
+            return envelope({"success": True, "data": data}, current.status or status, current.headers)
 
-        answer.public = role is None  # type: ignore[attr-defined]
-        answer.declared = declared  # type: ignore[attr-defined]
+        answer.declaration = declaration  # type: ignore[attr-defined]
         return answer
 
     return decorate
@@ -383,9 +371,9 @@ def operation(
 
 @contextlib.contextmanager
 def upload_slot() -> Iterator[None]:
-    """Receive a file in the body. Raises `Unavailable` while `UPLOADS` others are received."""
+    """Hold a slot while a file is received. Raises `Unavailable` while all `UPLOADS` slots are taken."""
     if not upload_slots.take(None):
-        raise Unavailable(f"{UPLOADS} files are being uploaded at the moment; try again")
+        raise Unavailable(f"{limits.UPLOADS} files are being uploaded at the moment; try again")
     try:
         yield
     finally:
@@ -393,7 +381,7 @@ def upload_slot() -> Iterator[None]:
 
 
 class Unsupported(Problem):
-    """The body is of a type that is not read here."""
+    """The body's type is not accepted here."""
 
 
 def read_arguments(takes: Schema, *, reads: bool) -> Row:
@@ -419,7 +407,7 @@ def read_json() -> Row:
         raise Unsupported("send the body as Content-Type: application/json")
     if charset not in ("utf-8", "utf8") or request.headers.get("Content-Encoding", "identity") != "identity":
         raise Unsupported("send the body as plain UTF-8, not compressed")
-    return schemas.load_json(call().read(current_app.config["SERVER"]["max_body_bytes"], READ_SECONDS))
+    return schemas.load_json(call().read(current_app.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
 
 
 def read_upload() -> MultiDict:
@@ -429,14 +417,14 @@ def read_upload() -> MultiDict:
     if request.mimetype != "multipart/form-data":
         raise Unsupported("send the file as multipart/form-data, in a part that is called file")
     most = current_app.config["LIMITS"]["max_attachment_bytes"]
-    body = call().read(most + FORM_BYTES, UPLOAD_SECONDS)
-    limits = {"max_form_memory_size": FORM_BYTES, "buffer_size": FORM_STEP, "max_form_parts": 10}
-    parser = MultiPartParser(lambda *_, **__: io.BytesIO(), **limits)  # type: ignore[arg-type]
+    body = call().read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
+    sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
+    parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
     try:
         boundary = request.mimetype_params.get("boundary", "").encode()
         parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
     except (ValueError, RequestEntityTooLarge) as error:
-        raise schemas.BadJSON("the body is not a form that can be read") from error
+        raise schemas.BadBody("the body is not a form that can be read") from error
     if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
         raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
     return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
@@ -456,19 +444,19 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-def perform(view: Callable, arguments: Row, declared: Declaration) -> Any:
+def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
-    this, role = call(), declared.role
-    repeatable = idempotency(declared.gives, arguments) if declared.status == 201 else None
-    with write(this.caller, this.request_id) as transaction:
-        if role is not None:  # since the body arrived, the key may be revoked, or the role changed
-            transaction.actor = authenticate(this.environ.get("HTTP_AUTHORIZATION"))
+    current, role = call(), declaration.role
+    repeatable = idempotency(declaration.gives, arguments) if declaration.status == 201 else None
+    with write(current.caller, current.request_id) as transaction:
+        if role is not None:  # the key or the role may have changed while the body arrived
+            transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
             authorize(transaction.actor, role, writes=True)
         run = partial(view, transaction, **arguments)
-        data = run_once(transaction, *repeatable, declared.status, run) if repeatable else run()
+        data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
     if transaction.deliveries or transaction.queued:
         counts = deliver(transaction)
-        this.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+        current.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
 
 
@@ -484,15 +472,15 @@ def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
         )
     if key is not None and not re.fullmatch("[!-~]{1,255}", key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return (key, digest(f"{request.path} {_sorted(arguments)!r}")) if key else None
+    return (key, digest(f"{request.path} {_ordered(arguments)!r}")) if key else None
 
 
-def _sorted(value: Any) -> Any:
+def _ordered(value: Any) -> Any:
     """The value in a fixed order, with digests in place of files."""
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if isinstance(value, dict):
-        return sorted((name, _sorted(inner)) for name, inner in value.items())
+        return sorted((name, _ordered(inner)) for name, inner in value.items())
     return value
 
 
@@ -500,13 +488,13 @@ def run_once(
     transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
 ) -> Row:
     """Run the view and store its answer; or, where an answer is stored, return that. Raises `KeyReused`."""
-    this = call()
+    current = call()
     if stored := StoredAnswer.find(transaction, key, fingerprint):
-        this.status = stored["status"]
-        this.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
+        current.status = stored["status"]
+        current.headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
         return stored["data"]
     data = run()
-    StoredAnswer.keep(transaction, key, fingerprint, status, this.headers, data)
+    StoredAnswer.keep(transaction, key, fingerprint, status, current.headers, data)
     return data
 
 
@@ -519,9 +507,9 @@ def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
 # Errors ---------------------------------------------------------------------------------------
 
 
-# Each error with the status and code of its answer, and with its reason in the document.
+# Each error's status, code and reason in the document.
 FAULTS: dict[type[Exception], Fault] = {
-    schemas.BadJSON: Fault(
+    schemas.BadBody: Fault(
         400, "invalid_json", "The body is not the JSON object, or the form, that it should be.", "BadRequest"
     ),
     Unauthorized: Fault(401, "unauthorized", "There is no API key, or not a valid one."),
@@ -549,7 +537,7 @@ HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}  # of errors that Fla
 
 
 def refuse(error: Exception) -> Response:
-    """The answer to a request that ended in this error, of whatever kind."""
+    """The response to a request that raised this error."""
     status, code, *_ = FAULTS.get(type(error), FAULTS[Exception])
     message, details, headers = str(error), [], {}
     if isinstance(error, HTTPException):
@@ -594,20 +582,20 @@ def refuse(error: Exception) -> Response:
 # Parts of answers -----------------------------------------------------------------------------
 
 
-def located(row: Row, path: str = "") -> Row:
-    """The new row, whose address the answer's Location gives, below the path of `base_url`."""
+def with_location(row: Row, path: str = "") -> Row:
+    """Return the new row, and give its address, below the path of `base_url`, in Location."""
     collection = API + path if path else request.path.rstrip("/")
     call().headers["Location"] = f"{root_path()}{collection}/{row['id']}"
     return row
 
 
 def root_path() -> str:
-    """The path of `base_url`, under which a proxy serves this; "" for none."""
+    """The path of `base_url`, under which a proxy serves the API; "" for none."""
     return urlsplit(current_app.config["SERVER"]["base_url"]).path
 
 
-def tagged(task: Row) -> Row:
-    """The task, whose version the answer's ETag gives."""
+def with_etag(task: Row) -> Row:
+    """Return the task, and give its version in ETag."""
     call().headers["ETag"] = f'"{task["version"]}"'
     return task
 
@@ -697,7 +685,7 @@ def enroll(transaction: Transaction, token: str) -> Row:
 
 
 def accept_invitation(transaction: Transaction, token: str) -> Row:
-    member, _, key = Invitation.accept(transaction, token)
+    member, key = Invitation.accept(transaction, token)
     emit(transaction, "member.joined", {"member": member})
     return {"member": member, "api_key": key}
 
@@ -721,18 +709,18 @@ def join(transaction: Transaction, token: str) -> Callable[[], Response]:
 @operation(gives="application/json", role=None)
 def get_openapi() -> Response:
     """Describe this API as an OpenAPI 3.1 document."""
-    return Response(openapi(current_app.config["SERVER"]["base_url"]), content_type="application/json")
+    return Response(openapi_json(current_app.config["SERVER"]["base_url"]), content_type="application/json")
 
 
 @cache
-def openapi(base_url: str) -> bytes:
+def openapi_json(base_url: str) -> bytes:
     """The document as JSON, made once."""
     operations = []
     for rule in current_app.url_map.iter_rules():
         view: Any = current_app.view_functions[rule.endpoint]
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
-        operations.append(Operation(method, rule.rule, name, summary, view.declared))
+        operations.append(Operation(method, rule.rule, name, summary, view.declaration))
     return to_json(document(base_url, operations, FAULTS))
 
 
@@ -785,14 +773,14 @@ def invite_member(transaction: Transaction, **fields: Any) -> Row:
     if not new:
         call().status = 200
     emit(transaction, "member.invited", {"member": member})
-    return linked(member, token, expires_at)
+    return with_link(member, token, expires_at)
 
 
 def invitation_days() -> float:
     return current_app.config["WORKSPACE"]["invitation_days"]
 
 
-def linked(member: Row, token: str, expires_at: str) -> Row:
+def with_link(member: Row, token: str, expires_at: str) -> Row:
     base_url = current_app.config["SERVER"]["base_url"]
     return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
 
@@ -822,7 +810,7 @@ def delete_member(transaction: Transaction, id: str) -> Row:
 @operation(gives=schemas.InvitationShown(), status=201, role="admin", raises=(Conflict,))
 def renew_invitation(transaction: Transaction, id: str) -> Row:
     """Make a new enrollment link for someone who is invited; the old one dies."""
-    return linked(*Invitation.renew(transaction, id, invitation_days()))
+    return with_link(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
@@ -870,7 +858,7 @@ def list_projects(status: str | None = None) -> Row:
 @operation(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member", headers=("Location",))
 def create_project(transaction: Transaction, **fields: Any) -> Row:
     """Create a project."""
-    return located(Project.add(transaction, **fields))
+    return with_location(Project.add(transaction, **fields))
 
 
 @api.get("/projects/<id>")
@@ -910,7 +898,7 @@ def list_milestones(id: str) -> Row:
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     project = Project.stored(id)
-    return located(Milestone.add(transaction, project_id=project["id"], **fields), "/milestones")
+    return with_location(Milestone.add(transaction, project_id=project["id"], **fields), "/milestones")
 
 
 @api.get("/milestones/<id>")
@@ -949,7 +937,7 @@ def list_meetings() -> Row:
 @operation(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member", headers=("Location",))
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting, which the caller organizes."""
-    return located(Meeting.add(transaction, **fields))
+    return with_location(Meeting.add(transaction, **fields))
 
 
 @api.get("/meetings/<id>")
@@ -987,7 +975,7 @@ def list_whiteboards() -> Row:
 )
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
-    return located(Whiteboard.add(transaction, **fields))
+    return with_location(Whiteboard.add(transaction, **fields))
 
 
 @api.get("/whiteboards/<id>")
@@ -1030,14 +1018,14 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(transaction, **fields)
     emit(transaction, "task.created", {"task": task})
-    return located(tagged(task))
+    return with_location(with_etag(task))
 
 
 @api.get("/tasks/<id>")
 @operation(gives=schemas.TaskDetailShown(), headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
-    return tagged(Task.fetch(id))
+    return with_etag(Task.fetch(id))
 
 
 @api.put("/tasks/<id>", endpoint="update_task_by_put")
@@ -1052,7 +1040,7 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
         emit(transaction, "task.updated", {"task": task, "changes": changes})
     if "status" in changes and task["status"] == "done":
         emit(transaction, "task.completed", {"task": task, "changes": changes})
-    return tagged(task)
+    return with_etag(task)
 
 
 @api.put("/tasks/<id>/complete", endpoint="complete_task_by_put")
@@ -1064,7 +1052,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
     if changes:
         emit(transaction, "task.completed", {"task": task, "changes": changes})
-    return tagged(task)
+    return with_etag(task)
 
 
 @api.delete("/tasks/<id>")
@@ -1103,7 +1091,7 @@ def list_attachments(id: str) -> Row:
 @operation(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member", headers=("Location",))
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file to a task."""
-    return located(Attachment.add(transaction, id, **file))
+    return with_location(Attachment.add(transaction, id, **file))
 
 
 @api.get("/tasks/<id>/attachments/<attachment_id>")

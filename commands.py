@@ -23,7 +23,7 @@ import gateway
 import models
 import schemas
 import webhooks
-from database import BadDatabase, Row, Unavailable, db, hold, integrity_problems, now, prepare, turn_to_start
+from database import BadDatabase, Row, Unavailable, db, integrity_problems, now, prepare, turn_to_start
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
@@ -45,7 +45,7 @@ def register(app: Flask) -> None:
 
 
 def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Create, check and upgrade the database. With `bootstrap.api_key`, do what `bootstrap` does too.
+    """Create, check and upgrade the database; with `bootstrap.api_key`, also add the first owner.
 
     Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
     """
@@ -54,7 +54,7 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
         is_new = not Path(db.database).exists()
         prepare()
         if is_new:
-            note_webhooks(config)
+            store_webhooks(config)
     return bootstrap(config, key) if key else None
 
 
@@ -70,8 +70,8 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
     return resolve_webhooks(config)
 
 
-def note_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
-    """Update the table of webhooks from the configuration; return the names of those that left it.
+def store_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
+    """Update the table of webhooks from the configuration; return the names of the webhooks that left it.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
@@ -112,13 +112,13 @@ def in_database(command: Callable) -> Callable:
     def call(*arguments: Any, **options: Any) -> Any:
         if not Path(db.database).exists():
             raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
-        with closing(hold()):
+        with closing(database.lock_database()):
             return command(*arguments, **options)
 
     return call
 
 
-def checked(schema: Schema, **fields: Any) -> Row:
+def load_fields(schema: Schema, **fields: Any) -> Row:
     """Return the fields as the API would load them. Raises `click.UsageError`."""
     try:
         return schema.load({name: value for name, value in fields.items() if value is not None})
@@ -127,8 +127,8 @@ def checked(schema: Schema, **fields: Any) -> Row:
         raise click.UsageError(problems) from error
 
 
-def acting(email: str | None, role: str = "client") -> Row:
-    """Return the active member with this address, or the first owner. Raises `Forbidden` for a lower role."""
+def fetch_actor(email: str | None, role: str = "client") -> Row:
+    """Return the active member with this address, or the first owner. Raises `Forbidden` for a low role."""
     member = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
     if not member or member["status"] != Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
@@ -162,7 +162,7 @@ def init() -> None:
     """
     config = current_app.config
     check_webhooks(config)
-    with closing(hold()):
+    with closing(database.lock_database()):
         first = start(config) or bootstrap(config)
     click.echo(f"The database {db.database} is ready.")
     if first is None:
@@ -189,12 +189,12 @@ key_commands = AppGroup("key", help="Create, list and revoke API keys.")
 @in_database
 def key_create(holder_email: str | None, days: float | None, email: str | None, **fields: str) -> None:
     """Create an API key, and print it once."""
-    fields = checked(schemas.CREATE_KEY, **fields)
-    holder = acting(holder_email)
+    fields = load_fields(schemas.CREATE_KEY, **fields)
+    holder = fetch_actor(holder_email)
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
     expires_at = now(days * 86400) if days else None
-    with write(acting(email)) as transaction:
+    with write(fetch_actor(email)) as transaction:
         _, key = ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(key)
 
@@ -221,7 +221,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     keys = [key for key in ApiKey.everyones.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
-    with write(acting(email)) as transaction:
+    with write(fetch_actor(email)) as transaction:
         ApiKey.revoke(transaction, keys[0]["id"])
     click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
 
@@ -245,10 +245,10 @@ def member_list() -> None:
 @in_database
 def member_invite(address: str, email: str | None, **fields: str | None) -> None:
     """Invite a person, and print the enrollment link for that person."""
-    invitation = checked(schemas.INVITE_MEMBER, email=address, **fields)
+    invitation = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
     config = current_app.config
     configure_webhooks()
-    with write(acting(email, "admin")) as transaction:
+    with write(fetch_actor(email, "admin")) as transaction:
         days = config["WORKSPACE"]["invitation_days"]
         member, token, expires_at, _ = Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
@@ -267,8 +267,8 @@ project_commands = AppGroup("project", help="Create and list projects.")
 @in_database
 def project_create(email: str | None, **fields: str | None) -> None:
     """Create a project, and print its id."""
-    fields = checked(schemas.CREATE_PROJECT, **fields)
-    with write(acting(email, "member")) as transaction:
+    fields = load_fields(schemas.CREATE_PROJECT, **fields)
+    with write(fetch_actor(email, "member")) as transaction:
         click.echo(Project.add(transaction, **fields)["id"])
 
 
@@ -330,7 +330,7 @@ def webhook_list() -> None:
 def webhook_test(name: str, email: str | None) -> None:
     """Send a ping to the webhook NAME, and print its answer."""
     configure_webhooks()
-    with write(acting(email, "admin")) as transaction:
+    with write(fetch_actor(email, "admin")) as transaction:
         delivery_id = webhooks.ping(transaction, webhook_id(name))
     send_and_report(transaction, delivery_id)
 
@@ -445,7 +445,9 @@ def database_problems(repair: bool) -> list[str]:
             problems.append(NO_OWNER)
         return problems + delivery_problems()
     except DatabaseError as error:
-        return [f"the database cannot be read ({error}); restore a backup"]
+        return [
+            f"the database cannot be read ({error}); start the server, which upgrades an older one, or restore a backup"
+        ]
 
 
 def delivery_problems() -> list[str]:
@@ -493,7 +495,7 @@ def seed(tasks: int, seed: int) -> None:
     """
     if Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
-    with write(acting(None)) as transaction:
+    with write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
     db.execute_sql("PRAGMA optimize = 0x10002")
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"

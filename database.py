@@ -1,8 +1,7 @@
 """What only SQLite and peewee know: stored values, statements, the turn to write, the file and its copies.
 
-This module knows no table. Rows are stored in the form in which they are sent (ids and instants as text),
-so that reading is copying: a statement's columns become a dict's keys, and a column named `owner.id`
-becomes `{"owner": {"id": …}}`.
+This module knows no table. Rows are stored in the form in which the API shows them, ids and times as
+text, so that reading needs no conversion.
 """
 
 import fcntl
@@ -34,7 +33,7 @@ Row = dict[str, Any]
 
 
 class Database(SqliteDatabase):
-    """SQLite, which does not make another file where the database was moved or deleted."""
+    """SQLite, without creating a new file where the database was moved or deleted."""
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()
@@ -58,14 +57,15 @@ db = Database(
 
 
 class Unavailable(Exception):
-    """The database is locked for too long, full, or read-only."""
+    """The service cannot do this now: the database is locked, full or moved, or the uploads are too many."""
 
 
 class BadDatabase(Exception):
     """The database file cannot be served: damaged, made by a newer version, or not ours."""
 
 
-# The codes of SQLite's errors when it is busy, full, read-only or without its disk; any other is a bug.
+# SQLite's codes for a database that is locked, full, read-only, unreadable or damaged; any other error
+# is a bug.
 OUTAGES = tuple(
     f"SQLITE_{code}"
     for code in ("BUSY", "LOCKED", "FULL", "READONLY", "IOERR", "CANTOPEN", "CORRUPT", "NOTADB", "PROTOCOL")
@@ -107,38 +107,38 @@ def _second(timestamp: int) -> str:
 
 
 def epoch_ms() -> int:
-    """The current time in the gateway's wire form; it never falls within this process."""
-    return tick() // TICKS
+    """The current time in epoch milliseconds; it never decreases within this process."""
+    return tick() // TICKS_PER_MS
 
 
-TICKS = 4096  # a millisecond; one is 244 ns, shorter than any commit
+TICKS_PER_MS = 4096  # per millisecond: one tick is 244 ns, less than a commit takes
 _tick_lock = threading.Lock()
 _last_tick = 0
 
 
 def tick() -> int:
-    """Ticks since the epoch: more than at all calls before, also when the system's clock is set back.
+    """Return ticks since the epoch: more than every earlier call, even if the system's clock was set back.
 
-    Times and ids of what is stored come from here, inside the write lock, so that they rise in the
-    order of commits.
+    Stored times and ids are made from ticks inside the write lock, so that they rise in the order of
+    commits.
     """
     global _last_tick
     with _tick_lock:
-        _last_tick = max(_last_tick + 1, time.time_ns() * TICKS // 1_000_000)
+        _last_tick = max(_last_tick + 1, time.time_ns() * TICKS_PER_MS // 1_000_000)
         return _last_tick
 
 
 def follow_clock(newest: str | None) -> None:
-    """Continue the ticks from this id, the newest that is stored, whichever process made it.
+    """Continue the ticks after this id, the newest stored one, which another process may have made.
 
-    A stored time that is more than a day ahead was a fault of the clock, which is not followed.
+    An id that is more than a day ahead is ignored: the clock was wrong when it was made.
     """
     global _last_tick
     if newest is None:
         return
     stored = uuid7_tick(newest)
     with _tick_lock:
-        if _last_tick < stored < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS:
+        if _last_tick < stored < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS_PER_MS:
             _last_tick = stored
 
 
@@ -155,7 +155,7 @@ def uuid7(tick: int, random_bits: int) -> str:
 
 
 def new_id() -> str:
-    """A UUIDv7 that is greater than all that this process has made, and all that changes have stored."""
+    """A UUIDv7 greater than all earlier ones of this process and, inside a write, than all stored ones."""
     return uuid7(tick(), secrets.randbits(62))
 
 
@@ -164,7 +164,7 @@ def new_request_id() -> str:
 
 
 def fold(text: str) -> str:
-    """The text without regard to case or composition, in every script, for searching."""
+    """The text for searching: without differences of case and of Unicode composition."""
     return unicodedata.normalize("NFC", text.casefold())
 
 
@@ -177,7 +177,7 @@ def digest(secret: str) -> str:
 
 
 class JSON(str):
-    """JSON text, which `to_json` copies as it is."""
+    """JSON text, which `to_json` copies without parsing it."""
 
     __slots__ = ()
 
@@ -197,7 +197,7 @@ def _splice(text: Any) -> orjson.Fragment:
 
 
 class JSONText(TextField):
-    """Canonical JSON text, which is copied into answers as it is."""
+    """A column of JSON text."""
 
 
 def placeholder(name: str) -> SQL:
@@ -219,9 +219,9 @@ def group(alias: Any, key: str, *names: str) -> list:
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Building a query costs ten times more than executing it. Columns without a dot come first; each
-    group `name.column` follows as one run that begins with its id, and is null where the id is null.
-    A column named `name:json` holds JSON text, which is copied into the answer as it is.
+    Building a query costs ten times more than executing it. Columns without a dot come first. The columns
+    of a group, `name.column`, follow together, its id first; a row has them as one object under `name`, or
+    None where the id is null. A column named `name:json` holds `JSON`.
     """
 
     def __init__(self, query: Query):
@@ -373,10 +373,10 @@ class Sequenced(Identified):
 
 
 class FairLock:
-    """A lock that is given to whoever has waited longest, so that no writer starves.
+    """A lock that goes to the thread that has waited longest, so that no writer starves.
 
-    While it stalls, which means that no holder has reported progress for `STALL_SECONDS`, at most
-    `most` threads hold it or wait for it. Of the server's threads some are then left for reads.
+    While it stalls (no holder has reported progress for `STALL_SECONDS`), at most `most` threads hold it or
+    wait for it; the server's other threads stay free for reads.
     """
 
     STALL_SECONDS = 2.0
@@ -415,7 +415,7 @@ class FairLock:
         return time.monotonic() - self._progress_at > self.STALL_SECONDS
 
     def progress(self) -> None:
-        """Report that the holder has what it holds the lock for."""
+        """Report that the holder has SQLite's lock too."""
         self._progress_at = time.monotonic()
 
     def release(self) -> None:
@@ -454,14 +454,14 @@ def write_transaction() -> Iterator[None]:
 
 
 def prepare() -> list[str]:
-    """Make the database file where there is none, check it, and bring it to this version.
+    """Create the database file if there is none, check it, and apply the migrations.
 
-    Returns the names of the migrations that were applied; before an older database is touched it
-    is copied. Raises `BadDatabase` with what to do.
+    Returns the names of the migrations that were applied; an older database is copied first. Raises
+    `BadDatabase` with what to do.
     """
     path = Path(db.database)
-    _places.pop(str(path), None)  # it may be another file since, which was restored
-    with _explained(path):
+    _prepared_files.pop(str(path), None)  # `restore` may have replaced the file
+    with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             if (log := Path(f"{path}-wal")).exists():
@@ -476,14 +476,14 @@ def prepare() -> list[str]:
             raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
         applied = _migrate(path)
         optimize()
-        _places[str(path)] = _place(path)
+        _prepared_files[str(path)] = _file_identity(path)
         return applied
 
 
-_places: dict[str, tuple[int, int] | None] = {}  # which file each prepared database is: device and inode
+_prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared database: device and inode
 
 
-def _place(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
     except OSError:
@@ -492,12 +492,12 @@ def _place(path: Path) -> tuple[int, int] | None:
 
 
 def check_in_place() -> None:
-    """Raises `Unavailable` where the path does not lead to the database that was prepared any more.
+    """Raise `Unavailable` if the path no longer leads to the database that was prepared.
 
-    SQLite would go on with a file that was moved or deleted, and all that is written be lost.
+    SQLite would continue with a moved or deleted file, and its writes would be lost.
     """
-    prepared = _places.get(str(db.database))
-    if prepared and _place(Path(db.database)) != prepared:
+    prepared = _prepared_files.get(str(db.database))
+    if prepared and _file_identity(Path(db.database)) != prepared:
         raise Unavailable(
             "the database file was moved, replaced or deleted; put it back and restart the server"
         )
@@ -506,7 +506,7 @@ def check_in_place() -> None:
 def integrity_problems() -> list[str]:
     """What is wrong with the database's pages and references, in words."""
     integrity = [row[0] for row in db.execute_sql("PRAGMA integrity_check(10)")]
-    problems = [f"the database is damaged: {said}" for said in integrity if said != "ok"]
+    problems = [f"the database is damaged: {message}" for message in integrity if message != "ok"]
     orphans = db.execute_sql("PRAGMA foreign_key_check").fetchall()
     return problems + [
         f"a row of {table} refers to a {parent} that is gone" for table, _, parent, _ in orphans
@@ -514,7 +514,7 @@ def integrity_problems() -> list[str]:
 
 
 def optimize() -> None:
-    """Let SQLite bring the figures up to date from which it chooses its indexes; a write like others."""
+    """Update SQLite's statistics, from which it chooses indexes, in a write transaction."""
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("PRAGMA optimize")
@@ -522,14 +522,14 @@ def optimize() -> None:
 
 def _migrate(path: Path) -> list[str]:
     runner = Runner(db, str(MIGRATIONS))
-    pending, applied = _versions(path, runner)
+    pending, applied = _migration_names(path, runner)
     if pending and applied:
         backup(path.with_name(f"{path.name}.before-{pending[0]}"))
     return runner.up()
 
 
-def _versions(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
-    """The migrations that are still to be applied, and those that are. Raises `BadDatabase`."""
+def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
+    """The names of the migrations to apply, and of those that are applied. Raises `BadDatabase`."""
     steps = runner.status()
     pending = [step.name for step in steps if not step.applied]
     applied = [step.name for step in steps if step.applied]
@@ -542,8 +542,8 @@ def _versions(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say of which file it is that something failed, in one line: `BadDatabase`."""
+def _as_bad_database(path: Path) -> Iterator[None]:
+    """Turn errors of the file at this path into `BadDatabase`, in one line that names the path."""
     try:
         yield
     except OSError as error:
@@ -553,58 +553,58 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _create_private(path: Path) -> None:
-    """An empty file that only its owner can read, as SQLite would not make it."""
+    """Create an empty file that only its owner can read; SQLite would let others read it."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def lock_file(path: Path) -> IO[str]:
-    """An empty file to be locked, which only its owner can open."""
+def open_lock_file(path: Path) -> IO[str]:
+    """Open an empty file for locking, which only its owner can open."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
 
 
-def hold(*, alone: bool = False) -> IO[str]:
-    """Hold the database as one of its servers, or alone, until the returned file is closed.
+def lock_database(*, alone: bool = False) -> IO[str]:
+    """Lock the database, shared or `alone`, until the returned file is closed.
 
-    Raises `BadDatabase` while it is held otherwise. The kernel frees it when the process ends.
+    Raises `BadDatabase` if another process prevents it. The kernel releases the lock when the process ends.
     """
     path = Path(f"{db.database}.server")
-    with _explained(path):
+    with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = lock_file(path)
+        file = open_lock_file(path)
         try:
-            fcntl.flock(held, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            held.close()
+            file.close()
             by = "a server or a command uses it; stop it first" if alone else "a backup is being restored"
             raise BadDatabase(f"{db.database}: {by}") from error
-    return held
+    return file
 
 
 @contextmanager
 def turn_to_start() -> Iterator[None]:
-    """Prepare the database, or note a server's configuration, while no other process does; wait for it."""
+    """Let no other process prepare the database or store a configuration meanwhile; wait for it."""
     path = Path(f"{db.database}.start")
-    with _explained(path):
+    with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = lock_file(path)
+        file = open_lock_file(path)
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def register_server() -> IO[str]:
-    """Count as a server of the database until the returned file is closed, by all processes that share it."""
+    """Count this process and its forks as a server, until all of them have closed the returned file."""
     path = Path(f"{db.database}.serving")
-    with _explained(path):
-        serving = lock_file(path)
+    with _as_bad_database(path):
+        serving = open_lock_file(path)
         fcntl.flock(serving, fcntl.LOCK_SH)
     return serving
 
 
 def is_only_server(serving: IO[str]) -> bool:
-    """Whether no other server uses the database; asked in one's turn to start.
+    """Whether no other server uses the database; to be called inside `turn_to_start`.
 
-    Commands hold the database for moments too, but not this file.
+    Commands lock the database too, but not this file.
     """
     try:
         fcntl.flock(serving, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -619,19 +619,19 @@ def is_only_server(serving: IO[str]) -> bool:
 
 
 def backup(target: Path) -> None:
-    """Copy the database while it is in use; the copy holds every write that was done before.
+    """Copy the database while it is in use; the copy contains every write that was committed before.
 
-    Raises `BadDatabase` where it cannot be written, or the database is not in order.
+    Raises `BadDatabase` if the copy cannot be written or the database is damaged.
     """
     path = Path(db.database)
-    with _explained(path):
+    with _as_bad_database(path):
         connection = db.connection()
-    with _explained(target):
+    with _as_bad_database(target):
         _copy(path, connection, target)
 
 
 def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
-    """Make `target` at once, a single file that only its owner can read, of what is read from `source`."""
+    """Copy a database to `target`, which appears when it is complete and which only its owner can read."""
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         _create_private(partial)
@@ -648,19 +648,19 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
 
 
 def restore(source: Path) -> Path | None:
-    """Put a copy of `source` in the database's place, and the database aside; returns its new path.
+    """Replace the database with a copy of `source`; return the new path of the replaced database.
 
-    Raises `BadDatabase` for a file that is damaged, not ours, or made by a newer version, and while
-    the database is in use; nothing has changed then.
+    Raises `BadDatabase`, and changes nothing, for a file that is damaged, empty, made by a newer version or
+    another program's, and while the database is in use.
     """
     path = Path(db.database)
     new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
-    with closing(hold(alone=True)), _explained(source):
+    with closing(lock_database(alone=True)), _as_bad_database(source):
         try:
             with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 _copy(source, connection, new)
             with SqliteDatabase(str(new)) as copy:
-                _, applied = _versions(source, Runner(copy, str(MIGRATIONS)))
+                _, applied = _migration_names(source, Runner(copy, str(MIGRATIONS)))
             if not applied:
                 raise BadDatabase(f"{source} is empty")
             aside = _set_aside(path)
@@ -671,17 +671,17 @@ def restore(source: Path) -> Path | None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Give the database another name too, with all that was written, or as it is where it is damaged.
+    """Link the database under a second name, with its log merged, or as it is if it is damaged.
 
-    Its logs, which SQLite would apply to what comes in its place, have the other name alone from here on.
-    Returns the name, or None where there is no database.
+    Its log files are renamed, since SQLite would apply them to the next database at this path. Returns the
+    second name, or None without a database.
     """
     aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
-    there = path.exists()
-    if there:
+    exists = path.exists()
+    if exists:
         try:
             with closing(sqlite3.connect(path)) as database:
-                database.execute("PRAGMA journal_mode = DELETE")  # takes in the log, and takes nobody else
+                database.execute("PRAGMA journal_mode = DELETE")  # merges the log; fails while it is in use
         except sqlite3.Error as error:
             if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise BadDatabase(f"{path} is in use; stop what uses it") from error
@@ -689,4 +689,4 @@ def _set_aside(path: Path) -> Path | None:
     for suffix in ("-wal", "-shm", "-journal"):
         if (part := Path(f"{path}{suffix}")).exists():
             part.replace(f"{aside}{suffix}")
-    return aside if there else None
+    return aside if exists else None

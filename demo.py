@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 
-from database import TICKS, Row, epoch_ms, uuid7, wire_time
+from database import TICKS_PER_MS, Row, epoch_ms, uuid7, wire_time
 from models import (
     PRIORITIES,
     STATUSES,
@@ -74,7 +74,7 @@ class PastTransaction(Transaction):
     def __init__(self, actor: Row, request_id: str, milliseconds: int, random: Random):
         super().__init__(actor, request_id)
         self.at = wire_time(milliseconds)
-        self.last_tick = milliseconds * TICKS
+        self.last_tick = milliseconds * TICKS_PER_MS
         self.random = random
 
     def new_id(self) -> str:
@@ -109,12 +109,14 @@ class Demonstration:
         project_id, _ = self.places[3]  # archived last, since an archived project takes no new tasks
         Project.edit(self.past(0, self.teammate()), project_id, {"status": "archived"})
 
+    def milliseconds(self, days: float) -> int:
+        return self.midnight + int(days * DAY)
+
     def time(self, days: float) -> str:
-        return wire_time(self.midnight + int(days * DAY))
+        return wire_time(self.milliseconds(days))
 
     def past(self, days: float, actor: Row) -> PastTransaction:
-        milliseconds = self.midnight + int(days * DAY)
-        return PastTransaction(actor, self.transaction.request_id, milliseconds, self.random)
+        return PastTransaction(actor, self.transaction.request_id, self.milliseconds(days), self.random)
 
     def teammate(self) -> Row:
         return self.random.choice(self.team)

@@ -35,7 +35,7 @@ from database import (
 )
 from limits import FixedWindow, Slots
 from models import Conflict, write
-from schemas import EXACT, MAX_DEPTH, MESSAGES, Choice, Filled, Id, Shown, canonical, many, one
+from schemas import MAX_DEPTH, MAX_SAFE_INTEGER, MESSAGES, Choice, Id, NonEmpty, Shown, canonical, many, one
 from settings import Unresolved, resolve
 from webhooks import in_steps
 
@@ -46,7 +46,7 @@ TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cance
 NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
 RUNTIMES = ("subagent", "acp")
 TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
-KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds
+KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds from a task's cancellation to its `cleanup_after`
 REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
 
 
@@ -55,7 +55,7 @@ REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the co
 
 @dataclass
 class Route:
-    """A configured route with its secret. Its session owns the flows that it works on."""
+    """A configured route with its secret; its session owns the flows that the route works on."""
 
     id: str
     path: str
@@ -102,13 +102,13 @@ def open_routes(config: Row) -> None:
 
 
 def find_route(environ: dict) -> Route | None:
-    """The route with this path, which may end in one slash more."""
+    """The route with this path, or with this path less one slash at its end."""
     path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
     return intake.routes.get(path) or (intake.routes.get(path[:-1]) if path.endswith("/") else None)
 
 
 def prune_flows() -> None:
-    """Delete flows that ended long ago, and flows that do not end, where the limits say when."""
+    """Delete flows that ended, or were idle, for longer than the limits allow."""
     if days := intake.limits.get("retention_days"):
         in_steps(partial(Flow.prune, days))
     if days := intake.limits.get("idle_days"):
@@ -119,7 +119,7 @@ def prune_flows() -> None:
 
 
 class Request(Protocol):
-    """A request that Flask has not seen, as `app.Call` passes it on."""
+    """A request that Flask has not seen, as `app.Call` implements it."""
 
     environ: dict
     unread: bool
@@ -171,7 +171,7 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
 
 
 def _admit(route: Route, request: Request, key: Any) -> None:
-    """Steps 2 to 5, which look at the head alone; after them a slot is taken."""
+    """Check method, rate, type and concurrency from the head alone; after that a slot is taken."""
     environ = request.environ
     if environ["REQUEST_METHOD"] != "POST":
         raise Refused(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
@@ -186,7 +186,7 @@ def _admit(route: Route, request: Request, key: Any) -> None:
 
 
 def _act(route: Route, request: Request) -> Outcome:
-    """Steps 6 to 10: the secret, the body, the action."""
+    """Check the secret, read the body, and run the action."""
     if not _knows_secret(route, request.environ):
         raise Refused(401, "unauthorized", "unauthorized")
     try:
@@ -198,7 +198,7 @@ def _act(route: Route, request: Request) -> Outcome:
         raise Refused(413, "payload_too_large", "Payload too large") from error
     except schemas.TooSlow as error:
         raise Refused(408, "request_timeout", "Request body timeout") from error
-    except schemas.BadJSON as error:
+    except schemas.BadBody as error:
         raise Refused(400, "invalid_json", "invalid request body") from error
     except ValidationError as error:
         raise Refused(400, "invalid_request", first_problem(error)) from error
@@ -215,7 +215,7 @@ def _act(route: Route, request: Request) -> Outcome:
 
 def _knows_secret(route: Route, environ: dict) -> bool:
     """Whether the caller sends the route's secret; `Authorization` counts before the other header."""
-    # Headers are bytes as latin-1, where half a character of UTF-8 can look like a blank.
+    # Only ASCII blanks are stripped: half a UTF-8 character can look like a blank in latin-1.
     scheme, _, sent = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
         sent = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
@@ -266,7 +266,7 @@ class Flow(Sequenced):
 
     @compiled
     def of_owner(cls: Any) -> Query:
-        """The newest first; flows of the same millisecond in the order in which they were made."""
+        """The owner's flows, the newest first; those of one millisecond in the order of creation."""
         flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq)
 
@@ -310,9 +310,9 @@ class Flow(Sequenced):
 
     @compiled
     def pruning_of_idle(cls: Any) -> Query:
-        since = FlowTask.last_event_at >= placeholder("before")
-        reported = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, since))
-        is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~reported
+        is_recent = FlowTask.last_event_at >= placeholder("before")
+        has_recent_task = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, is_recent))
+        is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~has_recent_task
         return deletion_of_some(cls, is_idle)
 
     @classmethod
@@ -373,7 +373,7 @@ class FlowTask(Sequenced):
 
     @compiled
     def cancellation(cls: Any) -> Query:
-        """Cancels the flow's tasks that are queued or running."""
+        """UPDATE that cancels the flow's tasks that are queued or running."""
         cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}
         update = cls.update(cancelled | times | {cls.cleanup_after: placeholder("keep_until")})
@@ -399,7 +399,7 @@ def _as_doubles(value: Any) -> Any:
         return {key: _as_doubles(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_as_doubles(inner) for inner in value]
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > EXACT:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > MAX_SAFE_INTEGER:
         try:
             value = float(value)
         except OverflowError:
@@ -412,11 +412,11 @@ def _as_doubles(value: Any) -> Any:
 class WholeNumber(fields.Field):
     """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
 
-    described = {"type": "integer", "minimum": 0, "maximum": EXACT}
+    described = {"type": "integer", "minimum": 0, "maximum": MAX_SAFE_INTEGER}
     default_error_messages = MESSAGES
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
-        if type(value) in (int, float) and 0 <= value <= EXACT and value == int(value):
+        if type(value) in (int, float) and 0 <= value <= MAX_SAFE_INTEGER and value == int(value):
             return int(value)
         raise ValidationError("must be a whole number from 0 to 2^53-1")
 
@@ -450,21 +450,21 @@ class ActionFields(CamelCase):
 
 
 class RunTask(ActionFields):
-    flow_id = Filled(required=True)
+    flow_id = NonEmpty(required=True)
     runtime = Choice(RUNTIMES, required=True)
-    task = Filled(required=True)
-    source_id = Filled()
-    child_session_key = Filled()
-    parent_task_id = Filled()
-    agent_id = Filled()
-    run_id = Filled()
-    label = Filled()
+    task = NonEmpty(required=True)
+    source_id = NonEmpty()
+    child_session_key = NonEmpty()
+    parent_task_id = NonEmpty()
+    agent_id = NonEmpty()
+    run_id = NonEmpty()
+    label = NonEmpty()
     prefer_metadata = TrueOrFalse()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(("queued", "running"))
     started_at = WholeNumber()
     last_event_at = WholeNumber()
-    progress_summary = Filled(allow_none=True)
+    progress_summary = NonEmpty(allow_none=True)
 
     @validates_schema
     def _progress_means_running(self, data: dict, **_: Any) -> None:
@@ -476,7 +476,7 @@ class RunTask(ActionFields):
 
 
 def load_action(body: Any) -> tuple[str, dict[str, Any]]:
-    """The action's name and fields. Raises `ValidationError` whose first message is the one to show."""
+    """The action's name and fields. Raises `ValidationError`; its first message is the one to show."""
     if not isinstance(body, dict):
         raise ValidationError({"body": ["must be an object"]})
     name = body.get("action")
@@ -499,7 +499,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 class View(CamelCase, Shown):
-    """The schema of an answer, and the table by which a row is shown: its key for each column.
+    """The schema of an answer, which also shows a row: it maps columns to keys.
 
     A column that is not required is left out where it is null.
     """
@@ -515,40 +515,40 @@ class View(CamelCase, Shown):
         return [(name, field.data_key or name, field.required) for name, field in cls().fields.items()]
 
 
-def _always(field: Any = fields.String, **options: Any) -> Any:
+def _required(field: Any = fields.String, **options: Any) -> Any:
     return field(required=True, **options)
 
 
 class FlowShown(View):
     id = Id(data_key="flowId", required=True)
-    sync_mode = _always()
+    sync_mode = _required()
     controller_id = fields.String()
-    revision = _always(fields.Integer)
+    revision = _required(fields.Integer)
     status = Choice((*FLOW_STATUSES, *Flow.TERMINAL), required=True)
     notify_policy = Choice(NOTIFY_POLICIES, required=True)
-    goal = _always()
+    goal = _required()
     current_step = fields.String()
     blocked_task_id = fields.String()
     blocked_summary = fields.String()
     state_json = fields.Raw(allow_none=True)
     wait_json = fields.Raw(allow_none=True)
     cancel_requested_at = fields.Integer()
-    created_at = _always(fields.Integer)
-    updated_at = _always(fields.Integer)
+    created_at = _required(fields.Integer)
+    updated_at = _required(fields.Integer)
     ended_at = fields.Integer()
 
 
 class ChildTaskShown(View):
     id = Id(data_key="taskId", required=True)
     runtime = Choice(TASK_RUNTIMES, required=True)
-    scope_kind = _always(validate=validate.Equal("session"))
-    task = _always()
+    scope_kind = _required(validate=validate.Equal("session"))
+    task = _required()
     status = Choice(TASK_STATUSES, required=True)
-    delivery_status = _always(validate=validate.Equal("pending"))
+    delivery_status = _required(validate=validate.Equal("pending"))
     notify_policy = Choice(NOTIFY_POLICIES, required=True)
     parent_flow_id = Id(required=True)
-    created_at = _always(fields.Integer)
-    last_event_at = _always(fields.Integer)
+    created_at = _required(fields.Integer)
+    last_event_at = _required(fields.Integer)
     started_at = fields.Integer()
     ended_at = fields.Integer()
     cleanup_after = fields.Integer()
@@ -564,7 +564,7 @@ class ChildTaskShown(View):
     terminal_outcome = fields.String()
 
 
-def view_task(task: Row, flow: Row) -> Row:
+def show_task(task: Row, flow: Row) -> Row:
     """The child task as it is shown."""
     constant = {"scope_kind": "session", "delivery_status": "pending", "parent_flow_id": flow["id"]}
     return ChildTaskShown.of(task | constant)
@@ -629,7 +629,7 @@ def resolve_flow(route: Route, token: str) -> Outcome:
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
         flows = Flow.of_owner.all(owner=route.session)
-        flow = next((flow for flow in flows if not _ended(flow)), flows[0] if flows else None)
+        flow = next((flow for flow in flows if not _has_ended(flow)), flows[0] if flows else None)
     return _flow_or_null(flow)
 
 
@@ -637,7 +637,7 @@ def _flow_or_null(flow: Row | None) -> Outcome:
     return Outcome({"flow": FlowShown.of(flow) if flow else None})
 
 
-def _ended(flow: Row) -> bool:
+def _has_ended(flow: Row) -> bool:
     return flow["status"] in Flow.TERMINAL
 
 
@@ -664,28 +664,28 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
 NOTHING_BLOCKS = {"blocked_task_id": None, "blocked_summary": None}
 
 
-def set_waiting(at: int, **sent: Any) -> Row:
+def waiting_columns(at: int, **sent: Any) -> Row:
     blocked = sent.get("blocked_task_id") is not None or sent.get("blocked_summary") is not None
     return sent | {"status": "blocked" if blocked else "waiting", "ended_at": None}
 
 
-def resume_flow(at: int, **sent: Any) -> Row:
+def resumed_columns(at: int, **sent: Any) -> Row:
     return {"status": "queued", **sent, "wait_json": "null", **NOTHING_BLOCKS, "ended_at": None}
 
 
-def finish_flow(at: int, **sent: Any) -> Row:
+def finished_columns(at: int, **sent: Any) -> Row:
     return sent | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS, "ended_at": at}
 
 
-def fail_flow(at: int, **sent: Any) -> Row:
+def failed_columns(at: int, **sent: Any) -> Row:
     return sent | {"status": "failed", "wait_json": "null", "ended_at": at}
 
 
-def request_cancel(at: int) -> Row:
+def cancel_request_columns(at: int) -> Row:
     return {"cancel_requested_at": at}
 
 
-def mutation(step: Callable[..., Row]) -> Callable[..., Outcome]:
+def revision_step(step: Callable[..., Row]) -> Callable[..., Outcome]:
     """An action that writes a flow's next revision, if it is still at the one that the caller expects.
 
     `step` gets the time and the fields that were sent, and returns the columns to write.
@@ -725,7 +725,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
     if flow is None:
         result = {"found": False, "cancelled": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
-    if _ended(flow):
+    if _has_ended(flow):
         reason = f"Flow is already {flow['status']}."
         result = {"found": True, "cancelled": False, "reason": reason, **_with_tasks(flow)}
         return Outcome(result, 409, "terminal", reason)
@@ -740,7 +740,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
 def _with_tasks(flow: Row) -> Row:
     return {
         "flow": FlowShown.of(flow),
-        "tasks": [view_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
+        "tasks": [show_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
     }
 
 
@@ -760,7 +760,7 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: 
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
     task = _same_run(flow, sent)
     task = _merge(task, sent, prefer_metadata) if task else _add_task(flow, sent)
-    return Outcome({"created": True, "flow": FlowShown.of(flow), "task": view_task(task, flow)})
+    return Outcome({"created": True, "flow": FlowShown.of(flow), "task": show_task(task, flow)})
 
 
 def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
@@ -768,13 +768,13 @@ def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
         return "not_managed", "Flow does not accept managed child tasks."
     if flow["cancel_requested_at"] is not None:
         return "cancel_requested", "Flow cancellation has already been requested."
-    if _ended(flow):
+    if _has_ended(flow):
         return "terminal", f"Flow is already {flow['status']}."
     return None
 
 
 def _same_run(flow: Row, sent: Row) -> Row | None:
-    """The task that reports the same run; a subagent's with another text is another."""
+    """The flow's task of the same run; for a subagent, label and text must match too."""
     if "run_id" not in sent:
         return None
     same = ["runtime", "child_session_key", "run_id"]
@@ -787,7 +787,7 @@ def _same_run(flow: Row, sent: Row) -> Row | None:
 
 
 def _merge(task: Row, sent: Row, prefer_metadata: bool) -> Row:
-    """Fill what the task does not say yet; its status and times stay."""
+    """Write only fields that the task lacks; its status and times stay."""
     names = ("source_id", "parent_task_id", "agent_id", "label")
     filled = {name: sent[name] for name in names if name in sent and task[name] is None}
     if prefer_metadata:
@@ -816,29 +816,29 @@ class Action(NamedTuple):
     writes: bool
 
 
-def _action(function: Callable[..., Outcome], *, writes: bool, **taken: Any) -> Action:
-    return Action(ActionFields.from_dict(taken)(), function, writes)  # type: ignore[arg-type]
+def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) -> Action:
+    return Action(ActionFields.from_dict(fields)(), function, writes)  # type: ignore[arg-type]
 
 
-def _id() -> Filled:
-    return Filled(required=True)
+def _id() -> NonEmpty:
+    return NonEmpty(required=True)
 
 
-def _or_null() -> Filled:
-    return Filled(allow_none=True)
+def _or_null() -> NonEmpty:
+    return NonEmpty(allow_none=True)
 
 
-def _mutation(step: Callable[..., Row], **taken: Any) -> Action:
+def _revision_action(step: Callable[..., Row], **fields: Any) -> Action:
     revision = WholeNumber(required=True)
-    return _action(mutation(step), writes=True, flow_id=_id(), expected_revision=revision, **taken)
+    return _action(revision_step(step), writes=True, flow_id=_id(), expected_revision=revision, **fields)
 
 
 ACTIONS: dict[str, Action] = {
     "create_flow": _action(
         create_flow,
         writes=True,
-        goal=Filled(required=True),
-        controller_id=Filled(),
+        goal=NonEmpty(required=True),
+        controller_id=NonEmpty(),
         status=Choice(FLOW_STATUSES),
         notify_policy=Choice(NOTIFY_POLICIES),
         current_step=_or_null(),
@@ -848,24 +848,24 @@ ACTIONS: dict[str, Action] = {
     "get_flow": _action(get_flow, writes=False, flow_id=_id()),
     "list_flows": _action(list_flows, writes=False),
     "find_latest_flow": _action(find_latest_flow, writes=False),
-    "resolve_flow": _action(resolve_flow, writes=False, token=Filled(required=True)),
+    "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
     "get_task_summary": _action(get_task_summary, writes=False, flow_id=_id()),
-    "set_waiting": _mutation(
-        set_waiting,
+    "set_waiting": _revision_action(
+        waiting_columns,
         current_step=_or_null(),
         state_json=AnyJSON(),
         wait_json=AnyJSON(),
         blocked_task_id=_or_null(),
         blocked_summary=_or_null(),
     ),
-    "resume_flow": _mutation(
-        resume_flow, status=Choice(("queued", "running")), current_step=_or_null(), state_json=AnyJSON()
+    "resume_flow": _revision_action(
+        resumed_columns, status=Choice(("queued", "running")), current_step=_or_null(), state_json=AnyJSON()
     ),
-    "finish_flow": _mutation(finish_flow, state_json=AnyJSON()),
-    "fail_flow": _mutation(
-        fail_flow, state_json=AnyJSON(), blocked_task_id=_or_null(), blocked_summary=_or_null()
+    "finish_flow": _revision_action(finished_columns, state_json=AnyJSON()),
+    "fail_flow": _revision_action(
+        failed_columns, state_json=AnyJSON(), blocked_task_id=_or_null(), blocked_summary=_or_null()
     ),
-    "request_cancel": _mutation(request_cancel),
+    "request_cancel": _revision_action(cancel_request_columns),
     "cancel_flow": _action(cancel_flow, writes=True, flow_id=_id()),
     "run_task": Action(RunTask(), run_task, writes=True),
 }

@@ -25,8 +25,8 @@ from database import (
     BadDatabase,
     Unavailable,
     db,
-    hold,
     is_only_server,
+    lock_database,
     register_server,
     turn_to_start,
     write_turn,
@@ -35,11 +35,11 @@ from models import StoredAnswer
 from outbox import Delivery
 from settings import bootstrap_key, exposed_secrets
 
-LINGER_SECONDS = 2.0  # a client gets to end its side of a connection whose other side is ended,
-LINGER_BYTES = 1024 * 1024  # and may send so much meanwhile
-LINGERING_MOST = 100  # such connections at a time; of more, the oldest is closed
-PAUSE_SECONDS = 0.5  # without new connections, where no file can be opened and no connection is idle
-SILENT_SECONDS = 30  # a client may take to read what was sent to it
+LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
+LINGER_BYTES = 1024 * 1024  # it may send at most meanwhile
+LINGERING_MOST = 100  # connections linger at a time; of more, the oldest is closed
+PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
+SILENT_SECONDS = 30  # for a client to acknowledge what was sent
 
 
 class Worker(ThreadWorker):
@@ -59,9 +59,9 @@ class Worker(ThreadWorker):
         self.paused_until = 0.0
 
     def accept(self, listener):
-        """Accept a connection, which waits in the poller for its first byte, and not for 5 s in a thread."""
+        """Accept a connection; the poller waits for its first byte, where gunicorn would block a thread."""
         try:
-            line, address = listener.accept()
+            sock, address = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # which must not end the worker
                 self.paused_until = time.monotonic() + PAUSE_SECONDS
@@ -70,20 +70,20 @@ class Worker(ThreadWorker):
                 raise
             return
         self.nr_conns += 1
-        conn = TConn(self.cfg, line, address, listener.getsockname())
+        conn = TConn(self.cfg, sock, address, listener.getsockname())
         conn.set_timeout()
         self.pending_conns.append(conn)
-        self.poller.register(line, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
+        self.poller.register(sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def set_accept_enabled(self, enabled):
-        """Where gunicorn stops accepting, close the connection that was idle longest, and go on."""
+        """Where gunicorn stops accepting, close the connection that was idle longest instead."""
         if self.alive:
             paused = time.monotonic() < self.paused_until
             enabled = (enabled and not paused) or self.make_room()
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Linger where gunicorn's own method would close the connection and block the main loop for 2 s."""
+        """Linger, where gunicorn would close the connection and block the main loop for 2 s."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:
@@ -105,27 +105,27 @@ class Worker(ThreadWorker):
         try:
             conn.sock.setblocking(False)
             conn.sock.shutdown(socket.SHUT_WR)
-            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.drain, conn))
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.discard, conn))
         except (OSError, ValueError):  # the client has gone, or the connection is closed already
-            self.part(conn)
+            self.close_lingering(conn)
         if len(self.lingering) > LINGERING_MOST:
-            self.part(next(iter(self.lingering)))
+            self.close_lingering(next(iter(self.lingering)))
 
-    def drain(self, conn, line):
+    def discard(self, conn, sock):
         """Discard what a lingering client sends, until it ends its side."""
         if conn not in self.lingering:  # closed since the poller reported it
             return
         try:
-            count = len(line.recv(65536))
+            count = len(sock.recv(65536))
         except BlockingIOError:
             return
         except OSError:
             count = 0
         self.lingering[conn] -= count
         if not count or self.lingering[conn] <= 0:
-            self.part(conn)
+            self.close_lingering(conn)
 
-    def part(self, conn):
+    def close_lingering(self, conn):
         """Close a lingering connection."""
         del self.lingering[conn]
         with contextlib.suppress(KeyError, ValueError):  # it was not registered
@@ -136,7 +136,7 @@ class Worker(ThreadWorker):
     def make_room(self):
         """Close the connection that was idle longest; returns whether there was one."""
         if self.lingering:
-            self.part(next(iter(self.lingering)))
+            self.close_lingering(next(iter(self.lingering)))
             return True
         for idle, close_expired in (
             (self.pending_conns, self.murder_pending),
@@ -149,21 +149,21 @@ class Worker(ThreadWorker):
         return False
 
     def _cap_keepalive(self, deadline):
-        """Make a stop wait for connections that sent nothing no longer than for those that are kept alive."""
+        """Let a stop wait for silent new connections no longer than for idle ones that are kept alive."""
         super()._cap_keepalive(deadline)
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close connections whose time is over; called about once a second, also during a graceful stop."""
+        """Close connections that have timed out; called about once a second, also during a graceful stop."""
         super().murder_pending()
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
-            self.part(conn)
+            self.close_lingering(conn)
 
 
 def number(name, default, most):
-    """The number in an environment variable, or the default; a wrong value ends the program."""
+    """Return the number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
@@ -172,23 +172,20 @@ def number(name, default, most):
 
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
-workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn reads it before this file, and takes only numbers
+workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
 worker_class = Worker
 threads = 16
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
-forwarder_headers = ""  # else a client could send SCRIPT_NAME through a proxy on this machine
+forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
 
 
-CHORES = (webhooks.prune_deliveries, gateway.prune_flows, partial(webhooks.in_steps, StoredAnswer.prune))
-
-
 @contextlib.contextmanager
-def one_line():
+def exit_on_error():
     """End the program with one line for an error of the configuration or the database."""
     try:
         yield
@@ -207,7 +204,7 @@ def on_starting(server):
     logger.propagate = False
     for gunicorns in (server.log.error_log, server.log.access_log):
         gunicorns.addFilter(hide_tokens)
-    with one_line():
+    with exit_on_error():
         app = create_app()
         server.webhooks = commands.check_webhooks(app.config)
         server.locks = hold_database(server, app.config)
@@ -224,17 +221,17 @@ def hide_tokens(record):
 
 def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
-    bound_sending(server)
-    with one_line():
+    limit_unread(server)
+    with exit_on_error():
         apply_configuration(server, server.app.callable.config, server.webhooks, server.locks)
 
 
 def on_reload(server):
     """Read the configuration and its secrets again; with an error, nothing changes."""
-    bound_sending(server)  # the address may be another one
+    limit_unread(server)  # the address may be another one
     before = db.database
     try:
-        with one_line():
+        with exit_on_error():
             app = create_app()
             configured = commands.check_webhooks(app.config)
             bootstrap_key(app.config)
@@ -251,8 +248,8 @@ def on_reload(server):
         server.locks = locks
 
 
-def bound_sending(server):
-    """Bound how long a client may leave its answer unread."""
+def limit_unread(server):
+    """Limit how long a client may leave data unacknowledged."""
     for listener in server.LISTENERS:
         # Accepted connections inherit the option, which not every platform has.
         if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -260,9 +257,9 @@ def bound_sending(server):
 
 
 def hold_database(server, config):
-    """Create or upgrade the database; returns the files that lock it while one of the workers runs."""
+    """Create or upgrade the database; return the files that lock it until all workers have ended."""
     with contextlib.ExitStack() as files:
-        files.enter_context(hold())
+        files.enter_context(lock_database())
         serving = files.enter_context(register_server())
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]
@@ -277,7 +274,7 @@ def apply_configuration(server, config, configured, locks):
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     try:
         with turn_to_start():
-            left = commands.note_webhooks(config, alone=is_only_server(locks[1]))
+            left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
         for name in left:
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
     except (Unavailable, DatabaseError) as error:  # the configuration is right, but the database is busy
@@ -290,7 +287,7 @@ def apply_configuration(server, config, configured, locks):
 def post_request(worker, request, environ, response):
     """The answer was sent, or could not be sent."""
     if call := environ.get("tasks.call"):
-        call.sent()
+        call.end_deadline()
 
 
 def post_worker_init(worker):
@@ -299,7 +296,9 @@ def post_worker_init(worker):
         _pin(worker)
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
-        chores = (*CHORES, partial(commands.prune_activity, worker.wsgi.config))
+        answers = partial(webhooks.in_steps, StoredAnswer.prune)
+        activity = partial(commands.prune_activity, worker.wsgi.config)
+        chores = (webhooks.prune_deliveries, gateway.prune_flows, answers, activity)
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores)
         worker.sweeper.start()
 

@@ -1,4 +1,4 @@
-"""What bounds a request: how long it may take, how often it may come, and how many there may be at a time."""
+"""What limits a request: how long it may take, how often it may come, and how many there may be at a time."""
 
 import math
 import socket
@@ -8,6 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
+DRAIN_BYTES = 4 * 1024 * 1024  # are read at most of a refused body, so that the client sees the answer,
+DRAIN_SECONDS = 2.0  # and for at most so long
+UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
+UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
+SEND_SECONDS = 30.0  # a client may take to read an answer, and one second more for each
+SEND_BYTES = 64 * 1024  # of its body
+FORM_BYTES = 64 * 1024  # of a form at most, besides the file in it
+FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 
 
 class Deadlines:
@@ -36,7 +46,7 @@ class Deadlines:
         try:
             yield
         finally:
-            # The lock waits for a `cut` that is running, which must not hit the socket's next user.
+            # Acquiring the lock waits for a running `cut`, which must not shut down the socket's next user.
             with self._changed:
                 self._due.pop(entry, None)
 
@@ -53,7 +63,7 @@ class Deadlines:
 deadlines = Deadlines()
 
 
-class Late:
+class SocketDeadline:
     """A context manager that shuts a socket down, as `how`, if its block takes longer than so many seconds.
 
     Its attribute `cut` says whether the block did, also where there is no socket.
@@ -127,4 +137,4 @@ class Slots:
         with self._lock:
             self._counts[key] -= 1
             if not self._counts[key]:
-                del self._counts[key]  # or else every key that ever came would stay in memory
+                del self._counts[key]  # otherwise every key would stay in memory

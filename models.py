@@ -1,7 +1,7 @@
 """The tables of a workspace, each with its rules and its queries. Nothing here knows HTTP.
 
-A query stands in the class that runs it, as a `compiled` attribute. Every change runs in `write()`,
-and every method that changes something takes its `Transaction` as the first argument.
+A query stands in the class that runs it, as a `compiled` attribute. Every change runs in `write()`; a
+method that needs the actor or the time takes its `Transaction` first.
 """
 
 import secrets
@@ -28,7 +28,7 @@ from peewee import (
 
 from database import (
     JSON,
-    TICKS,
+    TICKS_PER_MS,
     Base,
     Identified,
     Insertion,
@@ -48,7 +48,6 @@ from database import (
     new_request_id,
     now,
     placeholder,
-    tick,
     to_json,
     uuid7,
     wire_time,
@@ -63,7 +62,7 @@ SCOPES = ("read", "write")
 PROJECT_STATUSES = ("active", "archived")
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
-MAX_CHANGE = 1024  # bytes as JSON of an old or new value that an activity keeps
+MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 KEY_PREFIX = "tms_"
 
 
@@ -110,12 +109,12 @@ class PreconditionFailed(Problem):
 
 
 def not_found(noun: str) -> Any:
-    """Raises `NotFound`; an expression, for use after `or`."""
+    """Raise `NotFound`. It is an expression, for use after `or`."""
     raise NotFound(noun)
 
 
 def permit(member: Row, role: str) -> None:
-    """Raises `Forbidden` unless the member has at least this role."""
+    """Raise `Forbidden` unless the member has at least this role."""
     allowed = ROLES[: ROLES.index(role) + 1]
     if member["role"] not in allowed:
         raise Forbidden(f"your role is {member['role']}; this takes {' or '.join(allowed)}")
@@ -128,7 +127,7 @@ class Transaction:
     """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     def __init__(self, actor: Row, request_id: str):
-        self.at = wire_time(tick() // TICKS)
+        self.at = wire_time(epoch_ms())
         self.actor = actor
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
@@ -146,16 +145,16 @@ class Transaction:
 
     @property
     def maker_id(self) -> str:
-        """The member who made the key in use, and to whom what is made with it belongs.
+        """The member who made the key in use; for a command, which uses no key, the actor.
 
-        For a command, which uses no key, it is the actor.
+        New keys and invitations store it as their maker.
         """
         return self.actor.get("key_created_by") or self.actor["id"]
 
 
 @contextmanager
 def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
-    """Run the body in a transaction, the only one of all processes that writes at the moment.
+    """Run the body in a write transaction; of all processes, only one runs at a time.
 
     Nothing may be sent over a network inside. Raises as `database.write_transaction` does.
     """
@@ -167,7 +166,7 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transactio
 
 
 def only_owner(transaction: Transaction, what: str) -> None:
-    """Raises `Forbidden` unless the actor is an owner."""
+    """Raise `Forbidden` unless the actor is an owner."""
     if transaction.actor["role"] != "owner":
         raise Forbidden(f"only an owner may {what}")
 
@@ -175,7 +174,7 @@ def only_owner(transaction: Transaction, what: str) -> None:
 # Helpers of several tables --------------------------------------------------------------------
 
 
-def profile(alias: Any, key: str) -> list:
+def profile_columns(alias: Any, key: str) -> list:
     """A member's columns that become one object under `key`."""
     return group(alias, key, "id", "full_name", "email", "role")
 
@@ -216,7 +215,7 @@ def check_references(
 
 
 class Entity(Identified):
-    """A table whose rows the API shows one by one."""
+    """A table with a noun, whose rows are fetched as the API shows them."""
 
     NOUN: ClassVar[str]
 
@@ -239,16 +238,17 @@ class Entity(Identified):
 
 
 class Resource(Entity):
-    """A table whose rows are made, changed and deleted alike.
+    """A table whose rows are added, edited and removed by the same methods.
 
-    A subclass declares its columns, its noun and its own rules.
+    A subclass declares its columns, its noun and its own rules. Tasks and members, whose rules differ, are
+    no subclasses.
     """
 
     TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
 
     @classmethod
     def check(cls, row: Row) -> None:
-        """Raises `Invalid` for columns that do not go together."""
+        """Raise `Invalid` for columns that do not go together."""
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -277,7 +277,7 @@ class Resource(Entity):
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the fields that were sent; `also` are changes in other tables that belong to this one.
+        """Change the fields that were sent. `also` are changes of related rows, for the activity.
 
         Raises `NotFound`, and `Invalid` as `add` does.
         """
@@ -374,11 +374,10 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member. Members may change themselves, except the role; admins everybody.
 
-        Where a member becomes an owner, keys and open invitations of that member that somebody else
-        made are revoked, except those made by the owner who makes this change: their makers were not
-        necessarily owners, and must not gain an owner's rights through them.
-        Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the
-        role of owner; and `Conflict` where no owner would be left.
+        When a member becomes an owner, the member's keys and open invitations are revoked, except those
+        made by the member or the actor: the other makers must not gain an owner's rights through them.
+        Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the role of
+        owner; and `Conflict` where no owner would be left.
         """
         stored = cls.fetch(id)
         changes = differences(stored, fields)
@@ -424,7 +423,7 @@ class Member(Entity):
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
-        """Raises `Conflict` when this is the last active owner."""
+        """Raise `Conflict` when this is the last active owner."""
         if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and cls._owners.value() == 1:
             raise Conflict("the last owner cannot go; make another one first")
 
@@ -523,7 +522,7 @@ class Invitation(Identified):
 
     @compiled
     def _by_token(cls: Any) -> Query:
-        shown = [*columns(cls, "token_hash", "member_id"), *profile(Member, "member")]
+        shown = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
         invitations = cls.select(*shown).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
@@ -540,11 +539,11 @@ class Invitation(Identified):
         return invitation
 
     @classmethod
-    def accept(cls, transaction: Transaction, token: str) -> tuple[Row, Row, str]:
+    def accept(cls, transaction: Transaction, token: str) -> tuple[Row, str]:
         """Use the link: the member becomes active and gets a first key.
 
-        Returns the member, the key's row and the key. Raises as `open` does. Of several requests at
-        the same time one succeeds, since transactions run one after the other.
+        Returns the member and the key. Raises as `open` does. Of several requests at the same time one
+        succeeds, since transactions run one after the other.
         """
         invitation = cls.open(token)
         cls.set_columns(invitation["id"], used_at=transaction.at)
@@ -552,8 +551,8 @@ class Invitation(Identified):
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
         transaction.actor = member = Member.fetch(member_id)
         Member.record(transaction, member, {"status": ["invited", "active"]})
-        row, key = ApiKey.issue(transaction, member_id, name="enrollment")
-        return member, row, key
+        _, key = ApiKey.issue(transaction, member_id, name="enrollment")
+        return member, key
 
 
 class ApiKey(Entity):
@@ -566,7 +565,7 @@ class ApiKey(Entity):
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
     revoked_at = TextField(null=True)
-    created_by = TextField(null=True)  # the id of the member who made it, or made the key that made it
+    created_by = TextField(null=True)  # the maker's member id; of a key made with a key, that key's maker
 
     NOUN = "key"
 
@@ -577,7 +576,7 @@ class ApiKey(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        shown = [*columns(cls, "hash", "member_id", "created_by"), *profile(Member, "member")]
+        shown = [*columns(cls, "hash", "member_id", "created_by"), *profile_columns(Member, "member")]
         return cls.select(*shown).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
 
     everyones = compiled(lambda cls: cls.select_shown())
@@ -655,7 +654,7 @@ class ApiKey(Entity):
 
     @classmethod
     def _check_manager(cls, transaction: Transaction, holder: Row) -> None:
-        """Raises `Forbidden` unless the actor may make and revoke the keys of this member."""
+        """Raise `Forbidden` unless the actor may make and revoke the keys of this member."""
         if holder["id"] != transaction.actor["id"]:
             allowed = ("owner",) if holder["role"] == "owner" else ADMINS
             if transaction.actor["role"] not in allowed:
@@ -675,7 +674,7 @@ class ApiKey(Entity):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member to whom this valid key belongs, with what is known of the key; else None."""
+        """The member of this valid key, with the key's id, scope, expiry and maker; else None."""
         at = now()
         caller = cls._caller.one(hash=digest(key), now=at)
         if caller and time.monotonic() - cls._written.get(caller["key_id"], float("-inf")) > 60:
@@ -684,14 +683,14 @@ class ApiKey(Entity):
 
     @classmethod
     def flush_last_used(cls) -> None:
-        """Write when keys were last used, in a transaction of its own, where any was."""
+        """Write the times at which keys were last used, if any, in a separate transaction."""
         if cls._used:
             with write():
                 pass
 
     @classmethod
     def write_last_used(cls) -> None:
-        """Write when keys were last used; part of every transaction."""
+        """Write the times at which keys were last used; part of every transaction."""
         while cls._used:
             id, at = cls._used.popitem()
             cls.set_columns(id, last_used_at=at)
@@ -770,10 +769,12 @@ class Project(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, OVERDUE)
+        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, IS_OVERDUE)
         counters = [getattr(ProjectStats, status) for status in STATUSES]
-        shown = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue"), *profile(Member, "owner")]
-        projects = cls.select(*shown).join(ProjectStats, on=(ProjectStats.project == cls.id))
+        shown = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue")]
+        projects = cls.select(*shown, *profile_columns(Member, "owner")).join(
+            ProjectStats, on=(ProjectStats.project == cls.id)
+        )
         return projects.join(Member, on=(cls.owner == Member.id))
 
     every = compiled(lambda cls: cls.select_shown())
@@ -948,7 +949,7 @@ class Task(Entity):
 
     @classmethod
     def cleared(cls, field: Any, parameter: str) -> Query:
-        """UPDATE of the tasks that refer to a row which is deleted: each gets a new version without it."""
+        """UPDATE that clears this reference in the tasks that have it, and gives them a new version."""
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
         return cls.update(values).where(field == placeholder(parameter))
 
@@ -977,8 +978,8 @@ class Task(Entity):
                 ),
                 *group(Project, "project", "id", "name", "status", "owner_id"),
                 *group(Milestone, "milestone", "id", "title", "due_date"),
-                *profile(assignee, "assignee"),
-                *profile(creator, "creator"),
+                *profile_columns(assignee, "assignee"),
+                *profile_columns(creator, "creator"),
             )
             .join(Project, on=(cls.project == Project.id))
             .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
@@ -1012,7 +1013,7 @@ class Task(Entity):
 
     @classmethod
     def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
-        """Why a new task cannot be in this project or milestone, of those that exist."""
+        """Yield why a new task cannot be in this project or milestone, if these exist."""
         project, milestone = rows["project_id"], rows.get("milestone_id")
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
@@ -1081,13 +1082,12 @@ class Task(Entity):
             .order_by(*order)
         )
 
-    overdue = compiled(lambda cls: cls._select_urgent(OVERDUE, cls.due_date, cls.id))
+    overdue = compiled(lambda cls: cls._select_urgent(IS_OVERDUE, cls.due_date, cls.id))
 
     @compiled
     def urgent_not_overdue(cls: Any) -> Query:
         not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
-        is_urgent = OPEN & (cls.priority == "urgent") & not_overdue
-        return cls._select_urgent(is_urgent, NO_DATE, cls.due_date, cls.id)
+        return cls._select_urgent(IS_URGENT & not_overdue, NO_DATE, cls.due_date, cls.id)
 
     @classmethod
     def urgent(cls, at: str, most: int = 10) -> list[Row]:
@@ -1109,7 +1109,7 @@ class Task(Entity):
     @classmethod
     @lru_cache(maxsize=256)
     def _page(cls, filters: frozenset[str], sort: str | None) -> Statement:
-        """A page's tasks: its ids first, so that rows are read for these alone."""
+        """A page's tasks; a subquery selects their ids, so that only these rows are read."""
         ids = cls.page_ids(filters, sort)
         return Statement(cls.select_shown().where(cls.id.in_(ids)).order_by(*SORTS[sort]))
 
@@ -1124,7 +1124,7 @@ class Task(Entity):
     @classmethod
     @lru_cache(maxsize=256)
     def _total(cls, filters: frozenset[str]) -> Statement:
-        """How many tasks pass: the sum of counters where they can tell, else a count up to `COUNT_LIMIT`."""
+        """How many tasks pass: a sum of counters if they suffice, else a count up to `COUNT_LIMIT`."""
         if filters <= {"project_id", "status"}:
             by_status = [(status, getattr(ProjectStats, status)) for status in STATUSES]
             every = ProjectStats.todo + ProjectStats.in_progress + ProjectStats.review + ProjectStats.done
@@ -1139,10 +1139,11 @@ class Task(Entity):
 
 
 PRIORITY_RANK: Any = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
-OPEN: Expression = Task.status != "done"
+IS_OPEN: Expression = Task.status != "done"
 NO_DATE: Expression = Task.due_date.is_null()
-OPEN_WITH_DATE: Expression = OPEN & Task.due_date.is_null(False)
-OVERDUE: Expression = OPEN & (Task.due_date < placeholder("now"))
+IS_OPEN_WITH_DATE: Expression = IS_OPEN & Task.due_date.is_null(False)
+IS_URGENT: Expression = IS_OPEN & (Task.priority == "urgent")
+IS_OVERDUE: Expression = IS_OPEN & (Task.due_date < placeholder("now"))
 
 # The filters of a list of tasks: the condition, and a function that converts the value.
 FILTERS: dict[str, tuple[Expression, Any]] = {
@@ -1185,13 +1186,13 @@ for _name, _columns in {
 }.items():
     Task.add_index(ModelIndex(Task, _columns, name=_name))
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
-Task.add_index(Task.due_date, Task.id, where=OPEN_WITH_DATE, name="task_overdue")
-Task.add_index(Task.project, Task.due_date, where=OPEN_WITH_DATE, name="task_project_overdue")
-Task.add_index(NO_DATE, Task.due_date, Task.id, where=OPEN & (Task.priority == "urgent"), name="task_urgent")
+Task.add_index(Task.due_date, Task.id, where=IS_OPEN_WITH_DATE, name="task_overdue")
+Task.add_index(Task.project, Task.due_date, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
+Task.add_index(NO_DATE, Task.due_date, Task.id, where=IS_URGENT, name="task_urgent")
 
 
 def pagination(total: int, limit: int, offset: int, count: int) -> Row:
-    """The pagination of a page for which up to `limit` + 1 rows were read: `count`."""
+    """A page's pagination; `count` is the number of rows that were read, at most `limit` + 1."""
     more = count > limit
     return {
         "total": min(total, COUNT_LIMIT),
@@ -1212,7 +1213,7 @@ class Comment(Identified):
     @classmethod
     def _select(cls, condition: Expression) -> Query:
         return (
-            cls.select(*columns(cls), *profile(Member, "author"))
+            cls.select(*columns(cls), *profile_columns(Member, "author"))
             .join(Member, on=(cls.author == Member.id))
             .order_by(cls.id)
             .where(condition)
@@ -1273,23 +1274,14 @@ class Attachment(Identified):
         return row, not_found("attachment") if data is None else data  # deleted between the two reads
 
     @classmethod
-    def add(
-        cls, transaction: Transaction, task_id: str, *, filename: str, content_type: str, data: bytes
-    ) -> Row:
-        """Attach a file to a task. Raises `NotFound`."""
+    def add(cls, transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
+        """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`."""
         task = Task.stored(task_id)
-        row: Row = {
-            "id": transaction.new_id(),
-            "task_id": task_id,
-            "filename": filename,
-            "content_type": content_type,
-            "size": len(data),
-            "created_by": transaction.actor["id"],
-            "created_at": transaction.at,
-        }
+        row: Row = {"id": transaction.new_id(), "task_id": task_id, **described, "size": len(data)}
+        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
         cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
-        cls._record(transaction, task, [None, filename])
+        cls._record(transaction, task, [None, row["filename"]])
         return row
 
     @classmethod
@@ -1316,7 +1308,7 @@ class AttachmentContent(Base):
 
     @classmethod
     def add(cls, attachment_id: str, data: bytes) -> None:
-        """Store the bytes. They are not bound to a statement, which SQLite keeps with its parameters."""
+        """Store the bytes by blob I/O: SQLite would keep a bound parameter with the cached statement."""
         rowid = cls._insertion_of_zeros.run(attachment_id=attachment_id, size=len(data))
         with db.connection().blobopen("attachment_content", "data", rowid) as blob:
             blob.write(data)
@@ -1344,7 +1336,7 @@ class Meeting(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        shown = [*columns(cls, "organizer_id"), *profile(Member, "organizer")]
+        shown = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
         return cls.select(*shown).join(Member, on=(cls.organizer == Member.id))
 
     _of_member = compiled(
@@ -1425,7 +1417,7 @@ class Participant(Base):
     @classmethod
     def _select(cls, condition: Expression) -> Query:
         return (
-            cls.select(cls.meeting, *profile(Member, "member"))
+            cls.select(cls.meeting, *profile_columns(Member, "member"))
             .join(Member, on=(cls.member == Member.id))
             .order_by(cls.meeting, Member.full_name, Member.id)
             .where(condition)
@@ -1441,7 +1433,7 @@ class Participant(Base):
     def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
         """Replace the meeting's participants.
 
-        Raises `Invalid` with each new one who is not a member; old ones may have been removed since.
+        Raises `Invalid` for new participants who are not members; old ones may have been removed since.
         """
         ids = list(dict.fromkeys(new))
         problems = [
@@ -1502,12 +1494,12 @@ class Activity(Identified):
     request_id = TextField()
     created_at = TextField()
 
-    # The newest id: every transaction ends with an activity, or changes nothing that has an id.
+    # The newest activity's id, from whose time the next transaction continues.
     newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
 
     @compiled
     def recent(cls: Any) -> Query:
-        shown = [*columns(cls, "actor_id", "request_id"), *profile(Member, "actor")]
+        shown = [*columns(cls, "actor_id", "request_id"), *profile_columns(Member, "actor")]
         activities = cls.select(*shown).join(Member, on=(cls.actor == Member.id))
         return activities.where(cls.action != "deleted").order_by(cls.id.desc()).limit(placeholder("most"))
 
@@ -1540,7 +1532,7 @@ class Activity(Identified):
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
         """Delete some activity that is older than so many days; returns how many rows."""
-        before = uuid7((epoch_ms() - round(days * 86_400_000)) * TICKS, 0)  # ids hold their time
+        before = uuid7((epoch_ms() - round(days * 86_400_000)) * TICKS_PER_MS, 0)  # ids hold their time
         return cls.pruning.run(before=before, most=most)
 
 

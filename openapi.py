@@ -32,7 +32,7 @@ Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success
 "meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions are
 answered as the first call was.
 """
-FAULT = {
+FAULT_SCHEMA = {
     "type": "object",
     "required": ["code", "message"],
     "additionalProperties": False,
@@ -46,7 +46,7 @@ FAULT = {
         },
     },
 }
-META = _object(
+META_SCHEMA = _object(
     {
         "timestamp": {"type": "string", "format": "date-time"},
         "version": {"const": VERSION},
@@ -103,7 +103,7 @@ class Operation(NamedTuple):
     rule: str  # as Flask writes it
     name: str
     summary: str
-    declared: Declaration
+    declaration: Declaration
 
     @property
     def path(self) -> str:
@@ -133,8 +133,8 @@ def document(
     spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
     header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
     spec.components.security_scheme("routeHeader", header)
-    spec.components.schema("Meta", META)
-    spec.components.schema("Fault", FAULT)
+    spec.components.schema("Meta", META_SCHEMA)
+    spec.components.schema("Fault", FAULT_SCHEMA)
     for fault in _by_status(faults).values():
         body = _envelope({"success": {"const": False}, "error": _ref("Fault")})
         response = {"description": fault.reason, "content": _json(body)}
@@ -173,14 +173,14 @@ def _envelope(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
-    takes = operation.declared.takes
+    takes = operation.declaration.takes
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.path.removeprefix(API).split("/")[1]],
         "parameters": _parameters(converter, operation),
         "responses": _responses(converter, operation, faults),
-        "security": [{"key": []}] if operation.declared.role else [{}, {"key": []}],
+        "security": [{"key": []}] if operation.declaration.role else [{}, {"key": []}],
     }
     if not operation.reads_query and takes.fields:
         kind = "multipart/form-data" if takes is schemas.UPLOAD else "application/json"
@@ -201,37 +201,37 @@ def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
     if operation.reads_query:
         parameters += [
             {"name": name, "in": "query", "schema": converter.field2property(field)}
-            for name, field in operation.declared.takes.fields.items()
+            for name, field in operation.declaration.takes.fields.items()
         ]
-    if PreconditionFailed in operation.declared.raises:
+    if PreconditionFailed in operation.declaration.raises:
         tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
         parameters.append({"name": "If-Match", "in": "header", "schema": tags})
-    if operation.declared.is_repeatable:
+    if operation.declaration.is_repeatable:
         key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     return parameters
 
 
 def _responses(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
-    declared, by_status = operation.declared, _by_status(faults)
-    if isinstance(declared.gives, str):
-        content: dict[str, Any] = {declared.gives: {}}
+    declaration, by_status = operation.declaration, _by_status(faults)
+    if isinstance(declaration.gives, str):
+        content: dict[str, Any] = {declaration.gives: {}}
     else:
-        data = converter.resolve_nested_schema(declared.gives)
+        data = converter.resolve_nested_schema(declaration.gives)
         content = _json(_envelope({"success": {"const": True}, "data": data}))
     success = {"description": operation.summary, "content": content}
-    if headers := _headers(declared):
+    if headers := _headers(declaration):
         success["headers"] = headers
-    responses: dict[str, Any] = {str(declared.status): success}
-    if declared.takes is schemas.FORM:  # a page, and its refusals are pages too
+    responses: dict[str, Any] = {str(declaration.status): success}
+    if declaration.takes is schemas.FORM:  # a page, and its refusals are pages too
         return responses | {
             str(status): {"description": by_status[status].reason, "content": content}
-            for status in (404, *[faults[error].status for error in declared.raises], 500, 503)
+            for status in (404, *[faults[error].status for error in declaration.raises], 500, 503)
         }
-    for status, description in declared.also.items():
+    for status, description in declaration.also.items():
         responses[str(status)] = {"description": description, "content": content}
-    statuses = {401, 422, 429, 500, 503} | {faults[error].status for error in declared.raises}
-    if declared.role:
+    statuses = {401, 422, 429, 500, 503} | {faults[error].status for error in declaration.raises}
+    if declaration.role:
         statuses.add(403)
     if operation.method != "GET":
         statuses |= {400, 408, 413, 415}
@@ -240,13 +240,13 @@ def _responses(converter: Any, operation: Operation, faults: dict[type[Exception
     return responses | {str(status): by_status[status].name for status in sorted(statuses)}
 
 
-def _headers(declared: Declaration) -> dict[str, Any]:
+def _headers(declaration: Declaration) -> dict[str, Any]:
     """The headers of a success that say more than its body."""
     headers: dict[str, Any] = {
         name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
-        for name in declared.headers
+        for name in declaration.headers
     }
-    if declared.is_repeatable:
+    if declaration.is_repeatable:
         description = "Where this is the answer of the first call with the same Idempotency-Key."
         headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
     return headers

@@ -1,4 +1,4 @@
-"""The outbox: the events that happened, the webhooks that are to be told, and the result of each delivery.
+"""The outbox: the events that happened, the webhooks that get them, and the result of each delivery.
 
 Nothing is sent from here.
 """
@@ -39,24 +39,24 @@ MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which t
 
 
 def _has_come(time: Any, limit: str) -> Expression:
-    """Whether the time has come, or is so far off that the clock must have been set back since."""
+    """Whether the time has passed, or is so far ahead that the clock must have been set back."""
     return (time <= placeholder("now")) | (time > placeholder(limit))
 
 
 class Webhook(Entity):
-    """A webhook of the configuration, with what is known of its receiver's health."""
+    """A webhook of the configuration, with its receiver's recent failures."""
 
     name = TextField(unique=True)
     url = TextField()
     events = JSONText()
     state = TextField()  # WEBHOOK_STATES
     reason = TextField(null=True)  # why it is disabled
-    failures = IntegerField()  # in a row, that say that it cannot be reached
+    failures = IntegerField()  # consecutive attempts that did not reach the receiver
     first_failure_at = TextField(null=True)  # of the failures since its last success
     open_until = TextField(null=True)  # while its circuit is open, nothing is sent
     created_at = TextField()
     updated_at = TextField()
-    misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # attempts in a row that it did not accept
+    misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # consecutive attempts that were not accepted
 
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
@@ -76,7 +76,7 @@ class Webhook(Entity):
         return sorted_by(cls._every.all(), "name")
 
     @classmethod
-    def in_configuration(cls, id: str) -> Row:
+    def fetch_configured(cls, id: str) -> Row:
         """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
         webhook = cls.fetch(id)
         if webhook["reason"] == cls.LEFT:
@@ -84,9 +84,9 @@ class Webhook(Entity):
         return webhook
 
     @classmethod
-    def enabled(cls, id: str) -> Row:
-        """The webhook. Raises as `in_configuration` does, and `Conflict` where it is disabled."""
-        webhook = cls.in_configuration(id)
+    def fetch_enabled(cls, id: str) -> Row:
+        """The webhook. Raises as `fetch_configured` does, and `Conflict` where it is disabled."""
+        webhook = cls.fetch_configured(id)
         if webhook["state"] == "disabled":
             raise Conflict(
                 f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
@@ -99,7 +99,7 @@ class Webhook(Entity):
 
     # The webhooks that events are stored for, and which events. Those that are `healthy` can be sent to
     # at once. Later events wait behind deliveries that are queued, and behind those that were leased
-    # before `:left_before` and have no result yet: the process that leased them may have died.
+    # before `:abandoned_before` and have no result yet: the process that leased them may have died.
     @compiled
     def configured(cls: Any) -> Query:
         is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
@@ -112,9 +112,9 @@ class Webhook(Entity):
         return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
 
     @classmethod
-    def due(cls, window: Row) -> list[str]:
+    def due(cls, times: Row) -> list[str]:
         """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in cls._due.all(**window)]
+        return [row["id"] for row in cls._due.all(**times)]
 
     @compiled
     def failing(cls: Any) -> Query:
@@ -127,25 +127,25 @@ class Webhook(Entity):
         """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
         of_this = Delivery.webhook == cls.id
         has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
-        has_parked = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, of_this))
+        has_waiting = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, of_this))
         return cls.select(cls.id, cls._has_left().alias("left")).where(
             ((cls.state == "active") & cls.first_failure_at.is_null() & has_pending)
-            | (cls._has_left() & has_parked)
+            | (cls._has_left() & has_waiting)
         )
 
     @classmethod
-    def stranded(cls, known: Container[str]) -> int:
+    def stranded(cls, configured_ids: Container[str]) -> int:
         """The number of webhooks with deliveries that this server does not send.
 
         These webhooks left the configuration, or their ids are not in `known`.
         """
-        return sum(row["left"] or row["id"] not in known for row in cls._waited_for.all())
+        return sum(row["left"] or row["id"] not in configured_ids for row in cls._waited_for.all())
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
         """Store the webhooks of the configuration, and disable those that left it.
 
-        A server disables only where no other server runs, which may have the webhook in its configuration.
+        Webhooks are disabled only if the server is `alone`: another server's configuration may have them.
         Returns the names of the webhooks that left since the last time.
         """
         others = {row["name"]: row for row in cls.listing()}
@@ -168,18 +168,17 @@ class Webhook(Entity):
 
     @compiled
     def _parking(cls: Any) -> Query:
-        """Parks the webhook's pending deliveries; they stay queued, and become pending with it again."""
+        """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
         parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
         return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
 
     @compiled
     def _resumption(cls: Any) -> Query:
-        pending = {Delivery.status: "pending", Delivery.next_at: placeholder("now")}
-        return Delivery.update(pending).where(OF_WEBHOOK, IS_WAITING)
+        return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
 
     @compiled
     def _hurry(cls: Any) -> Query:
-        """Makes what is queued due at once."""
+        """Makes what is queued due now."""
         is_queued = Delivery.queued == 1
         return Delivery.update({Delivery.next_at: placeholder("now")}).where(
             IS_PENDING, OF_WEBHOOK, is_queued
@@ -196,13 +195,13 @@ class Webhook(Entity):
         """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
         cls.fetch(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
-        cls._resumption.run(webhook_id=id, now=now())
+        cls._resumption.run(webhook_id=id)
         cls._hurry.run(webhook_id=id, now=now())
         return cls.fetch(id)
 
     @classmethod
     def reached(cls, transaction: Transaction, id: str, *, accepted: bool) -> None:
-        """Note that the receiver answered, and whether it accepted."""
+        """Store that the receiver answered, and whether it accepted."""
         stored = cls.row.existing(id=id)
         fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
@@ -212,10 +211,9 @@ class Webhook(Entity):
 
     @classmethod
     def failed(cls, transaction: Transaction, id: str, until: str, far: str) -> str:
-        """Open its circuit until that time; returns until when it is open.
+        """Open the webhook's circuit until this time; returns until when it is open.
 
-        A circuit that is open already stays so, unless until a time after `far`, which was written
-        before the clock was set back.
+        An open circuit keeps its time, unless that is after `far`, which means that the clock was set back.
         """
         stored = cls.row.existing(id=id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
@@ -271,7 +269,7 @@ class Event(Sequenced):
 
     @classmethod
     def _is_unused(cls) -> Expression:
-        """Whether no delivery refers to it, and it is not the last, whose number SQLite would use again."""
+        """Whether no delivery refers to the event and it is not the last, whose number SQLite would reuse."""
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
         return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
 
@@ -286,7 +284,7 @@ class Delivery(Entity):
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
     status = TextField()  # DELIVERY_STATUSES
-    attempts = IntegerField()  # counted when it is leased, so that the number also names the lease
+    attempts = IntegerField()  # incremented by each lease, which it identifies
     queued = IntegerField()  # 1: later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
@@ -301,8 +299,10 @@ class Delivery(Entity):
     @classmethod
     def backlog(cls) -> Query:
         """The deliveries behind which later events of a webhook wait."""
-        is_left = cls.duration_ms.is_null() & (cls.created_at < placeholder("left_before"))
-        return cls.select(SQL("1")).where(IS_PENDING, cls.webhook == Webhook.id, (cls.queued == 1) | is_left)
+        is_abandoned = cls.duration_ms.is_null() & (cls.created_at < placeholder("abandoned_before"))
+        return cls.select(SQL("1")).where(
+            IS_PENDING, cls.webhook == Webhook.id, (cls.queued == 1) | is_abandoned
+        )
 
     @classmethod
     def add(
@@ -310,8 +310,8 @@ class Delivery(Entity):
     ) -> str:
         """Store a delivery that is leased until `lease`, or queued where that is None; returns its id.
 
-        To store it leased saves a transaction to claim it. With `parked`, it waits until its webhook is
-        enabled.
+        Storing it leased saves a transaction that would claim it. With `parked`, it waits until its
+        webhook is enabled.
         """
         id = transaction.new_id()
         cls.insertion.run(
@@ -406,23 +406,23 @@ class Delivery(Entity):
         return events.order_by(cls.event).limit(1)
 
     @classmethod
-    def claim(cls, webhook_id: str, most: int, lease: str, window: Row) -> list[Row]:
+    def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
         """Lease the webhook's due deliveries in the order of their events; returns them.
 
         Deliveries after one that another thread is sending are not claimed, except those that the
         receiver has refused before.
         """
-        due = cls.due.all(webhook_id=webhook_id, most=most, **window)
+        due = cls.due.all(webhook_id=webhook_id, most=most, **times)
         if not due:
             return []
         last = due[-1]["event_seq"]
-        barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **window)
+        barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **times)
         free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
-        return [row for row in cls.to_send(free) if cls.lease(row, lease)]
+        return [row for row in cls.to_send(free) if cls.lease(row, times["lease_far"])]
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
-        """Lease the delivery until that time, unless another thread has since the row was read."""
+        """Lease the delivery until that time, unless another thread has leased it since the row was read."""
         count = cls._update(row, status="pending", attempts=row["attempts"] + 1, leased_until=lease)
         row["attempts"] += 1
         return count == 1
@@ -439,7 +439,7 @@ class Delivery(Entity):
 
     @classmethod
     def _update(cls, row: Row, **fields: Any) -> int:
-        """Write these columns of a delivery that is pending, with the attempts that the row has."""
+        """Write these columns if the delivery is pending and still has the row's number of attempts."""
         statement = cls._update_of_lease(tuple(sorted(fields)))
         return statement.run(id=row["id"], read_attempts=row["attempts"], **fields)
 
@@ -461,7 +461,7 @@ class Delivery(Entity):
 
     @classmethod
     def release_all(cls) -> None:
-        """End all leases, whose holders have died; later events wait for what was leased."""
+        """End all leases, when the processes that held them have ended; later events wait for them."""
         with write():
             cls._release_of_all.run()
 
@@ -472,13 +472,13 @@ class Delivery(Entity):
         return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
 
     @classmethod
-    def again(cls, id: str, lease: str) -> Row:
+    def lease_again(cls, id: str, lease: str) -> Row:
         """Lease a delivery for another attempt, whatever the result of the last one.
 
         Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
         """
         row = cls.fetch(id)
-        Webhook.enabled(row["webhook_id"])
+        Webhook.fetch_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
         cls._reopening.run(id=id)
@@ -517,7 +517,7 @@ class Delivery(Entity):
 
 
 IS_PENDING: Expression = Delivery.status == "pending"
-# What waits for a disabled webhook; what a receiver refused is parked too, but not queued.
+# Waiting for a disabled webhook. A refused delivery is parked too, but not queued.
 IS_WAITING: Expression = (Delivery.status == "parked") & (Delivery.queued == 1)
 OF_WEBHOOK: Expression = Delivery.webhook == placeholder("webhook_id")
 CAN_BE_SENT: Expression = (

@@ -25,7 +25,7 @@ MAX_TEXT = 50_000
 MAX_TITLE = 500
 MAX_MEMBERS = 100  # members of a body's object, several times what any schema takes
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
-EXACT = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
+MAX_SAFE_INTEGER = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
 EVENTS_BY_NAME = ("task.created", "task.deleted", "member.invited")  # only for webhooks that name them
 ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
@@ -34,8 +34,8 @@ ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 # JSON -----------------------------------------------------------------------------------------
 
 
-class BadJSON(Exception):
-    """The body is not a JSON object."""
+class BadBody(Exception):
+    """The body is not the JSON object, or the form, that it should be."""
 
 
 class TooLarge(Exception):
@@ -49,19 +49,19 @@ class TooSlow(Exception):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise BadJSON("the body repeats a key within one object")
+        raise BadBody("the body repeats a key within one object")
     return members
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise BadJSON(f"{text[:30]} is out of the range of a number")
+        raise BadBody(f"{text[:30]} is out of the range of a number")
     return number
 
 
 def _no_constant(name: str) -> None:
-    raise BadJSON(f"{name} is not JSON")
+    raise BadBody(f"{name} is not JSON")
 
 
 def load_json(raw: bytes) -> dict[str, Any]:
@@ -76,13 +76,13 @@ def load_json(raw: bytes) -> dict[str, Any]:
             raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
         )
     except UnicodeDecodeError as error:
-        raise BadJSON("the body is not UTF-8") from error
+        raise BadBody("the body is not UTF-8") from error
     except RecursionError as error:
-        raise BadJSON("the body is nested too deeply") from error
+        raise BadBody("the body is nested too deeply") from error
     except ValueError as error:
-        raise BadJSON(f"the body is not JSON: {error}") from error
+        raise BadBody(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise BadJSON("the body must be a JSON object")
+        raise BadBody("the body must be a JSON object")
     if len(body) > MAX_MEMBERS:  # each would be looked up as a field, and named in the answer
         raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
     problems = {}
@@ -106,7 +106,7 @@ def load_lenient_json(raw: bytes) -> Any:
     except RecursionError as error:
         raise ValidationError({"body": [f"must not be nested deeper than {MAX_DEPTH} levels"]}) from error
     except ValueError as error:
-        raise BadJSON(f"the body is not JSON: {error}") from error
+        raise BadBody(f"the body is not JSON: {error}") from error
 
 
 def _any_integer(digits: str) -> int | float:
@@ -124,7 +124,7 @@ def text_problem(text: str) -> str | None:
 
 
 def value_problem(value: Any, levels: int) -> str | None:
-    """Why a JSON value of at most so many levels cannot be stored, or None."""
+    """Why this JSON value cannot be stored, or None; `levels` is how deep it may be."""
     if isinstance(value, str):
         return text_problem(value)
     if not isinstance(value, (dict, list)):
@@ -152,12 +152,12 @@ def canonical(value: Any) -> str:
         return "[" + ",".join(map(canonical, value)) + "]"
     if isinstance(value, str):
         return to_json(value).decode()
-    if type(value) is int and abs(value) <= EXACT:
+    if type(value) is int and abs(value) <= MAX_SAFE_INTEGER:
         return str(value)
     if type(value) is int:
         with contextlib.suppress(OverflowError):
             double = float(value)
-            # A client may send back what it read here: 42032169374222670 is how a double nearby is written.
+            # 42032169374222670 is what JavaScript writes for a double nearby; a client may send it back.
             if double == value or rfc8785.dumps(double).decode() == str(value):
                 return canonical(double)
         raise ValidationError("holds an integer that a double cannot hold exactly; send a string")
@@ -176,7 +176,7 @@ MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null
 # A field's `described` is what the OpenAPI document says about it besides its type and validators.
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # characters that turn the direction of text
+DIRECTION_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # characters that turn the direction of text
 
 
 class Text(fields.String):
@@ -209,12 +209,12 @@ class Name(Text):
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         name = super()._deserialize(value, *arguments, **options)
-        if TURNING.search(name):
+        if DIRECTION_CONTROLS.search(name):
             raise ValidationError("must not contain characters that turn the direction of text")
         return name
 
 
-class Filled(fields.String):
+class NonEmpty(fields.String):
     """A string, trimmed, that is not empty."""
 
     described = {"minLength": 1}
@@ -245,7 +245,7 @@ class Choice(fields.String):
 
 
 class Id(fields.String):
-    """A hyphenated UUID, loaded in lower case; or one of these words, which stand for a UUID."""
+    """A hyphenated UUID, loaded in lower case, or one of these words."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a UUID"}
     PATTERN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -361,7 +361,7 @@ class Email(Text):
 
 
 class Whole(fields.Integer):
-    """A whole number in a query: ASCII digits and nothing else."""
+    """A whole number, or its ASCII digits as text (in a query or the environment)."""
 
     def __init__(self, least: int, most: int, **options: Any):
         self.least, self.most = least, most
@@ -372,6 +372,9 @@ class Whole(fields.Integer):
         if re.fullmatch("[0-9]{1,12}", str(value)) and self.least <= int(value) <= self.most:
             return int(value)
         raise ValidationError(f"must be a whole number from {self.least} to {self.most}")
+
+
+FILENAME = Name(255)
 
 
 class UploadedFile(fields.Field):
@@ -396,9 +399,6 @@ class UploadedFile(fields.Field):
         return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
 
 
-FILENAME = Name(255)
-
-
 # Bodies and queries ---------------------------------------------------------------------------
 
 
@@ -408,13 +408,12 @@ class Strict(Schema):
     class Meta:
         unknown = RAISE
 
-    when = ""  # " on create" and the like, for the message
-
     def __init__(self, *, when: str = "", **options: Any):
+        """`when`, such as " on create", is part of the message."""
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"
-        self.error_messages["unknown"] = f"is not accepted{when or self.when}; accepted: {accepted}"
+        self.error_messages["unknown"] = f"is not accepted{when}; accepted: {accepted}"
         self.error_messages["type"] = "must be an object"
 
 
@@ -611,7 +610,7 @@ def _flatten(messages: Any, path: str) -> Any:
 
 
 class Shown(Schema):
-    """The data of an answer, which always has every key. It only documents: rows have this form already."""
+    """The data of an answer, with every key required. It only documents: rows already have this form."""
 
     class Meta:
         unknown = RAISE

@@ -249,9 +249,9 @@ class RouteSettings(schemas.Strict):
 
     enabled = fields.Boolean(load_default=True)
     path = schemas.Text(1000)
-    session_key = schemas.Filled(required=True, data_key="sessionKey")
+    session_key = schemas.NonEmpty(required=True, data_key="sessionKey")
     secret = Secret(required=True)
-    controller_id = schemas.Filled(data_key="controllerId")
+    controller_id = schemas.NonEmpty(data_key="controllerId")
     description = schemas.Text(1000, lines=True, blank=True)
 
 
@@ -386,7 +386,7 @@ def _quoted_value(value: Any, path: list[str]) -> str:
 
 # Secrets --------------------------------------------------------------------------------------
 
-EXEC_SECONDS = 5.0  # for a program to answer
+EXEC_SECONDS = 5.0  # for a program's answer
 SECRET_BYTES = 1024 * 1024  # of a file with secrets, and of a program's output
 
 SecretRef = dict[str, str]  # as `Secret` loads it

@@ -1,8 +1,9 @@
 """Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
-An event is stored in the transaction of the change that it reports, and sent after the commit. It is
-delivered at least once: a delivery stays pending in the database until its receiver has accepted it.
-Nothing here knows tasks, or requests that come in.
+`emit` stores an event and its deliveries in the transaction of the change. After the commit `deliver`
+sends them (`_send_in_order`, `send`, `post`) and stores the results (`settle`). The `Sweeper` does so for
+deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays pending until its
+receiver has accepted it, so that each event arrives at least once.
 """
 
 import base64
@@ -32,7 +33,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, Unavailable, db, epoch_ms, lock_file, now, optimize, to_json, wire_time
+from database import Row, Unavailable, db, epoch_ms, now, open_lock_file, optimize, to_json, wire_time
 from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
@@ -44,17 +45,17 @@ log = logging.getLogger("tasks.webhooks")
 USER_AGENT = f"task-service/{VERSION}"
 ANSWER_BYTES = 4096  # the most that is read of a receiver's answer
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
-BATCH = 50  # deliveries are claimed at a time; with 20, a drain is slower than eight clients that write
-BATCH_SECONDS = 5.0  # after which no further delivery of a batch is tried, so that no lease is long
-DRAINS = 32  # webhooks are drained at a time, each by its own thread, so that none waits for another
+BATCH = 50  # deliveries are claimed at a time; with 20, draining is slower than eight clients writing
+BATCH_SECONDS = 5.0  # after which a batch tries no further delivery, so that leases stay short
+DRAINS = 32  # webhooks are drained at a time, each by its own thread
 ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
-MOST_AT_ONCE = 20  # deliveries are sent by the request that stored them
+MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
 JITTER = 0.2  # of a wait, added or subtracted at random
 REFUSALS = 8  # attempts after which an event that its receiver refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
 DISABLE_AFTER = 5 * 86400  # seconds with failures only
-DISABLE_MISSES = 12  # failures in a row that are needed too, since the machine may have slept meanwhile
+DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
 
 
 # One POST -------------------------------------------------------------------------------------
@@ -67,8 +68,8 @@ class Exchange(threading.local):
     cut = False
     sockets: tuple[socket.socket, ...] = ()
 
-    def begin(self, seconds: float) -> "Callable[[], None]":
-        """Set the deadline; returns the function that another thread calls then."""
+    def begin(self, seconds: float) -> Callable[[], None]:
+        """Set the deadline; returns the function that another thread calls at the deadline."""
         self.ends_at, self.cut, self.sockets = time.monotonic() + seconds, False, ()
         state = self.__dict__  # of this thread; in the other thread `self` has another state
 
@@ -170,7 +171,7 @@ class _HTTPSPool(HTTPSConnectionPool):
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """The authorities that receivers' certificates may come from.
+    """The TLS context for receivers: certifi's authorities and those of the file.
 
     Raises `LookupError` for a file that holds no certificate.
     """
@@ -223,7 +224,7 @@ class Attempt:
         return self.status is not None and 200 <= self.status < 300
 
     @property
-    def unreachable(self) -> bool:
+    def receiver_failed(self) -> bool:
         """Whether the receiver cannot be reached at all, rather than refuses this event."""
         return self.status is None or self.status == 429 or self.status >= 500
 
@@ -279,7 +280,7 @@ def sign(body: bytes, secret: str) -> str:
 
 
 def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> str:
-    """`webhook-signature` of the Standard Webhooks specification, one signature a secret."""
+    """`webhook-signature` of the Standard Webhooks specification, one signature per secret."""
     content = f"{id}.{timestamp}.".encode() + body
     macs = [hmac.new(signing_key(secret), content, hashlib.sha256).digest() for secret in secrets]
     return " ".join("v1," + base64.b64encode(mac).decode() for mac in macs)
@@ -298,10 +299,10 @@ class Sending:
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
 
     @property
-    def window(self) -> Row:
-        """Now, and the latest times at which a delivery can be due and a lease can end, for statements.
+    def times(self) -> Row:
+        """Now, and the latest plausible due time and lease end, as parameters of statements.
 
-        A later time was stored before the clock was set back.
+        A later stored time means that the clock was set back.
         """
         longest = max(*self.delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
         attempt = max(
@@ -351,8 +352,8 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     }
     seq = Event.add(transaction, id, name, to_json(event).decode())
     ids = []
-    if transaction.webhooks is None:  # those of the server, of which a command may know fewer
-        transaction.webhooks = _webhooks(transaction)
+    if transaction.webhooks is None:  # those in the database; a command's configuration may have fewer
+        transaction.webhooks = _recipients(transaction)
     for webhook in transaction.webhooks:
         webhook_id = webhook["id"]
         if f'"{name}"' not in webhook["events"] and webhook_id != only:
@@ -373,16 +374,16 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
 _first_transaction_at = ""  # of this process
 
 
-def _webhooks(transaction: Transaction) -> list[Row]:
-    """The webhooks in the configuration, as the transaction finds them.
+def _recipients(transaction: Transaction) -> list[Row]:
+    """The webhooks that get events, as the transaction finds them.
 
-    A delivery without a result that was leased more than `ABANDONED` seconds ago, or before this
-    process began, may have been leased by a process that died: later events wait behind it.
+    A lease without a result that began more than `ABANDONED` seconds ago, or before this process, may belong
+    to a process that died: later events wait behind it.
     """
     global _first_transaction_at
     _first_transaction_at = _first_transaction_at or transaction.at
     abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
-    return Webhook.configured.all(left_before=max(_first_transaction_at, abandoned_at))
+    return Webhook.configured.all(abandoned_before=max(_first_transaction_at, abandoned_at))
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
@@ -390,7 +391,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
-    name = Webhook.enabled(webhook_id)["name"]
+    name = Webhook.fetch_enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     data = {"webhook": {"id": webhook_id, "name": name}}
@@ -398,8 +399,8 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
-    """Send to the webhook again. Raises `NotFound`, and `Conflict` when it left the configuration."""
-    webhook = Webhook.in_configuration(webhook_id)
+    """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
+    webhook = Webhook.fetch_configured(webhook_id)
     _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
     left_something.set()
     return Webhook.enable(transaction, webhook_id)
@@ -409,7 +410,7 @@ def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `Delivery.again` does."""
     attempt = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
     lease = now(attempt + LEASE_GRACE)
-    transaction.deliveries.append(Delivery.again(delivery_id, lease)["id"])
+    transaction.deliveries.append(Delivery.lease_again(delivery_id, lease)["id"])
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
@@ -457,22 +458,22 @@ Attempts = list[tuple[Row, Attempt]]
 
 
 def _send_in_order(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Attempts, list[Row]]:
-    """Send a webhook its deliveries in order, until the time `ends_at` or until it cannot be reached.
+    """Send deliveries to one webhook in order, until `ends_at` or until it cannot be reached.
 
-    Returns the attempts, and the deliveries that were not tried. `each` is how many seconds one attempt
-    may take; with None it may take the time until `ends_at`.
+    Returns the attempts, and the deliveries that were not tried. `each` limits one attempt, in seconds; None
+    stands for the time left.
     """
     attempts: Attempts = []
     for number, row in enumerate(rows):
         webhook, left = sending.webhooks.get(row["webhook_id"]), ends_at - time.monotonic()
-        # The attempts before may leave too little time for a healthy receiver.
+        # Earlier attempts may have left too little time for a healthy receiver.
         budget = sending.delivery["request_budget_seconds"]
         least = 0 if each or not number else min(1.0, budget / 2)
         if webhook is None or left <= least or stopping.is_set():
             return attempts, rows[number:]
         attempt = send(row, webhook, each or left)
         attempts.append((row, attempt))
-        if attempt.unreachable or attempt.status == 410:
+        if attempt.receiver_failed or attempt.status == 410:
             return attempts, rows[number + 1 :]
     return attempts, []
 
@@ -520,13 +521,13 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
         Delivery.settle(row, status="delivered", delivered_at=transaction.at, **result)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
-    if attempt.unreachable:
-        wait = attempt.retry_after or _step(Webhook.row.existing(id=webhook_id)["failures"])
-        until = Webhook.failed(transaction, webhook_id, now(wait), sending.window["far"])
+    if attempt.receiver_failed:
+        wait = attempt.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
+        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
         Delivery.settle(row, queued=1, next_at=until, **result)
     else:
         parked = row["attempts"] >= REFUSALS
-        wait = attempt.retry_after or _step(row["attempts"] - 1)
+        wait = attempt.retry_after or _retry_wait(row["attempts"] - 1)
         status = "parked" if parked else "pending"
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **result)
         Webhook.reached(transaction, webhook_id, accepted=False)
@@ -539,8 +540,8 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
         _disable(transaction, webhook_id, f"nothing but failures since {condition['first_failure_at']}")
 
 
-def _step(failures: int) -> float:
-    """Seconds until the next attempt, where so many failures came before this one."""
+def _retry_wait(failures: int) -> float:
+    """Seconds until the next attempt, after so many earlier failures."""
     schedule = sending.delivery["retry_schedule"]
     return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
@@ -564,36 +565,36 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
     while not stopping.is_set():
         # After a failure, one delivery tells whether the receiver can be reached again.
         most = 1 if Webhook.row.existing(id=webhook_id)["failures"] else BATCH
-        window = sending.window
+        times = sending.times
         with write():
-            rows = Delivery.claim(webhook_id, most, window["lease_far"], window)
+            rows = Delivery.claim(webhook_id, most, times)
         if not rows:
             break
         ends_at = time.monotonic() + BATCH_SECONDS
         attempts, unsent = _send_in_order(rows, ends_at, sending.delivery["timeout_seconds"])
         settle(attempts, unsent)
         count += sum(attempt.delivered for _, attempt in attempts)
-        if not attempts or attempts[-1][1].unreachable or (others_wait and others_wait.is_set()):
+        if not attempts or attempts[-1][1].receiver_failed or (others_wait and others_wait.is_set()):
             break
     return count
 
 
 def sweep() -> int:
     """Send everything that is due once, one webhook after the other; returns how many were accepted."""
-    return sum(drain(id) for id in Webhook.due(sending.window) if id in sending.webhooks)
+    return sum(drain(id) for id in Webhook.due(sending.times) if id in sending.webhooks)
 
 
 class Sweeper:
-    """The thread that sends what requests have left, in one of all workers with the same webhooks."""
+    """The thread that sends what requests left, in one of the workers that have the same webhooks."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
-        self._lock, self._leads = lock, False
+        self._lock, self._is_leader = lock, False
         self._chores = chores  # run once an hour
         self._draining: dict[str, threading.Thread] = {}
         self._drained_at: dict[str, float] = {}  # when a webhook was last drained
         self._others_wait = threading.Event()
         self._chores_at = 0.0
-        self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
+        self._chores_thread = threading.Thread()  # none is started yet
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
@@ -604,7 +605,7 @@ class Sweeper:
         stopping.set()
         left_something.set()
         ends_at = time.monotonic() + seconds
-        threads = [self._thread, self._doing_chores, *list(self._draining.values())]
+        threads = [self._thread, self._chores_thread, *list(self._draining.values())]
         for thread in filter(threading.Thread.is_alive, threads):
             thread.join(max(ends_at - time.monotonic(), 0))
 
@@ -620,16 +621,16 @@ class Sweeper:
 
     def _beat(self) -> None:
         ApiKey.flush_last_used()
-        if not self._leads:
-            self._leads = self._take_lock()
-        if not self._leads:
+        if not self._is_leader:
+            self._is_leader = self._take_lock()
+        if not self._is_leader:
             return
-        self._give_places()
-        if time.monotonic() >= self._chores_at and not self._doing_chores.is_alive():
+        self._start_drains()
+        if time.monotonic() >= self._chores_at and not self._chores_thread.is_alive():
             self._chores_at = time.monotonic() + 3600
             # Chores may take long, and no event must wait for them.
-            self._doing_chores = threading.Thread(target=self._do_chores, name="chores", daemon=True)
-            self._doing_chores.start()
+            self._chores_thread = threading.Thread(target=self._do_chores, name="chores", daemon=True)
+            self._chores_thread.start()
 
     def _do_chores(self) -> None:
         for chore in self._chores:
@@ -639,12 +640,12 @@ class Sweeper:
                 _log_failure("a chore is left for the next hour", error)
         db.close()  # this thread's connection
 
-    def _give_places(self) -> None:
-        """Start a drain for each webhook that is due, beginning with the one drained longest ago."""
+    def _start_drains(self) -> None:
+        """Start a drain for each due webhook, first for the one that was drained longest ago."""
         for id, thread in list(self._draining.items()):
             if not thread.is_alive():  # the thread could not be started
                 self._draining.pop(id, None)
-        due = [id for id in Webhook.due(sending.window) if id in sending.webhooks]
+        due = [id for id in Webhook.due(sending.times) if id in sending.webhooks]
         waiting = [id for id in due if id not in self._draining]
         waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
         free = max(DRAINS - len(self._draining), 0)
@@ -662,7 +663,7 @@ class Sweeper:
 
         A server with other webhooks, which sends to these alone, locks another byte.
         """
-        self._file = lock_file(self._lock)
+        self._file = open_lock_file(self._lock)
         webhooks = hashlib.sha256("\n".join(sorted(sending.webhooks)).encode()).digest()
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(webhooks[:7]))
@@ -679,7 +680,7 @@ class Sweeper:
             _log_failure("deliveries are left pending", error)
         finally:
             self._draining.pop(webhook_id, None)
-            if count:  # other webhooks may wait for the place, and new events for the next drain
+            if count:  # free the place for another webhook, and look for new events
                 left_something.set()
             db.close()  # this thread's connection
 

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from conftest import BIN, PATIENCE, ROOT, Server, wait_until
 
-from database import db, hold
+from database import db, lock_database
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_a_database_that_something_else_has_open_is_kept(server, copy):
 
 def test_no_server_starts_while_a_backup_is_restored(server, copy):
     db.init(str(server.database))
-    with closing(hold(alone=True)):
+    with closing(lock_database(alone=True)):
         server.start()
         assert server.process.wait(PATIENCE) == 1
         server.process = None
@@ -251,7 +251,7 @@ def test_a_backup_of_any_name_stays_as_it_is(server, copy):
 
 def test_a_command_waits_for_no_restoring(server, copy):
     db.init(str(server.database))
-    with closing(hold(alone=True)):
+    with closing(lock_database(alone=True)):
         refused(server.flask("member", "list"), "a backup is being restored")
 
 

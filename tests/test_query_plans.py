@@ -29,7 +29,7 @@ COMMON = [
 ]
 
 
-OUTBOX = {"webhook_id", "last", "far", "lease_far", "left_before", "before"}
+OUTBOX = {"webhook_id", "last", "far", "lease_far", "abandoned_before", "before"}
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_the_session_with_the_gateway_can_be_pasted(tmp_path):
 
 @contextmanager
 def python_receiver(folder):
-    (folder / "receiver.py").write_text(block("python", '"/hook"'))
+    (folder / "receiver.py").write_text(block("python", '"/webhook"'))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         command = [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", "receiver:app"]
@@ -83,7 +83,7 @@ def python_receiver(folder):
                 command, cwd=folder, stdout=out, stderr=out, pass_fds=[listener.fileno()]
             )
     with process:
-        url = f"http://127.0.0.1:{port}/hook"
+        url = f"http://127.0.0.1:{port}/webhook"
         assert requests.get(url, timeout=PATIENCE).status_code == 405  # it is there, and takes a POST alone
         yield url, folder / "out.txt"
         process.terminate()

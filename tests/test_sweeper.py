@@ -47,7 +47,7 @@ def sweeper(tmp_path, monkeypatch):
                 webhooks.emit(transaction, "task.created", {"number": number})
         made.append(webhooks.Sweeper(Path(f"{db.database}.sender"), chores))
         made[0].start()
-        wait_until(lambda: made[0]._leads)
+        wait_until(lambda: made[0]._is_leader)
         return made[0]
 
     yield start
