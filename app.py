@@ -188,9 +188,9 @@ class Call:
 
         Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
         """
-        declaration = get_content_length(self.environ.get("CONTENT_LENGTH"))
-        if declaration is not None and declaration > limit:
-            raise schemas.TooLarge(f"the body has {declaration} bytes; at most {limit} are accepted")
+        length = get_content_length(self.environ.get("CONTENT_LENGTH"))
+        if length is not None and length > limit:
+            raise schemas.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
         deadline, failure, body = self._late_after(seconds), None, b""
         try:
             with deadline:
@@ -205,7 +205,7 @@ class Call:
             raise schemas.BadBody("the body broke off or is badly framed") from failure
         if self.unread:
             raise schemas.TooLarge(f"the body has more than {limit} bytes")
-        if declaration is not None and len(body) < declaration:
+        if length is not None and len(body) < length:
             raise schemas.BadBody("the body is shorter than its Content-Length")
         return body
 

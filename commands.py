@@ -445,9 +445,8 @@ def database_problems(repair: bool) -> list[str]:
             problems.append(NO_OWNER)
         return problems + delivery_problems()
     except DatabaseError as error:
-        return [
-            f"the database cannot be read ({error}); start the server, which upgrades an older one, or restore a backup"
-        ]
+        remedy = "start the server, which upgrades an older one, or restore a backup"
+        return [f"the database cannot be read ({error}); {remedy}"]
 
 
 def delivery_problems() -> list[str]:
