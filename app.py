@@ -256,10 +256,10 @@ class Call:
     def log(self, status: str) -> None:
         """Write one line to standard output, without an enrollment link's token, which is a credential."""
         path, link, _ = self.path.partition("/enroll/")
-        shown = quote((path + link).encode("latin-1"))[:500]
+        path = quote((path + link).encode("latin-1"))[:500]
         milliseconds = (time.perf_counter() - self.started) * 1000
         who = self.caller["id"] if self.caller else "-"
-        line = f"{now()} {self.environ['REQUEST_METHOD']} {shown} {status} {milliseconds:.1f}ms"
+        line = f"{now()} {self.environ['REQUEST_METHOD']} {path} {status} {milliseconds:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
             os.write(1, f"{line} {self.request_id} {who}\n".encode())
 

@@ -173,7 +173,7 @@ def init() -> None:
         owner, key = first
         click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
         click.echo(f"API key, shown only now:  {key}\n")
-        url = f"{config['SERVER']['base_url']}/api/v1/context"
+        url = f"{config['SERVER']['base_url']}{schemas.API}/context"
         click.echo(f'Try:  curl -H "Authorization: Bearer {key}" {url}')
 
 
@@ -455,7 +455,7 @@ def delivery_problems() -> list[str]:
         click.echo(f"note: deliveries that are pending: {pending}")
     for row in Delivery.parked.all():
         number = f"deliveries to {row['name']} that are parked: {row['parked']}"
-        click.echo(f"note: {number}; see GET /api/v1/deliveries")
+        click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
     return [
         f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"
         for webhook in Webhook.listing()

@@ -485,10 +485,10 @@ _prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared data
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def check_in_place() -> None:

@@ -216,10 +216,10 @@ def _act(route: Route, request: Request) -> Outcome:
 def _knows_secret(route: Route, environ: dict) -> bool:
     """Whether the caller sends the route's secret; `Authorization` counts before the other header."""
     # Only ASCII blanks are stripped: half a UTF-8 character can look like a blank in latin-1.
-    scheme, _, sent = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
+    scheme, _, credential = environ.get("HTTP_AUTHORIZATION", "").strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
-        sent = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
-    secret = sent.strip(" \t").encode("latin-1", "replace")
+        credential = environ.get("HTTP_X_AGENT_WEBHOOK_SECRET", "")
+    secret = credential.strip(" \t").encode("latin-1", "replace")
     return bool(secret) and hmac.compare_digest(secret, route.secret)
 
 
@@ -322,7 +322,7 @@ class Flow(Sequenced):
 
     @classmethod
     def prune_idle(cls, days: float, most: int = 100) -> int:
-        """Delete some flows that have not ended, and of which nothing was reported for so many days."""
+        """Delete some flows that did not end and got no report for so many days; returns how many."""
         return cls.pruning_of_idle.run(before=epoch_ms() - round(days * 86_400_000), most=most)
 
 
@@ -584,7 +584,7 @@ class FlowSummaryShown(Shown):
 
 
 class FlowResultShown(View):
-    """The results of all actions and refusals, each of which has some of these keys."""
+    """The results of all actions and refusals; each has some of these keys."""
 
     created = fields.Boolean()
     applied = fields.Boolean()
@@ -664,21 +664,21 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
 NOTHING_BLOCKS = {"blocked_task_id": None, "blocked_summary": None}
 
 
-def waiting_columns(at: int, **sent: Any) -> Row:
-    blocked = sent.get("blocked_task_id") is not None or sent.get("blocked_summary") is not None
-    return sent | {"status": "blocked" if blocked else "waiting", "ended_at": None}
+def waiting_columns(at: int, **fields: Any) -> Row:
+    blocked = fields.get("blocked_task_id") is not None or fields.get("blocked_summary") is not None
+    return fields | {"status": "blocked" if blocked else "waiting", "ended_at": None}
 
 
-def resumed_columns(at: int, **sent: Any) -> Row:
-    return {"status": "queued", **sent, "wait_json": "null", **NOTHING_BLOCKS, "ended_at": None}
+def resumed_columns(at: int, **fields: Any) -> Row:
+    return {"status": "queued", **fields, "wait_json": "null", **NOTHING_BLOCKS, "ended_at": None}
 
 
-def finished_columns(at: int, **sent: Any) -> Row:
-    return sent | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS, "ended_at": at}
+def finished_columns(at: int, **fields: Any) -> Row:
+    return fields | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS, "ended_at": at}
 
 
-def failed_columns(at: int, **sent: Any) -> Row:
-    return sent | {"status": "failed", "wait_json": "null", "ended_at": at}
+def failed_columns(at: int, **fields: Any) -> Row:
+    return fields | {"status": "failed", "wait_json": "null", "ended_at": at}
 
 
 def cancel_request_columns(at: int) -> Row:
@@ -691,7 +691,7 @@ def revision_step(step: Callable[..., Row]) -> Callable[..., Outcome]:
     `step` gets the time and the fields that were sent, and returns the columns to write.
     """
 
-    def mutate(route: Route, flow_id: str, expected_revision: int, **sent: Any) -> Outcome:
+    def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
         flow = Flow.owned.one(owner=route.session, id=flow_id)
         if flow is None:
             return _not_applied(404, "not_found", "TaskFlow not found.")
@@ -710,7 +710,7 @@ def revision_step(step: Callable[..., Row]) -> Callable[..., Outcome]:
                 current=FlowShown.of(flow),
             )
         at = epoch_ms()
-        return Outcome({"applied": True, "flow": FlowShown.of(Flow.swap(flow, at, **step(at, **sent)))})
+        return Outcome({"applied": True, "flow": FlowShown.of(Flow.swap(flow, at, **step(at, **fields)))})
 
     return mutate
 
@@ -744,7 +744,7 @@ def _with_tasks(flow: Row) -> Row:
     }
 
 
-def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: Any) -> Outcome:
+def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields: Any) -> Outcome:
     """Record a child task of a flow, or complete the record of the same run."""
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
@@ -754,12 +754,12 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **sent: 
         code, reason = refusal
         result = {"found": True, "created": False, "reason": reason, "flow": FlowShown.of(flow)}
         return Outcome(result, 409, code, reason)
-    child = sent.get("child_session_key")
+    child = fields.get("child_session_key")
     if child and not child.lower().startswith(route.session.lower() + ":"):
         reason = "childSessionKey must be a descendant of the route's session tree"
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
-    task = _same_run(flow, sent)
-    task = _merge(task, sent, prefer_metadata) if task else _add_task(flow, sent)
+    task = _same_run(flow, fields)
+    task = _merge(task, fields, prefer_metadata) if task else _add_task(flow, fields)
     return Outcome({"created": True, "flow": FlowShown.of(flow), "task": show_task(task, flow)})
 
 
@@ -773,39 +773,39 @@ def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
     return None
 
 
-def _same_run(flow: Row, sent: Row) -> Row | None:
+def _same_run(flow: Row, fields: Row) -> Row | None:
     """The flow's task of the same run; for a subagent, label and text must match too."""
-    if "run_id" not in sent:
+    if "run_id" not in fields:
         return None
     same = ["runtime", "child_session_key", "run_id"]
-    if sent["runtime"] == "subagent":
+    if fields["runtime"] == "subagent":
         same += ["label", "task"]
     for task in FlowTask.of_flow.all(flow_seq=flow["seq"]):
-        if all(task[name] == sent.get(name) for name in same):
+        if all(task[name] == fields.get(name) for name in same):
             return task
     return None
 
 
-def _merge(task: Row, sent: Row, prefer_metadata: bool) -> Row:
+def _merge(task: Row, fields: Row, prefer_metadata: bool) -> Row:
     """Write only fields that the task lacks; its status and times stay."""
     names = ("source_id", "parent_task_id", "agent_id", "label")
-    filled = {name: sent[name] for name in names if name in sent and task[name] is None}
+    filled = {name: fields[name] for name in names if name in fields and task[name] is None}
     if prefer_metadata:
-        filled |= {name: sent[name] for name in ("label", "task") if name in sent}
+        filled |= {name: fields[name] for name in ("label", "task") if name in fields}
     return FlowTask.fill(task, **filled)
 
 
-def _add_task(flow: Row, sent: Row) -> Row:
+def _add_task(flow: Row, fields: Row) -> Row:
     at = epoch_ms()
-    if sent.get("progress_summary"):
-        sent["progress_summary"] = " ".join(sent["progress_summary"].split())
+    if fields.get("progress_summary"):
+        fields["progress_summary"] = " ".join(fields["progress_summary"].split())
     defaults = {
         "status": "queued",
         "notify_policy": "done_only",
         "created_at": at,
-        "last_event_at": sent.get("started_at", at),
+        "last_event_at": fields.get("started_at", at),
     }
-    return FlowTask.add(flow, **defaults | sent)
+    return FlowTask.add(flow, **defaults | fields)
 
 
 class Action(NamedTuple):

@@ -125,7 +125,7 @@ class Slots:
         self._counts: dict[Any, int] = {}
 
     def take(self, key: Any) -> bool:
-        """Return whether the key got a slot; whoever gets one must `free` it."""
+        """Return whether the key got a slot; a caller that gets one must `free` it."""
         with self._lock:
             count = self._counts.get(key, 0)
             if count < self.most:

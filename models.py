@@ -522,8 +522,8 @@ class Invitation(Identified):
 
     @compiled
     def _by_token(cls: Any) -> Query:
-        shown = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
-        invitations = cls.select(*shown).join(Member, on=(cls.member == Member.id))
+        selected = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
+        invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
     @classmethod
@@ -576,8 +576,8 @@ class ApiKey(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        shown = [*columns(cls, "hash", "member_id", "created_by"), *profile_columns(Member, "member")]
-        return cls.select(*shown).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
+        selected = [*columns(cls, "hash", "member_id", "created_by"), *profile_columns(Member, "member")]
+        return cls.select(*selected).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
 
     everyones = compiled(lambda cls: cls.select_shown())
 
@@ -605,9 +605,9 @@ class ApiKey(Entity):
         """
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         id = transaction.new_id()
-        made = {"id": id, "created_at": transaction.at, "created_by": transaction.maker_id}
+        origin = {"id": id, "created_at": transaction.at, "created_by": transaction.maker_id}
         secret = {"prefix": key[:12], "hash": digest(key)}
-        cls.insertion.run(**{"scope": "write", **fields}, **made, **secret, member_id=member_id)
+        cls.insertion.run(**{"scope": "write", **fields}, **origin, **secret, member_id=member_id)
         return cls.fetch(id), key
 
     @classmethod
@@ -771,8 +771,8 @@ class Project(Resource):
     def select_shown(cls) -> Query:
         overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, IS_OVERDUE)
         counters = [getattr(ProjectStats, status) for status in STATUSES]
-        shown = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue")]
-        projects = cls.select(*shown, *profile_columns(Member, "owner")).join(
+        selected = [*columns(cls, "owner_id"), *counters, overdue.alias("overdue")]
+        projects = cls.select(*selected, *profile_columns(Member, "owner")).join(
             ProjectStats, on=(ProjectStats.project == cls.id)
         )
         return projects.join(Member, on=(cls.owner == Member.id))
@@ -869,9 +869,9 @@ class ProjectStats(Base):
     @classmethod
     def wrong(cls) -> list[Row]:
         """The correct counters of each project whose stored counters differ from a count of its tasks."""
-        counted = {row.pop("project_id"): row for row in cls._counted.all()}
+        counts = {row.pop("project_id"): row for row in cls._counted.all()}
         stored = {row.pop("project_id"): row for row in cls._stored.all()}
-        return [{"project_id": id, **counted[id]} for id in counted if stored.get(id) != counted[id]]
+        return [{"project_id": id, **counts[id]} for id in counts if stored.get(id) != counts[id]]
 
     @classmethod
     def repair(cls) -> int:
@@ -943,7 +943,7 @@ class Task(Entity):
     NOUN = "task"
 
     @classmethod
-    def shown(cls) -> list:
+    def shown_columns(cls) -> list:
         """The columns of a task in answers and events."""
         return columns(cls, "search")
 
@@ -955,7 +955,7 @@ class Task(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        return cls.select(*cls.shown())
+        return cls.select(*cls.shown_columns())
 
     row = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
@@ -971,7 +971,7 @@ class Task(Entity):
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
         return (
             cls.select(
-                *cls.shown(),
+                *cls.shown_columns(),
                 Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count"),
                 fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
                     "attachments"
@@ -1074,7 +1074,9 @@ class Task(Entity):
         ids = cls.select(cls.id).where(condition).order_by(*order).limit(placeholder("most"))
         return (
             cls.select(
-                *cls.shown(), Project.name.alias("project_name"), assignee.full_name.alias("assignee_name")
+                *cls.shown_columns(),
+                Project.name.alias("project_name"),
+                assignee.full_name.alias("assignee_name"),
             )
             .join(Project, on=(cls.project == Project.id))
             .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
@@ -1336,8 +1338,8 @@ class Meeting(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        shown = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
-        return cls.select(*shown).join(Member, on=(cls.organizer == Member.id))
+        selected = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
+        return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
 
     _of_member = compiled(
         lambda cls: cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
@@ -1499,8 +1501,8 @@ class Activity(Identified):
 
     @compiled
     def recent(cls: Any) -> Query:
-        shown = [*columns(cls, "actor_id", "request_id"), *profile_columns(Member, "actor")]
-        activities = cls.select(*shown).join(Member, on=(cls.actor == Member.id))
+        selected = [*columns(cls, "actor_id", "request_id"), *profile_columns(Member, "actor")]
+        activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
         return activities.where(cls.action != "deleted").order_by(cls.id.desc()).limit(placeholder("most"))
 
     @classmethod
@@ -1508,7 +1510,7 @@ class Activity(Identified):
         cls, transaction: Transaction, action: str, noun: str, id: str, title: str, changes: Row | None = None
     ) -> None:
         """Write what the actor did. `changes` are `{field: [old, new]}`."""
-        kept = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
+        shortened = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
         cls.insertion.run(
             id=transaction.new_id(),
             actor_id=transaction.actor["id"],
@@ -1516,7 +1518,7 @@ class Activity(Identified):
             entity=noun,
             entity_id=id,
             title=title,
-            changes=to_json(kept).decode(),
+            changes=to_json(shortened).decode(),
             request_id=transaction.request_id,
             created_at=transaction.at,
         )

@@ -331,8 +331,8 @@ class Delivery(Entity):
     def _select(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
-        shown = [*columns(cls, "event_seq", "webhook_id", "queued"), *of_webhook, *of_event]
-        deliveries = cls.select(*shown).join(Event, on=(cls.event == Event.seq))
+        selected = [*columns(cls, "event_seq", "webhook_id", "queued"), *of_webhook, *of_event]
+        deliveries = cls.select(*selected).join(Event, on=(cls.event == Event.seq))
         return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
 
     @classmethod

@@ -125,9 +125,9 @@ def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
     The shares are equal, so that an address that does not answer leaves time for the next one.
     """
     failure = OSError("no address")
-    for tried, address in enumerate(addresses):
+    for number, address in enumerate(addresses):
         try:
-            return socket.create_connection(address, exchange.left / (len(addresses) - tried))
+            return socket.create_connection(address, exchange.left / (len(addresses) - number))
         except OSError as error:
             failure = error
     raise failure
