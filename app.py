@@ -55,6 +55,7 @@ from database import (
     to_json,
 )
 from models import (
+    PROFILE,
     Activity,
     ApiKey,
     Attachment,
@@ -470,7 +471,7 @@ def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
         raise Invalid(
             ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
         )
-    if key is not None and not re.fullmatch("[!-~]{1,255}", key):
+    if key is not None and not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
     return (key, digest(f"{request.path} {_ordered(arguments)!r}")) if key else None
 
@@ -533,7 +534,7 @@ FAULTS: dict[type[Exception], Fault] = {
         503, "unavailable", "The database is locked, full, read-only or not in its place; see `Retry-After`."
     ),
 }
-HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}  # of errors that Flask raises
+HTTP_CODES = {404: FAULTS[NotFound].code, 405: "method_not_allowed"}  # of errors that Flask raises
 
 
 def refuse(error: Exception) -> Response:
@@ -642,7 +643,7 @@ def get_context() -> Row:
             "current_time": at,
             "ai_instructions": workspace["ai_instructions"],
             "workspace_name": workspace["name"],
-            "caller": {name: call().caller[name] for name in ("id", "full_name", "email", "role", "scope")},
+            "caller": {name: call().caller[name] for name in (*PROFILE, "scope")},
         },
     }
 

@@ -58,12 +58,6 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     return bootstrap(config, key) if key else None
 
 
-def prune_activity(config: dict[str, Any]) -> None:
-    """Delete activity that is older than `workspace.activity_days`, unless that is 0."""
-    if days := config["WORKSPACE"]["activity_days"]:
-        webhooks.in_steps(partial(models.Activity.prune, days))
-
-
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
     """Return the configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
     webhooks.tls_context(config["DELIVERY"]["ca_file"])

@@ -45,6 +45,7 @@ FLOW_STATUSES = ("queued", "running", "waiting", "blocked")  # of a flow that ha
 TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
 RUNTIMES = ("subagent", "acp")
+OPEN_STATUSES = ("queued", "running")  # of a child task that has not ended, and of a flow that is resumed
 TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
 KEPT_AFTER_CANCEL = 7 * 86_400_000  # milliseconds from a task's cancellation to its `cleanup_after`
 REFUSED_BYTES = 64 * 1024  # are read of a body that is too large, before the connection is closed
@@ -377,7 +378,7 @@ class FlowTask(Sequenced):
         cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}
         update = cls.update(cancelled | times | {cls.cleanup_after: placeholder("keep_until")})
-        return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(["queued", "running"]))
+        return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(list(OPEN_STATUSES)))
 
 
 # What actions take ----------------------------------------------------------------------------
@@ -461,7 +462,7 @@ class RunTask(ActionFields):
     label = NonEmpty()
     prefer_metadata = TrueOrFalse()
     notify_policy = Choice(NOTIFY_POLICIES)
-    status = Choice(("queued", "running"))
+    status = Choice(OPEN_STATUSES)
     started_at = WholeNumber()
     last_event_at = WholeNumber()
     progress_summary = NonEmpty(allow_none=True)
@@ -649,7 +650,7 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
     tasks = FlowTask.of_flow.all(flow_seq=flow["seq"])
     by_status = {status: sum(task["status"] == status for task in tasks) for status in TASK_STATUSES}
     by_runtime = {runtime: sum(task["runtime"] == runtime for task in tasks) for runtime in TASK_RUNTIMES}
-    active = by_status["queued"] + by_status["running"]
+    active = sum(by_status[status] for status in OPEN_STATUSES)
     summary = {
         "total": len(tasks),
         "active": active,
@@ -859,7 +860,7 @@ ACTIONS: dict[str, Action] = {
         blocked_summary=_or_null(),
     ),
     "resume_flow": _revision_action(
-        resumed_columns, status=Choice(("queued", "running")), current_step=_or_null(), state_json=AnyJSON()
+        resumed_columns, status=Choice(OPEN_STATUSES), current_step=_or_null(), state_json=AnyJSON()
     ),
     "finish_flow": _revision_action(finished_columns, state_json=AnyJSON()),
     "fail_flow": _revision_action(

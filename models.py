@@ -58,6 +58,7 @@ STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
+PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
 SCOPES = ("read", "write")
 PROJECT_STATUSES = ("active", "archived")
 
@@ -141,7 +142,7 @@ class Transaction:
     @property
     def profile(self) -> Row:
         """The actor as events and answers show members."""
-        return {name: self.actor[name] for name in ("id", "full_name", "email", "role")}
+        return {name: self.actor[name] for name in PROFILE}
 
     @property
     def maker_id(self) -> str:
@@ -176,7 +177,7 @@ def only_owner(transaction: Transaction, what: str) -> None:
 
 def profile_columns(alias: Any, key: str) -> list:
     """A member's columns that become one object under `key`."""
-    return group(alias, key, "id", "full_name", "email", "role")
+    return group(alias, key, *PROFILE)
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -662,7 +663,7 @@ class ApiKey(Entity):
 
     @compiled
     def _caller(cls: Any) -> Query:
-        of_member = [Member.id, Member.full_name, Member.email, Member.role]
+        of_member = [getattr(Member, name) for name in PROFILE]
         of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
         callers = cls.select(*of_member, cls.scope, *of_key, cls.created_by.alias("key_created_by"))
         return callers.join(Member, on=(cls.member == Member.id)).where(
@@ -1312,7 +1313,7 @@ class AttachmentContent(Base):
     def add(cls, attachment_id: str, data: bytes) -> None:
         """Store the bytes by blob I/O: SQLite would keep a bound parameter with the cached statement."""
         rowid = cls._insertion_of_zeros.run(attachment_id=attachment_id, size=len(data))
-        with db.connection().blobopen("attachment_content", "data", rowid) as blob:
+        with db.connection().blobopen(cls._meta.table_name, "data", rowid) as blob:
             blob.write(data)
 
 

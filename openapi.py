@@ -207,7 +207,7 @@ def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
         tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
         parameters.append({"name": "If-Match", "in": "header", "schema": tags})
     if operation.declaration.is_repeatable:
-        key = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+        key = {"type": "string", "pattern": f"^{schemas.IDEMPOTENCY_KEY}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     return parameters
 

@@ -24,6 +24,7 @@ MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
 MAX_TITLE = 500
 MAX_MEMBERS = 100  # members of a body's object, several times what any schema takes
+IDEMPOTENCY_KEY = "[!-~]{1,255}"  # visible ASCII characters
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
 MAX_SAFE_INTEGER = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
