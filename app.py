@@ -187,7 +187,7 @@ class Call:
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
 
-        Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadJSON` for one that breaks off.
+        Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadBody` for one that breaks off.
         """
         length = get_content_length(self.environ.get("CONTENT_LENGTH"))
         if length is not None and length > limit:
@@ -399,7 +399,7 @@ def read_arguments(takes: Schema, *, reads: bool) -> Row:
 
 
 def read_json() -> Row:
-    """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadJSON`."""
+    """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadBody`."""
     if not call().unread:
         return {}
     kind = request.mimetype
@@ -412,7 +412,7 @@ def read_json() -> Row:
 
 
 def read_upload() -> MultiDict:
-    """The fields and files of a multipart form. Raises `Unsupported`, `TooLarge` and `BadJSON`."""
+    """The fields and files of a multipart form. Raises `Unsupported`, `TooLarge` and `BadBody`."""
     if not call().unread:
         return MultiDict()
     if request.mimetype != "multipart/form-data":

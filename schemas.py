@@ -68,7 +68,7 @@ def _no_constant(name: str) -> None:
 def load_json(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
 
-    Raises `BadJSON` for a body that is not a JSON object, repeats a key, or holds NaN or Infinity, and
+    Raises `BadBody` for a body that is not a JSON object, repeats a key, or holds NaN or Infinity, and
     `ValidationError` for text that cannot be stored, for nesting deeper than `MAX_DEPTH`, and for more
     than `MAX_MEMBERS` members.
     """
@@ -98,7 +98,7 @@ def load_json(raw: bytes) -> dict[str, Any]:
 def load_lenient_json(raw: bytes) -> Any:
     """The JSON value in the body, as the gateway reads it.
 
-    Of a repeated key the last value counts, and bytes that are not UTF-8 are replaced. Raises `BadJSON`,
+    Of a repeated key the last value counts, and bytes that are not UTF-8 are replaced. Raises `BadBody`,
     and `ValidationError` for nesting that Python cannot read; an action's schema checks the rest.
     """
     try:
