@@ -198,7 +198,7 @@ def differences(stored: Row, fields: Row) -> Row:
 def check_references(
     model: Any, fields: Row, check: Callable[[Row], Iterable[tuple[str, str]]] = lambda rows: ()
 ) -> None:
-    """Raises `Invalid` with every field that refers to a row that does not exist.
+    """Raise `Invalid` with every field that refers to a row that does not exist.
 
     The model's foreign keys tell which fields these are. `check` gets the rows that the fields refer
     to, by field (None for one that does not exist), and returns further problems.

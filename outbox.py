@@ -97,11 +97,13 @@ class Webhook(Entity):
     def _has_left(cls) -> Expression:
         return fn.COALESCE(cls.reason, "") == cls.LEFT
 
-    # The webhooks that events are stored for, and which events. Those that are `healthy` can be sent to
-    # at once. Later events wait behind deliveries that are queued, and behind those that were leased
-    # before `:abandoned_before` and have no result yet: the process that leased them may have died.
     @compiled
     def configured(cls: Any) -> Query:
+        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once.
+
+        Later events wait behind deliveries that are queued, and behind those that were leased before
+        `:abandoned_before` and have no result yet: the process that leased them may have died.
+        """
         is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
         return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
 
@@ -137,7 +139,7 @@ class Webhook(Entity):
     def stranded(cls, configured_ids: Container[str]) -> int:
         """The number of webhooks with deliveries that this server does not send.
 
-        These webhooks left the configuration, or their ids are not in `known`.
+        These webhooks left the configuration, or their ids are not in `configured_ids`.
         """
         return sum(row["left"] or row["id"] not in configured_ids for row in cls._waited_for.all())
 

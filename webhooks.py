@@ -225,7 +225,7 @@ class Attempt:
 
     @property
     def receiver_failed(self) -> bool:
-        """Whether the receiver cannot be reached at all, rather than refuses this event."""
+        """Whether the receiver failed (no answer, 429 or 5xx), and did not just refuse this event."""
         return self.status is None or self.status == 429 or self.status >= 500
 
 
