@@ -448,7 +448,7 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
 def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
     current, role = call(), declaration.role
-    repeatable = idempotency(declaration.gives, arguments) if declaration.status == 201 else None
+    repeatable = idempotency(declaration, arguments)
     with write(current.caller, current.request_id) as transaction:
         if role is not None:  # the key or the role may have changed while the body arrived
             transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
@@ -461,19 +461,21 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     return data
 
 
-def idempotency(gives: Any, arguments: Row) -> tuple[str, str] | None:
-    """The request's `Idempotency-Key` with a digest of the request, or None without one.
+def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | None:
+    """The `Idempotency-Key` of a request that creates, with a digest of the request; None without one.
 
     Raises `Invalid` where the answer may not be stored.
     """
     key = request.headers.get("Idempotency-Key")
-    if key is not None and gives.secret:
+    if key is None or declaration.status != 201:
+        return None
+    if not declaration.is_repeatable:
         raise Invalid(
             ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
         )
-    if key is not None and not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
+    if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return (key, digest(f"{request.path} {_ordered(arguments)!r}")) if key else None
+    return key, digest(f"{request.path} {_ordered(arguments)!r}")
 
 
 def _ordered(value: Any) -> Any:

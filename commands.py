@@ -27,7 +27,7 @@ from database import BadDatabase, Row, Unavailable, db, integrity_problems, now,
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
-from settings import Unresolved, bootstrap_key, exposed_secrets, resolve, resolve_webhooks
+from settings import Unresolved, bootstrap_key, exposed_secrets, resolve_webhooks
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
@@ -198,7 +198,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
-        ApiKey.everyones.all(),
+        ApiKey.every.all(),
         "PREFIX MEMBER NAME SCOPE CREATED LAST-USED EXPIRES REVOKED ID",
         "prefix member.email name scope created_at last_used_at expires_at revoked_at id",
     )
@@ -212,7 +212,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
     # A whole key is accepted too, but only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in ApiKey.everyones.all() if name in (key["id"], key["prefix"])]
+    keys = [key for key in ApiKey.every.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
     with write(fetch_actor(email)) as transaction:
@@ -459,16 +459,14 @@ def delivery_problems() -> list[str]:
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:
     """Print the gateway's routes and secret providers, and return why routes are skipped."""
-    routes, providers = gateway.configured_routes(config), config["SECRETS"]["providers"]
-    secrets = resolve([route["secret"] for route in routes.values()], providers)
     problems = []
-    for (id, route), secret in zip(routes.items(), secrets, strict=True):
+    for id, route, secret in gateway.resolved_routes(config):
         is_skipped = isinstance(secret, Unresolved)
         state = "skipped" if is_skipped else "served"
         click.echo(f"route {id}: {route['path']} for {route['session_key']}: {state}")
         if is_skipped:
             problems.append(f"route {id} is skipped: its secret: {secret}")
-    for alias, provider in providers.items():
+    for alias, provider in config["SECRETS"]["providers"].items():
         if file := provider.get("path") or provider.get("command"):
             path = Path(file).expanduser()
             mode = stat.filemode(path.lstat().st_mode) if path.exists() else "does not exist"

@@ -318,10 +318,11 @@ class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is
         return statement
 
 
-def deletion_of_some(model: Any, condition: Expression) -> Query:
-    """DELETE of at most `:most` rows for which the condition holds."""
+def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
+    """DELETE of at most `:most` rows for which the condition holds, the first ones in this order."""
     rowid = SQL("rowid")
-    return model.delete().where(rowid.in_(model.select(rowid).where(condition).limit(placeholder("most"))))
+    rows = model.select(rowid).where(condition).order_by(*order).limit(placeholder("most"))
+    return model.delete().where(rowid.in_(rows))
 
 
 # Tables ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import logging
 import math
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
@@ -69,28 +69,28 @@ class Route:
 class Intake:
     """The routes that this process serves, by path, and their limits, as `open_routes` sets them."""
 
-    routes: dict[str, Route] = field(default_factory=dict)
-    limits: Row = field(default_factory=dict)
-    window: FixedWindow = field(default_factory=lambda: FixedWindow(120, 60))
-    slots: Slots = field(default_factory=lambda: Slots(8))
+    routes: dict[str, Route]
+    limits: Row
+    window: FixedWindow
+    slots: Slots
 
 
-intake = Intake()
+intake = Intake({}, {}, FixedWindow(0, 0), Slots(0))  # without a route, neither is asked
 
 
-def configured_routes(config: Row) -> dict[str, Row]:
-    """The enabled routes of the configuration, by id."""
+def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
+    """The enabled routes of the configuration: id, settings, and the secret or why it is not resolved."""
     plugin = config["PLUGINS"]["entries"]["webhooks"]
     routes = plugin["config"]["routes"] if plugin["enabled"] else {}
-    return {id: route for id, route in routes.items() if route["enabled"]}
+    enabled = [(id, route) for id, route in routes.items() if route["enabled"]]
+    secrets = resolve([route["secret"] for _, route in enabled], config["SECRETS"]["providers"])
+    return [(id, route, secret) for (id, route), secret in zip(enabled, secrets, strict=True)]
 
 
 def open_routes(config: Row) -> None:
-    """Resolve the routes' secrets, and serve the routes whose secret is resolved; log the others."""
-    routes, limits = configured_routes(config), config["PLUGINS"]["entries"]["webhooks"]["config"]["limits"]
-    secrets = resolve([route["secret"] for route in routes.values()], config["SECRETS"]["providers"])
-    by_path = {}
-    for (id, route), secret in zip(routes.items(), secrets, strict=True):
+    """Serve the routes whose secret is resolved, and log the others."""
+    by_path, limits = {}, config["PLUGINS"]["entries"]["webhooks"]["config"]["limits"]
+    for id, route, secret in resolved_routes(config):
         if isinstance(secret, Unresolved):
             log.warning("gateway route %s is not served: its secret: %s", id, secret)
             continue

@@ -225,6 +225,7 @@ class Entity(Identified):
         """The rows as the API shows them."""
         return cls.select(*columns(cls))
 
+    every = compiled(lambda cls: cls.select_shown())
     by_id = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
 
     @classmethod
@@ -329,16 +330,15 @@ class Member(Entity):
         """Members who are not removed; those who are stay stored for the rows that refer to them."""
         return cls._select().where(cls.status != "removed")
 
-    _listed = compiled(lambda cls: cls.select_shown())
+    row = compiled(lambda cls: cls.by_id)
     _team = compiled(lambda cls: cls._active(cls.role != "client"))
-    row = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
     by_email = compiled(lambda cls: cls.select_shown().where(cls.email == placeholder("email")))
     first_owner = compiled(lambda cls: cls._active(cls.role == "owner").order_by(cls.id).limit(1))
 
     @classmethod
     def everyone(cls) -> list[Row]:
         """All members by name, including clients and members who are only invited."""
-        return sorted_by(cls._listed.all(), "full_name")
+        return sorted_by(cls.every.all(), "full_name")
 
     @classmethod
     def team(cls) -> list[Row]:
@@ -580,8 +580,6 @@ class ApiKey(Entity):
         selected = [*columns(cls, "hash", "member_id", "created_by"), *profile_columns(Member, "member")]
         return cls.select(*selected).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
 
-    everyones = compiled(lambda cls: cls.select_shown())
-
     @classmethod
     def _revocation(cls, *conditions: Expression) -> Query:
         """UPDATE of the member's keys that are not revoked yet."""
@@ -614,7 +612,7 @@ class ApiKey(Entity):
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
         """The caller's keys; for an owner or admin everybody's."""
-        return [key for key in cls.everyones.all() if cls._is_visible(key, caller)]
+        return [key for key in cls.every.all() if cls._is_visible(key, caller)]
 
     @classmethod
     def _is_visible(cls, key: Row, caller: Row) -> bool:
@@ -778,7 +776,6 @@ class Project(Resource):
         )
         return projects.join(Member, on=(cls.owner == Member.id))
 
-    every = compiled(lambda cls: cls.select_shown())
     _by_status = compiled(lambda cls: cls.select_shown().where(cls.status == placeholder("status")))
 
     @classmethod
@@ -958,7 +955,7 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         return cls.select(*cls.shown_columns())
 
-    row = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
+    row = compiled(lambda cls: cls.by_id)
 
     @classmethod
     def fetch(cls, id: str) -> Row:

@@ -68,12 +68,10 @@ class Webhook(Entity):
         pending = Delivery.select(fn.COUNT(SQL("*"))).where(IS_PENDING, Delivery.webhook == cls.id)
         return cls.select(*columns(cls, "misses"), pending.alias("pending"))
 
-    _every = compiled(lambda cls: cls.select_shown())
-
     @classmethod
     def listing(cls) -> list[Row]:
         """Every webhook by name, with the number of deliveries that are pending."""
-        return sorted_by(cls._every.all(), "name")
+        return sorted_by(cls.every.all(), "name")
 
     @classmethod
     def fetch_configured(cls, id: str) -> Row:
@@ -496,8 +494,7 @@ class Delivery(Entity):
     @compiled
     def deletion_of_superfluous(cls: Any) -> Query:
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
-        waiting = cls.select(cls.id).where(OF_WEBHOOK, IS_WAITING, is_superfluous)
-        return cls.delete().where(cls.id.in_(waiting.order_by(cls.event).limit(placeholder("most"))))
+        return deletion_of_some(cls, OF_WEBHOOK & IS_WAITING & is_superfluous, cls.event)
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:

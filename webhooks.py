@@ -407,7 +407,7 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
-    """Have a delivery sent again after the commit. Raises as `Delivery.again` does."""
+    """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
     attempt = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
     lease = now(attempt + LEASE_GRACE)
     transaction.deliveries.append(Delivery.lease_again(delivery_id, lease)["id"])
@@ -440,7 +440,7 @@ def _deliver(rows: list[Row]) -> int:
         for row in rows:
             by_webhook.setdefault(row["webhook_id"], []).append(row)
         # A receiver that hangs must not make another wait; each gets its events in order.
-        first, *others = [partial(_send_in_order, line, ends_at) for line in by_webhook.values()]
+        first, *others = [partial(_send_in_order, some, ends_at) for some in by_webhook.values()]
         futures = [_senders.submit(other) for other in others]
         results = [first(), *(future.result() for future in futures)]
     finally:
@@ -579,9 +579,14 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
     return count
 
 
+def _due_ids() -> list[str]:
+    """The ids of the webhooks that this process can send something to now."""
+    return [id for id in Webhook.due(sending.times) if id in sending.webhooks]
+
+
 def sweep() -> int:
     """Send everything that is due once, one webhook after the other; returns how many were accepted."""
-    return sum(drain(id) for id in Webhook.due(sending.times) if id in sending.webhooks)
+    return sum(map(drain, _due_ids()))
 
 
 class Sweeper:
@@ -645,8 +650,7 @@ class Sweeper:
         for id, thread in list(self._draining.items()):
             if not thread.is_alive():  # the thread could not be started
                 self._draining.pop(id, None)
-        due = [id for id in Webhook.due(sending.times) if id in sending.webhooks]
-        waiting = [id for id in due if id not in self._draining]
+        waiting = [id for id in _due_ids() if id not in self._draining]
         waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
         free = max(DRAINS - len(self._draining), 0)
         for id in waiting[:free]:
