@@ -14,11 +14,11 @@ import os
 import re
 import secrets
 import socket
-import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial, wraps
+from functools import cache, cached_property, lru_cache, partial, wraps
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,16 @@ from urllib.parse import quote, urlsplit
 
 import flask_swagger_ui
 import orjson
-from flask import Blueprint, Flask, Response, current_app, render_template, request, send_from_directory
+from flask import Blueprint, Flask, Request, Response, render_template
 from marshmallow import Schema, ValidationError
-from peewee import DatabaseError
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
+from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import UnicodeConverter
+from werkzeug.routing import MapAdapter, UnicodeConverter
 from werkzeug.sansio.utils import get_content_length
+from werkzeug.utils import send_from_directory
 from werkzeug.wsgi import get_input_stream
 
 import commands
@@ -43,6 +44,7 @@ import limits
 import schemas
 import webhooks
 from database import (
+    DATABASE_ERRORS,
     LOCK_SECONDS,
     Row,
     Unavailable,
@@ -110,13 +112,11 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["CONFIG_FILE"] = config_file()
-    app.config["PROPAGATE_EXCEPTIONS"] = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.converters["default"] = Identifier
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
-    app.register_error_handler(Exception, refuse)
     app.register_blueprint(api)
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
@@ -135,31 +135,49 @@ class Identifier(UnicodeConverter):
 
 
 class Service(Flask):
-    """The WSGI application: routes of the gateway first, then the views."""
+    """The WSGI application: routes of the gateway first, then the views.
+
+    Flask has the views, the configuration, the commands and the templates. Its request context, with
+    sessions, signals and hooks, is not used for a request: it costs more than the queries of most.
+    """
 
     window: limits.FixedWindow | None = None  # counts requests per minute, if these are limited
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
-        environ["tasks.call"] = current = Call(environ, start_response)
-        if route := gateway.find_route(environ):  # Flask must not answer there by itself
+        environ["tasks.call"] = current = _answering.call = Call(self, environ, start_response)
+        if route := gateway.find_route(environ):  # no view must answer there
             return gateway.answer(route, current)
-        return super().wsgi_app(environ, current.start)
+        try:
+            answer = self.find_answer(current)
+        except Exception as error:
+            answer = refuse(error)
+        return answer(environ, current.start)
 
-    def dispatch_request(self) -> Any:
-        """Authenticate the caller before any error tells whether the path exists."""
-        current = call()
+    @cached_property
+    def routes(self) -> MapAdapter:
+        """The routes, by path and method alone."""
+        return self.url_map.bind("")
+
+    def find_answer(self, current: "Call") -> "Answer | Response":
+        """Authenticate the caller before any error tells whether the path exists, then run the view."""
+        view: Any = None
+        ids: Mapping[str, str] = {}
+        failure = None
+        try:
+            endpoint, ids = self.routes.match(current.path, current.method)
+            view = self.view_functions[endpoint]
+        except HTTPException as error:
+            failure = error
         if current.in_api:
-            view: Any = self.view_functions.get(request.endpoint or "")
             public = view is not None and view.declaration.role is None
             header = current.environ.get("HTTP_AUTHORIZATION")
             if header is not None or not public:  # a wrong key is refused also where none is needed
                 current.caller = authenticate(header)
             if self.window and current.caller:
                 count_request(self.window, current)
-        return super().dispatch_request()
-
-    def ensure_sync(self, func: Callable) -> Callable:
-        return func  # no view is a coroutine, and Flask's own check costs more than a query
+        if failure is not None:
+            raise failure
+        return view(**ids)
 
 
 # A request and its answer ---------------------------------------------------------------------
@@ -168,13 +186,14 @@ class Service(Flask):
 class Call:
     """A request with what is known of it, and its answer; with gunicorn.conf.py all that knows gunicorn."""
 
-    def __init__(self, environ: dict, start_response: Callable):
-        self.environ, self.start_response = environ, start_response
+    def __init__(self, app: Flask, environ: dict, start_response: Callable):
+        self.app, self.environ, self.start_response = app, environ, start_response
+        self.method: str = environ["REQUEST_METHOD"]
         self.started = time.perf_counter()
         self.request_id = new_request_id()
-        self.path: str = environ["PATH_INFO"]
-        routed = "/" + self.path.lstrip("/")  # as werkzeug matches it
-        self.in_api = routed.startswith(f"{API}/") or routed == API
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        self.path = "/" + path.lstrip("/")
+        self.in_api = self.path.startswith(f"{API}/") or self.path == API
         self.caller: Any = None  # a member with the key's scope, where a key was sent
         self.status = 0  # the status that the view sets, or 0 for the declared one
         self.headers: dict[str, str] = {}  # that the view adds to a success
@@ -183,6 +202,16 @@ class Call:
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
+
+    @cached_property
+    def request(self) -> Request:
+        """The request as Flask reads it."""
+        return Request(self.environ)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The application's settings."""
+        return self.app.config
 
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
@@ -256,18 +285,37 @@ class Call:
 
     def log(self, status: str) -> None:
         """Write one line to standard output, without an enrollment link's token, which is a credential."""
-        path, link, _ = self.path.partition("/enroll/")
+        path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
         path = quote((path + link).encode("latin-1"))[:500]
         milliseconds = (time.perf_counter() - self.started) * 1000
         who = self.caller["id"] if self.caller else "-"
-        line = f"{now()} {self.environ['REQUEST_METHOD']} {path} {status} {milliseconds:.1f}ms"
+        line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
             os.write(1, f"{line} {self.request_id} {who}\n".encode())
 
 
+_answering = threading.local()
+
+
 def call() -> Call:
     """The request that this thread answers."""
-    return request.environ["tasks.call"]
+    return _answering.call
+
+
+STATUS_LINES = {status: f"{status} {phrase.upper()}" for status, phrase in HTTP_STATUS_CODES.items()}
+
+
+class Answer:
+    """A finished response; to make Flask's `Response` costs as much as to read a task."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str], content_type: str):
+        self.body, self.status, self.headers, self.content_type = body, status, headers, content_type
+
+    def __call__(self, environ: dict, start: Callable) -> list[bytes]:
+        size = str(len(self.body))
+        fixed = [("Content-Type", self.content_type), ("Content-Length", size)]
+        start(STATUS_LINES[self.status], fixed + list(self.headers.items()))
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [self.body]
 
 
 # Who calls ------------------------------------------------------------------------------------
@@ -350,9 +398,9 @@ def operation(
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
-        def answer(**ids: str) -> Response:
+        def answer(**ids: str) -> Answer | Response:
             current = call()
-            reads = request.method in ("GET", "HEAD")
+            reads = current.method in ("GET", "HEAD")
             if role is not None:
                 authorize(current.caller, role, writes=not reads)
             with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
@@ -390,39 +438,52 @@ def read_arguments(takes: Schema, *, reads: bool) -> Row:
     if takes is schemas.FORM:  # its fields do not matter, and mail programs add parameters to links
         return {}
     read = read_upload if takes is schemas.UPLOAD else read_json
-    body = {} if reads else read()
-    query = request.args if request.query_string else {}
-    fields, other = (query, body) if reads or request.method == "DELETE" else (body, query)
-    if other:
-        check(schemas.NOTHING, other)
-    return check(takes, fields) if fields or takes is not schemas.NOTHING else {}
+    body, query = {} if reads else read(), call().environ.get("QUERY_STRING", "")
+    if reads or call().method == "DELETE":
+        if body:
+            check(schemas.NOTHING, body)
+        return read_query(takes, query)
+    if query:
+        read_query(schemas.NOTHING, query)
+    return check(takes, body) if body or takes is not schemas.NOTHING else {}
+
+
+@lru_cache(maxsize=1024)
+def read_query(takes: Schema, query: str) -> Row:
+    """What a query string holds for a view, checked; read once, since clients repeat their queries."""
+    if not query and takes is schemas.NOTHING:
+        return {}
+    return check(takes, call().request.args)
 
 
 def read_json() -> Row:
     """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadBody`."""
     if not call().unread:
         return {}
-    kind = request.mimetype
-    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    kind = call().request.mimetype
+    charset = call().request.mimetype_params.get("charset", "utf-8").lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise Unsupported("send the body as Content-Type: application/json")
-    if charset not in ("utf-8", "utf8") or request.headers.get("Content-Encoding", "identity") != "identity":
+    if (
+        charset not in ("utf-8", "utf8")
+        or call().request.headers.get("Content-Encoding", "identity") != "identity"
+    ):
         raise Unsupported("send the body as plain UTF-8, not compressed")
-    return schemas.load_json(call().read(current_app.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
+    return schemas.load_json(call().read(call().config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
 
 
 def read_upload() -> MultiDict:
     """The fields and files of a multipart form. Raises `Unsupported`, `TooLarge` and `BadBody`."""
     if not call().unread:
         return MultiDict()
-    if request.mimetype != "multipart/form-data":
+    if call().request.mimetype != "multipart/form-data":
         raise Unsupported("send the file as multipart/form-data, in a part that is called file")
-    most = current_app.config["LIMITS"]["max_attachment_bytes"]
+    most = call().config["LIMITS"]["max_attachment_bytes"]
     body = call().read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
     sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
     parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
     try:
-        boundary = request.mimetype_params.get("boundary", "").encode()
+        boundary = call().request.mimetype_params.get("boundary", "").encode()
         parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
     except (ValueError, RequestEntityTooLarge) as error:
         raise schemas.BadBody("the body is not a form that can be read") from error
@@ -466,7 +527,7 @@ def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | N
 
     Raises `Invalid` where the answer may not be stored.
     """
-    key = request.headers.get("Idempotency-Key")
+    key = call().environ.get("HTTP_IDEMPOTENCY_KEY")
     if key is None or declaration.status != 201:
         return None
     if not declaration.is_repeatable:
@@ -475,7 +536,7 @@ def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | N
         )
     if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return key, digest(f"{request.path} {_ordered(arguments)!r}")
+    return key, digest(f"{call().path} {_ordered(arguments)!r}")
 
 
 def _ordered(value: Any) -> Any:
@@ -501,10 +562,10 @@ def run_once(
     return data
 
 
-def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Response:
+def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Answer:
     """The answer with this content and its `meta`."""
     content["meta"] = {"timestamp": now(), "version": VERSION, "request_id": call().request_id}
-    return Response(to_json(content), status, headers, content_type="application/json")
+    return Answer(to_json(content), status, headers, "application/json")
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -539,14 +600,14 @@ FAULTS: dict[type[Exception], Fault] = {
 HTTP_CODES = {404: FAULTS[NotFound].code, 405: "method_not_allowed"}  # of errors that Flask raises
 
 
-def refuse(error: Exception) -> Response:
+def refuse(error: Exception) -> Answer | Response:
     """The response to a request that raised this error."""
     status, code, *_ = FAULTS.get(type(error), FAULTS[Exception])
     message, details, headers = str(error), [], {}
     if isinstance(error, HTTPException):
         status = error.code or 500
         code = HTTP_CODES.get(status, "invalid_request")
-        message = f"{error.name}: {request.method} {quote(request.path)[:200]}"
+        message = f"{error.name}: {call().method} {quote(call().path)[:200]}"
         if allowed := getattr(error, "valid_methods", None):
             headers["Allow"] = ", ".join(sorted(allowed))
     elif isinstance(error, ValidationError):
@@ -554,7 +615,7 @@ def refuse(error: Exception) -> Response:
         details = schemas.problems_of(error)
     elif isinstance(error, Invalid):
         details = list(error.problems)
-    elif isinstance(error, DatabaseError | sqlite3.Error) and is_outage(error):
+    elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
         log.error("%s: the database: %s", call().request_id, error)
         status, code, *_ = FAULTS[Unavailable]
         message = "the database cannot be written to at the moment"
@@ -569,12 +630,12 @@ def refuse(error: Exception) -> Response:
         headers["Retry-After"] = str(error.seconds)
     if status == 503:
         headers["Retry-After"] = "5"
-    if request.path.startswith("/enroll/") and not isinstance(error, HTTPException):
-        answer = page("enroll.html", status, refused=message)
-        answer.headers.update(headers)
-        return answer
+    if call().path.startswith("/enroll/") and not isinstance(error, HTTPException):
+        refusal = page("enroll.html", status, refused=message)
+        refusal.headers.update(headers)
+        return refusal
     if not call().in_api:
-        return Response(f"{message}\n", status, headers, content_type="text/plain")
+        return Answer(f"{message}\n".encode(), status, headers, "text/plain; charset=utf-8")
     fault: Row = {"code": code, "message": message}
     if details:
         first = details[: schemas.MAX_DETAILS]
@@ -587,14 +648,14 @@ def refuse(error: Exception) -> Response:
 
 def with_location(row: Row, path: str = "") -> Row:
     """Return the new row, and give its address, below the path of `base_url`, in Location."""
-    collection = API + path if path else request.path.rstrip("/")
+    collection = API + path if path else call().path.rstrip("/")
     call().headers["Location"] = f"{root_path()}{collection}/{row['id']}"
     return row
 
 
 def root_path() -> str:
     """The path of `base_url`, under which a proxy serves the API; "" for none."""
-    return urlsplit(current_app.config["SERVER"]["base_url"]).path
+    return urlsplit(call().config["SERVER"]["base_url"]).path
 
 
 def with_etag(task: Row) -> Row:
@@ -605,17 +666,20 @@ def with_etag(task: Row) -> Row:
 
 def expected_versions() -> frozenset[str] | None:
     """The versions that If-Match lists; None where any version will do."""
-    tags = request.if_match
-    return None if "If-Match" not in request.headers or tags.star_tag else frozenset(tags)
+    if "HTTP_IF_MATCH" not in call().environ:
+        return None
+    tags = call().request.if_match
+    return None if tags.star_tag else frozenset(tags)
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
     """An HTML page, which may load only its own scripts and styles."""
     nonce = secrets.token_urlsafe(16)
-    workspace_name = current_app.config["WORKSPACE"]["name"]
-    base_url = current_app.config["SERVER"]["base_url"]
+    workspace_name = call().config["WORKSPACE"]["name"]
+    base_url = call().config["SERVER"]["base_url"]
     values |= {"workspace_name": workspace_name, "base_url": base_url, "root": root_path()}
-    html = render_template(template, nonce=nonce, api=API, **values)
+    with call().app.app_context():
+        html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
@@ -634,13 +698,13 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 def get_context() -> Row:
     """Summarise the workspace for an AI agent."""
     at = now()
-    workspace = current_app.config["WORKSPACE"]
+    workspace = call().config["WORKSPACE"]
     return {
         "projects": Project.listing("active"),
         "members": Member.team(),
-        "urgent_tasks": Task.urgent(at),
-        "recent_activity": Activity.recent.all(most=5),
-        "whiteboards": Whiteboard.latest.all(most=10),
+        "urgent_tasks": Task.urgent.json(now=at, most=10)[0],
+        "recent_activity": Activity.recent.json(most=5)[0],
+        "whiteboards": Whiteboard.latest.json(most=10)[0],
         "system": {
             "current_time": at,
             "ai_instructions": workspace["ai_instructions"],
@@ -674,7 +738,7 @@ def get_enrollment(token: str) -> Row:
     invitation = Invitation.open(token)
     member = invitation["member"]
     return {
-        "workspace_name": current_app.config["WORKSPACE"]["name"],
+        "workspace_name": call().config["WORKSPACE"]["name"],
         **{name: member[name] for name in ("full_name", "email", "role")},
         "expires_at": invitation["expires_at"],
     }
@@ -712,15 +776,15 @@ def join(transaction: Transaction, token: str) -> Callable[[], Response]:
 @operation(gives="application/json", role=None)
 def get_openapi() -> Response:
     """Describe this API as an OpenAPI 3.1 document."""
-    return Response(openapi_json(current_app.config["SERVER"]["base_url"]), content_type="application/json")
+    return Response(openapi_json(call().config["SERVER"]["base_url"]), content_type="application/json")
 
 
 @cache
 def openapi_json(base_url: str) -> bytes:
     """The document as JSON, made once."""
     operations = []
-    for rule in current_app.url_map.iter_rules():
-        view: Any = current_app.view_functions[rule.endpoint]
+    for rule in call().app.url_map.iter_rules():
+        view: Any = call().app.view_functions[rule.endpoint]
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
         operations.append(Operation(method, rule.rule, name, summary, view.declaration))
@@ -736,11 +800,11 @@ def get_docs() -> Response:
 
 @api.get("/docs/<string:name>")
 @operation(gives="text/css", role=None)
-def get_docs_file(name: str) -> Response:
+def get_docs_file(name: str) -> Any:
     """Serve a file of that page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
         raise NotFound("file")
-    return send_from_directory(SWAGGER_UI, name, max_age=86400)
+    return send_from_directory(SWAGGER_UI, name, call().environ, response_class=Response, max_age=86400)
 
 
 # Members --------------------------------------------------------------------------------------
@@ -780,11 +844,11 @@ def invite_member(transaction: Transaction, **fields: Any) -> Row:
 
 
 def invitation_days() -> float:
-    return current_app.config["WORKSPACE"]["invitation_days"]
+    return call().config["WORKSPACE"]["invitation_days"]
 
 
 def with_link(member: Row, token: str, expires_at: str) -> Row:
-    base_url = current_app.config["SERVER"]["base_url"]
+    base_url = call().config["SERVER"]["base_url"]
     return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
 
 

@@ -16,14 +16,23 @@ import click
 from flask import Flask, current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
-from peewee import DatabaseError
 
 import database
 import gateway
 import models
 import schemas
 import webhooks
-from database import BadDatabase, Row, Unavailable, db, integrity_problems, now, prepare, turn_to_start
+from database import (
+    DATABASE_ERRORS,
+    BadDatabase,
+    Row,
+    Unavailable,
+    db,
+    integrity_problems,
+    now,
+    prepare,
+    turn_to_start,
+)
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
 from outbox import Delivery, Webhook
@@ -93,7 +102,7 @@ def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        origin = f"{db.database}: " if isinstance(error, DatabaseError) else ""
+        origin = f"{db.database}: " if isinstance(error, DATABASE_ERRORS) else ""
         raise click.ClickException(f"{origin}{error}") from error
 
 
@@ -102,7 +111,7 @@ def in_database(command: Callable) -> Callable:
 
     @wraps(command)
     @with_appcontext
-    @as_click_errors(Problem, BadDatabase, Unavailable, DatabaseError)
+    @as_click_errors(Problem, BadDatabase, Unavailable, *DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
         if not Path(db.database).exists():
             raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
@@ -438,7 +447,7 @@ def database_problems(repair: bool) -> list[str]:
         if not Member.first_owner.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         remedy = "start the server, which upgrades an older one, or restore a backup"
         return [f"the database cannot be read ({error}); {remedy}"]
 

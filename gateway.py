@@ -16,11 +16,12 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
-from peewee import SQL, DatabaseError, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, ForeignKeyField, IntegerField, Query, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
 import schemas
 from database import (
+    DATABASE_ERRORS,
     JSONText,
     Row,
     Sequenced,
@@ -209,7 +210,7 @@ def _act(route: Route, request: Request) -> Outcome:
     try:
         with write():
             return action.function(route, **fields)
-    except (Unavailable, Conflict, DatabaseError):
+    except (Unavailable, Conflict, *DATABASE_ERRORS):
         log.exception("gateway route %s: %s was not written", route.id, name)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 

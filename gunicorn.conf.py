@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
-from peewee import DatabaseError
 
 import commands
 import gateway
 import webhooks
 from app import create_app
 from database import (
+    DATABASE_ERRORS,
     LOCK_SECONDS,
     BadDatabase,
     Unavailable,
@@ -264,7 +264,7 @@ def hold_database(server, config):
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]
             server.log.info("The first owner is %s, with the API key from the configuration", email)
-        with contextlib.suppress(Unavailable, DatabaseError), turn_to_start():  # else the leases expire
+        with contextlib.suppress(Unavailable, *DATABASE_ERRORS), turn_to_start():  # else the leases expire
             if is_only_server(serving):
                 Delivery.release_all()
         return files.pop_all(), serving
@@ -277,11 +277,11 @@ def apply_configuration(server, config, configured, locks):
             left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
         for name in left:
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
-    except (Unavailable, DatabaseError) as error:  # the configuration is right, but the database is busy
+    except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         server.log.error("the webhooks are as they were until the next reload: %s", error)
     webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)
     gateway.open_routes(config)
-    db.close()  # before the fork: a connection must not be shared
+    db.disconnect()  # before the fork
 
 
 def post_request(worker, request, environ, response):

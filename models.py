@@ -22,6 +22,7 @@ from peewee import (
     IntegerField,
     ModelIndex,
     Query,
+    Select,
     TextField,
     fn,
 )
@@ -48,6 +49,7 @@ from database import (
     new_request_id,
     now,
     placeholder,
+    rowid,
     to_json,
     uuid7,
     wire_time,
@@ -1067,56 +1069,66 @@ class Task(Entity):
         return task
 
     @classmethod
-    def _select_urgent(cls, condition: Expression, *order: Any) -> Query:
-        assignee = Member.alias("assignee")
-        ids = cls.select(cls.id).where(condition).order_by(*order).limit(placeholder("most"))
-        return (
-            cls.select(
-                *cls.shown_columns(),
-                Project.name.alias("project_name"),
-                assignee.full_name.alias("assignee_name"),
-            )
-            .join(Project, on=(cls.project == Project.id))
-            .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
-            .where(cls.id.in_(ids))
-            .order_by(*order)
-        )
-
-    overdue = compiled(lambda cls: cls._select_urgent(IS_OVERDUE, cls.due_date, cls.id))
+    def _first(cls, condition: Expression, overdue: str, *order: Any) -> Query:
+        first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
+        return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
     @compiled
-    def urgent_not_overdue(cls: Any) -> Query:
-        not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
-        return cls._select_urgent(IS_URGENT & not_overdue, NO_DATE, cls.due_date, cls.id)
-
-    @classmethod
-    def urgent(cls, at: str, most: int = 10) -> list[Row]:
+    def urgent(cls: Any) -> Query:
         """Open tasks: first those that are overdue, by date, then urgent ones, those without a date last."""
-        overdue = cls.overdue.all(now=at, most=most)
-        left = most - len(overdue)
-        urgent = cls.urgent_not_overdue.all(now=at, most=left) if left else []
-        return [task | {"overdue": True} for task in overdue] + [task | {"overdue": False} for task in urgent]
+        not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
+        urgent = cls._first(IS_URGENT & not_overdue, "'false'", NO_DATE, cls.due_date, cls.id)
+        places = cls._first(IS_OVERDUE, "'true'", cls.due_date, cls.id) + urgent
+        assignee = Member.alias("assignee")
+        selected = [
+            *cls.shown_columns(),
+            Project.name.alias("project_name"),
+            assignee.full_name.alias("assignee_name"),
+            SQL('"chosen"."overdue"').alias("overdue:json"),
+        ]
+        # Left joins, which SQLite does not reorder.
+        return (
+            cls._in_order(places.limit(placeholder("most")), selected)
+            .join(Project, JOIN.LEFT_OUTER, on=(cls.project == Project.id))
+            .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
+        )
 
     @classmethod
     def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
         """One page of the tasks that pass every filter, with its pagination."""
-        names = frozenset(filters)
+        names, end = frozenset(filters), offset + limit
         values = {name: FILTERS[name][1](value) for name, value in filters.items()}
-        rows = cls._page(names, sort).all(limit=limit + 1, offset=offset, **values)
-        total = cls._total(names).value(**values) or 0
-        return {"tasks": rows[:limit], "pagination": pagination(total, limit, offset, len(rows))}
+        tasks, count = cls._page(names, sort).json(limit=limit, offset=offset, **values)
+        if count < limit and (count or not offset):
+            total = offset + count  # it is the last page
+        else:
+            total = cls._total(names).value(**values) or 0
+        more = end < total
+        if not more and total > COUNT_LIMIT:  # the count ended before the page
+            more = cls._place(names, sort).value(limit=1, offset=end, **values) is not None
+        return {"tasks": tasks, "pagination": pagination(total, limit, offset, more)}
 
     @classmethod
     @lru_cache(maxsize=256)
     def _page(cls, filters: frozenset[str], sort: str | None) -> Statement:
-        """A page's tasks; a subquery selects their ids, so that only these rows are read."""
-        ids = cls.page_ids(filters, sort)
-        return Statement(cls.select_shown().where(cls.id.in_(ids)).order_by(*SORTS[sort]))
+        """A page's tasks; a subquery selects them, so that only these rows are read."""
+        return Statement(cls._in_order(cls.places(filters, sort), cls.shown_columns()))
 
     @classmethod
-    def page_ids(cls, filters: frozenset[str], sort: str | None) -> Query:
-        """The ids of one page. For the common filters and every order, an index alone gives them."""
-        query = cls.select(cls.id).order_by(*SORTS[sort])
+    def _in_order(cls, places: Any, selected: list) -> Query:
+        """SELECT of the tasks that a subquery selects by their `rowid`, in its order."""
+        chosen = places.alias("chosen")
+        return Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def _place(cls, filters: frozenset[str], sort: str | None) -> Statement:
+        return Statement(cls.places(filters, sort))
+
+    @classmethod
+    def places(cls, filters: frozenset[str], sort: str | None) -> Query:
+        """Where a page's tasks are. For the common filters and every order, an index alone tells."""
+        query = cls.select(rowid(cls)).order_by(*SORTS[sort])
         if filters:
             query = query.where(*[FILTERS[name][0] for name in sorted(filters)])
         return query.limit(placeholder("limit")).offset(placeholder("offset"))
@@ -1191,9 +1203,8 @@ Task.add_index(Task.project, Task.due_date, where=IS_OPEN_WITH_DATE, name="task_
 Task.add_index(NO_DATE, Task.due_date, Task.id, where=IS_URGENT, name="task_urgent")
 
 
-def pagination(total: int, limit: int, offset: int, count: int) -> Row:
-    """A page's pagination; `count` is the number of rows that were read, at most `limit` + 1."""
-    more = count > limit
+def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
+    """A page's pagination; `more` tells whether rows follow it."""
     return {
         "total": min(total, COUNT_LIMIT),
         "total_exact": total <= COUNT_LIMIT,

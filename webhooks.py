@@ -26,14 +26,24 @@ from typing import Any
 
 import certifi
 import requests
-from peewee import OperationalError
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, Unavailable, db, epoch_ms, now, open_lock_file, optimize, to_json, wire_time
+from database import (
+    Row,
+    Unavailable,
+    db,
+    epoch_ms,
+    is_outage,
+    now,
+    open_lock_file,
+    optimize,
+    to_json,
+    wire_time,
+)
 from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
@@ -691,7 +701,7 @@ class Sweeper:
 
 def _log_failure(consequence: str, error: Exception) -> None:
     """Log the failure, with a traceback unless the database is busy or full, which is not a bug."""
-    log.error("%s: %s", consequence, error, exc_info=not isinstance(error, Unavailable | OperationalError))
+    log.error("%s: %s", consequence, error, exc_info=not (isinstance(error, Unavailable) or is_outage(error)))
 
 
 def in_steps(step: Callable[[], int]) -> int:

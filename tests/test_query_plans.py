@@ -65,7 +65,7 @@ def plan(request, seeded):
     ids=lambda value: value if isinstance(value, str) else "+".join(sorted(value or ["all"])),
 )
 def test_a_page_is_read_from_one_index(plan, filters, sort):
-    steps = plan(Statement(Task.page_ids(filters, sort)))
+    steps = plan(Statement(Task.places(filters, sort)))
     assert len(steps) == 1, steps
     assert " INDEX " in steps[0], steps
     if filters:
@@ -73,25 +73,16 @@ def test_a_page_is_read_from_one_index(plan, filters, sort):
 
 
 @pytest.mark.parametrize(
-    ("table", "name"),
-    [
-        (Task, "overdue"),
-        (Task, "urgent_not_overdue"),
-        (Project, "every"),
-        (Project, "by_id"),
-        (Task, "detail"),
-    ],
+    ("table", "name"), [(Task, "urgent"), (Project, "every"), (Project, "by_id"), (Task, "detail")]
 )
 def test_the_context_scans_no_table_of_tasks(plan, table, name):
     steps = plan(getattr(table, name))
     assert not [step for step in steps if step.startswith("SCAN task") and "INDEX" not in step], steps
 
 
-@pytest.mark.parametrize(
-    ("name", "index"), [("overdue", "task_overdue"), ("urgent_not_overdue", "task_urgent")]
-)
-def test_urgent_tasks_come_from_the_indexes_made_for_them(plan, name, index):
-    assert any(index in step for step in plan(getattr(Task, name)))
+@pytest.mark.parametrize("index", ["task_overdue", "task_urgent"])
+def test_urgent_tasks_come_from_the_indexes_made_for_them(plan, index):
+    assert any(index in step for step in plan(Task.urgent))
 
 
 @pytest.mark.parametrize(
