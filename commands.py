@@ -34,7 +34,7 @@ from database import (
     turn_to_start,
 )
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
-from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, ProjectStats, permit, write
+from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, TaskCount, permit, write
 from outbox import Delivery, Webhook
 from settings import Unresolved, bootstrap_key, exposed_secrets, resolve_webhooks
 
@@ -440,10 +440,11 @@ def database_problems(repair: bool) -> list[str]:
     try:
         if repair:
             with write():
-                click.echo(f"projects whose counters are corrected: {ProjectStats.repair()}")
+                click.echo(f"counters that are corrected: {TaskCount.repair()}")
         problems = integrity_problems()
-        for row in ProjectStats.wrong():
-            problems.append(f"the counters of project {row['project_id']} are wrong; --repair corrects them")
+        for row in TaskCount.wrong():
+            name = f"{row['by'].removesuffix('_id')} {row['value']}"
+            problems.append(f"the counters of {name} are wrong; --repair corrects them")
         if not Member.first_owner.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()

@@ -378,6 +378,10 @@ class Statement:
         """Execute an UPDATE or DELETE, and return the number of rows that it changed."""
         return db.execute_sql(self.sql, parameters).rowcount
 
+    def run_many(self, rows: Iterable[Row]) -> None:
+        """Execute the statement with each of these parameters."""
+        db.connection().executemany(self.sql, rows)
+
 
 class Insertion(Statement):
     """INSERT of a row; the parameters are the columns' names, and a column without one is null."""
@@ -395,7 +399,7 @@ class Insertion(Statement):
 
     def run_many(self, rows: Iterable[Row]) -> None:
         """Insert the rows."""
-        db.connection().executemany(self.sql, (self.nulls | row for row in rows))
+        super().run_many(self.nulls | row for row in rows)
 
 
 class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is

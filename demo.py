@@ -14,8 +14,8 @@ from models import (
     Member,
     Milestone,
     Project,
-    ProjectStats,
     Task,
+    TaskCount,
     Transaction,
     Whiteboard,
 )
@@ -102,7 +102,7 @@ class Demonstration:
         self.add_projects()
         with progress(self.early_tasks(), length=self.early) as rows:
             Task.insertion.run_many(rows)
-        ProjectStats.repair()  # counts the early tasks, whose insertion does not
+        TaskCount.repair()  # counts the early tasks, whose insertion does not
         self.add_recent_tasks()
         self.add_meetings()
         self.add_whiteboards()

@@ -31,7 +31,7 @@ from database import (
     turn_to_start,
     write_turn,
 )
-from models import Activity, StoredAnswer
+from models import Activity, StoredAnswer, TaskCount
 from outbox import Delivery
 from settings import bootstrap_key, exposed_secrets
 
@@ -297,7 +297,8 @@ def post_worker_init(worker):
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         answers = partial(webhooks.in_steps, StoredAnswer.prune)
-        chores: list = [webhooks.prune_deliveries, gateway.prune_flows, answers]
+        counts = partial(webhooks.in_steps, TaskCount.prune)
+        chores: list = [webhooks.prune_deliveries, gateway.prune_flows, answers, counts]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores))

@@ -35,6 +35,7 @@ from models import (
 
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "parked")
+MAX_SEQ = 2**63 - 1
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
 
 
@@ -273,8 +274,18 @@ class Event(Sequenced):
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
         return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
 
+    @compiled
+    def _first_since(cls: Any) -> Query:
+        recent = cls.select(cls.seq).where(cls.created_at >= placeholder("before"))
+        return recent.order_by(cls.seq).limit(1)
+
+    @classmethod
+    def first_since(cls, before: str) -> int:
+        """The place in the sequence of the first event that is not older; it is found from the oldest on."""
+        return cls._first_since.value(before=before) or MAX_SEQ
+
     pruning = compiled(
-        lambda cls: deletion_of_some(cls, (cls.created_at < placeholder("before")) & cls._is_unused())
+        lambda cls: deletion_of_some(cls, (cls.seq < placeholder("first_kept")) & cls._is_unused(), cls.seq)
     )
 
 
@@ -510,9 +521,10 @@ class Delivery(Entity):
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
 
     @classmethod
-    def prune(cls, before: str, most: int = 500) -> int:
-        """Delete some finished deliveries, and events without deliveries, of before that time."""
-        return cls.pruning.run(before=before, most=most) + Event.pruning.run(before=before, most=most)
+    def prune(cls, before: str, first_kept: int, most: int = 500) -> int:
+        """Delete some finished deliveries of before that time, and events before `first_kept` without any."""
+        deliveries = cls.pruning.run(before=before, most=most)
+        return deliveries + Event.pruning.run(first_kept=first_kept, most=most)
 
 
 IS_PENDING: Expression = Delivery.status == "pending"
@@ -528,4 +540,3 @@ CAN_BE_SENT: Expression = (
 Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_PENDING, name="delivery_pending")
 Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_WAITING, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")
-Event.add_index(Event.created_at, name="event_created")

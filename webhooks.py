@@ -723,7 +723,7 @@ def prune_deliveries() -> None:
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
             _log_deleted(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
-    in_steps(partial(Delivery.prune, before))
+    in_steps(partial(Delivery.prune, before, Event.first_since(before)))
     optimize()
 
 
