@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property, lru_cache, partial, wraps
 from inspect import isfunction
@@ -51,6 +52,7 @@ from database import (
     check_in_place,
     db,
     digest,
+    is_interrupted,
     is_outage,
     new_request_id,
     now,
@@ -145,6 +147,7 @@ class Service(Flask):
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.call"] = current = _answering.call = Call(self, environ, start_response)
+        db.limit(limits.QUERY_SECONDS)
         if route := gateway.find_route(environ):  # no view must answer there
             return gateway.answer(route, current)
         try:
@@ -460,8 +463,10 @@ def read_json() -> Row:
     """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadBody`."""
     if not call().unread:
         return {}
-    kind = call().request.mimetype
-    charset = call().request.mimetype_params.get("charset", "utf-8").lower()
+    kind, charset = call().environ.get("CONTENT_TYPE", ""), "utf-8"
+    if kind != "application/json":  # which needs no parsing
+        kind = call().request.mimetype
+        charset = call().request.mimetype_params.get("charset", charset).lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise Unsupported("send the body as Content-Type: application/json")
     if (
@@ -506,18 +511,25 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
+# A view that returns this is run again, in another transaction, so that others can write meanwhile.
+UNFINISHED: Row = {}
+
+
 def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
     current, role = call(), declaration.role
     repeatable = idempotency(declaration, arguments)
-    with write(current.caller, current.request_id) as transaction:
-        if role is not None:  # the key or the role may have changed while the body arrived
-            transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
-            authorize(transaction.actor, role, writes=True)
-        run = partial(view, transaction, **arguments)
-        data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-    if transaction.deliveries or transaction.queued:
-        counts = deliver(transaction)
+    data, counts = UNFINISHED, Counter[str]()
+    while data is UNFINISHED:
+        with write(current.caller, current.request_id) as transaction:
+            if role is not None:  # the key or the role may have changed while the body arrived
+                transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
+                authorize(transaction.actor, role, writes=True)
+            run = partial(view, transaction, **arguments)
+            data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
+        if transaction.deliveries or transaction.queued:
+            counts.update(deliver(transaction))
+    if counts:
         current.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
 
@@ -615,6 +627,11 @@ def refuse(error: Exception) -> Answer | Response:
         details = schemas.problems_of(error)
     elif isinstance(error, Invalid):
         details = list(error.problems)
+    elif is_interrupted(error):
+        status, code, *_ = FAULTS[Unavailable]
+        message = (
+            f"the search took longer than {limits.QUERY_SECONDS:.0f} s; filter by more, or by rarer values"
+        )
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
         log.error("%s: the database: %s", call().request_id, error)
         status, code, *_ = FAULTS[Unavailable]
@@ -946,9 +963,10 @@ def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
     """Delete a project that has no tasks, or with force=true one with all its tasks."""
-    for task in Project.remove_all(transaction, id, force=force == "true"):
+    tasks, is_deleted = Project.remove_with_tasks(transaction, id, force=force == "true")
+    for task in tasks:
         emit(transaction, "task.deleted", {"task": task})
-    return {"id": id, "deleted": True}
+    return {"id": id, "deleted": True} if is_deleted else UNFINISHED
 
 
 @api.get("/projects/<id>/milestones")

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import math
 import os
+import random
 import secrets
 import sqlite3
 import threading
@@ -39,6 +40,7 @@ from peewee import (
 )
 from playhouse.migrations import Runner
 
+PROGRESS_STEPS = 100_000  # instructions of SQLite, some milliseconds, after which a read checks its limit
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
@@ -75,11 +77,32 @@ class Database(SqliteDatabase):
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()  # SQLite would create a new file where the database was moved or deleted
-        return super()._connect()  # type: ignore[misc]
+        connection = super()._connect()  # type: ignore[misc]
+        connection.set_progress_handler(self._takes_too_long, PROGRESS_STEPS)
+        return connection
+
+    def limit(self, seconds: float) -> None:
+        """Interrupt what this thread reads outside of transactions after so many seconds from now.
+
+        The statement that is being executed then raises an error for which `is_interrupted` holds.
+        """
+        self._thread.ends_at = time.monotonic() + seconds
+
+    def _takes_too_long(self) -> bool:
+        return time.monotonic() > getattr(self._thread, "ends_at", math.inf)
 
     def connection(self) -> sqlite3.Connection:
         """The connection that this thread uses: in a write transaction the writer's, else its own."""
-        return getattr(self._thread, "writer", None) or super().connection()  # type: ignore[misc]
+        try:
+            return self._thread.connection
+        except AttributeError:
+            self._thread.connection = super().connection()  # type: ignore[misc]
+            return self._thread.connection
+
+    def close(self) -> bool:
+        """Close this thread's connection."""
+        self._thread.__dict__.pop("connection", None)
+        return super().close()
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
         """Execute a statement; other than peewee's method, without hooks and with sqlite3's errors."""
@@ -96,7 +119,7 @@ class Database(SqliteDatabase):
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
         connection.execute("BEGIN IMMEDIATE")
-        self._thread.writer = connection
+        own, self._thread.connection = self.connection(), connection
         try:
             yield
             connection.execute("COMMIT")
@@ -105,7 +128,7 @@ class Database(SqliteDatabase):
                 connection.execute("ROLLBACK")
             raise
         finally:
-            self._thread.writer = None
+            self._thread.connection = own
 
     def disconnect(self) -> None:
         """Close this thread's connection and the writer's, which must not be shared with a fork."""
@@ -145,6 +168,11 @@ def is_outage(error: BaseException | None) -> bool:
                 return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_interrupted(error: BaseException) -> bool:
+    """Whether a statement took longer than `Database.limit` allows."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT"
 
 
 # Time and identity ----------------------------------------------------------------------------
@@ -224,7 +252,7 @@ def new_id() -> str:
 
 
 def new_request_id() -> str:
-    return "req_" + secrets.token_hex(16)
+    return f"req_{random.getrandbits(128):032x}"  # noqa: S311 - a name, which nobody need fail to guess
 
 
 def fold(text: str) -> str:
@@ -343,8 +371,8 @@ class Statement:
         (row,) = self.all(**parameters)
         return row
 
-    def json(self, **parameters: Any) -> tuple[JSON, int]:
-        """Every row of the result, as a JSON array that SQLite makes, and the number of rows.
+    def json(self, **parameters: Any) -> tuple[orjson.Fragment, int]:
+        """Every row of the result, as a JSON array that SQLite makes for `to_json`, and the number of rows.
 
         That is faster than `all`: Python gives up and takes back the interpreter's lock once for the
         result and not once for each row.
@@ -353,7 +381,7 @@ class Statement:
             self._read_plan(db.execute_sql(self.sql, parameters))
             self._array = Statement(self._objects())
         objects, count = db.execute_sql(self._array.sql, parameters).fetchone()
-        return JSON(f"[{objects or ''}]"), count
+        return orjson.Fragment(b"[%b]" % (objects or b"")), count
 
     def _objects(self) -> Query:
         """SELECT of the objects of all rows, separated by commas, in the order of the rows."""
@@ -366,7 +394,7 @@ class Statement:
             group = [part for name in columns for part in (name, Entity(f"{key}.{name}"))]
             exists = Entity(f"{key}.{columns[0]}").is_null(False)
             members += [key, Case(None, [(exists, fn.JSON_OBJECT(*group))])]
-        objects = fn.GROUP_CONCAT(fn.JSON_OBJECT(*members), ",")
+        objects = fn.GROUP_CONCAT(fn.JSON_OBJECT(*members), ",").cast("BLOB")  # bytes, not decoded
         return Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*"))])
 
     def value(self, **parameters: Any) -> Any:
@@ -377,10 +405,6 @@ class Statement:
     def run(self, **parameters: Any) -> int:
         """Execute an UPDATE or DELETE, and return the number of rows that it changed."""
         return db.execute_sql(self.sql, parameters).rowcount
-
-    def run_many(self, rows: Iterable[Row]) -> None:
-        """Execute the statement with each of these parameters."""
-        db.connection().executemany(self.sql, rows)
 
 
 class Insertion(Statement):
@@ -399,7 +423,7 @@ class Insertion(Statement):
 
     def run_many(self, rows: Iterable[Row]) -> None:
         """Insert the rows."""
-        super().run_many(self.nulls | row for row in rows)
+        db.connection().executemany(self.sql, (self.nulls | row for row in rows))
 
 
 class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is
@@ -562,7 +586,7 @@ def prepare() -> list[str]:
     `BadDatabase` with what to do.
     """
     path = Path(db.database)
-    _prepared_files.pop(str(path), None)  # `restore` may have replaced the file
+    _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
     with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
@@ -578,16 +602,16 @@ def prepare() -> list[str]:
             raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
         applied = _migrate(path)
         optimize()
-        _prepared_files[str(path)] = _file_identity(path)
+        _prepared_files[db.database] = _file_identity(db.database)
         return applied
 
 
 _prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared database: device and inode
 
 
-def _file_identity(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: str) -> tuple[int, int] | None:
     try:
-        status = path.stat()
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino
@@ -598,8 +622,8 @@ def check_in_place() -> None:
 
     SQLite would continue with a moved or deleted file, and its writes would be lost.
     """
-    prepared = _prepared_files.get(str(db.database))
-    if prepared and _file_identity(Path(db.database)) != prepared:
+    prepared = _prepared_files.get(db.database)
+    if prepared and _file_identity(db.database) != prepared:
         raise Unavailable(
             "the database file was moved, replaced or deleted; put it back and restart the server"
         )

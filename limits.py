@@ -16,24 +16,42 @@ UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # a client may take to read an answer, and one second more for each
 SEND_BYTES = 64 * 1024  # of its body
+QUERY_SECONDS = 10.0  # a request may read the database, beyond which it is refused
 FORM_BYTES = 64 * 1024  # of a form at most, besides the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 
 
 class Deadlines:
-    """Deadlines of blocks of code, all watched by one thread, which starts with the first of them."""
+    """Deadlines of blocks of code, all watched by one thread, which starts with the first of them.
+
+    The thread looks at them every `BEAT` seconds, so that it need not be told of one that is later: to wake
+    it costs more than to read a task.
+    """
+
+    BEAT = 1.0
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._wake_at = math.inf
+        self._wake_at = 0.0
         self._watcher: threading.Thread | None = None
 
     @contextmanager
     def within(self, seconds: float, cut: Callable[[], None]) -> Iterator[None]:
         """Call `cut` from another thread if the block takes longer than so many seconds.
 
-        Nothing is raised in the block. `cut` must neither block nor raise: all other deadlines wait for it.
+        Nothing is raised in the block.
+        """
+        entry = self.begin(seconds, cut)
+        try:
+            yield
+        finally:
+            self.end(entry)
+
+    def begin(self, seconds: float, cut: Callable[[], None]) -> object:
+        """Call `cut` from another thread after so many seconds, unless the deadline returned is ended before.
+
+        `cut` must neither block nor raise: all other deadlines wait for it.
         """
         entry, due = object(), time.monotonic() + seconds
         with self._changed:
@@ -43,12 +61,13 @@ class Deadlines:
                 self._watcher.start()
             if due < self._wake_at:
                 self._changed.notify()
-        try:
-            yield
-        finally:
-            # Acquiring the lock waits for a running `cut`, which must not shut down the socket's next user.
-            with self._changed:
-                self._due.pop(entry, None)
+        return entry
+
+    def end(self, entry: object) -> None:
+        """End a deadline."""
+        # Acquiring the lock waits for a running `cut`, which must not shut down the socket's next user.
+        with self._changed:
+            self._due.pop(entry, None)
 
     def _watch(self) -> None:
         with self._changed:
@@ -56,8 +75,8 @@ class Deadlines:
                 at = time.monotonic()
                 for entry in [entry for entry, (due, _) in self._due.items() if due <= at]:
                     self._due.pop(entry)[1]()
-                self._wake_at = min((due for due, _ in self._due.values()), default=math.inf)
-                self._changed.wait(None if self._wake_at == math.inf else self._wake_at - at)
+                self._wake_at = min([at + self.BEAT, *(due for due, _ in self._due.values())])
+                self._changed.wait(self._wake_at - at)
 
 
 deadlines = Deadlines()
@@ -70,8 +89,7 @@ class SocketDeadline:
     """
 
     def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
-        self.sock, self.how, self.cut = sock, how, False
-        self.deadline = deadlines.within(seconds, self._cut)
+        self.sock, self.seconds, self.how, self.cut = sock, seconds, how, False
 
     def _cut(self) -> None:
         self.cut = True
@@ -80,10 +98,10 @@ class SocketDeadline:
                 self.sock.shutdown(self.how)
 
     def __enter__(self) -> None:
-        self.deadline.__enter__()
+        self.deadline = deadlines.begin(self.seconds, self._cut)
 
     def __exit__(self, *failure: Any) -> None:
-        self.deadline.__exit__(*failure)
+        deadlines.end(self.deadline)
 
 
 class FixedWindow:

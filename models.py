@@ -818,24 +818,31 @@ class Project(Resource):
 
     @compiled
     def _task_ids(cls: Any) -> Query:
-        return Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id)
+        ids = Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id)
+        return ids.limit(placeholder("most"))
 
     @classmethod
-    def remove_all(cls, transaction: Transaction, id: str, *, force: bool) -> list[Row]:
-        """Delete the project and its tasks; returns the tasks that were deleted.
+    def remove_with_tasks(
+        cls, transaction: Transaction, id: str, *, force: bool, most: int = 200
+    ) -> tuple[list[Row], bool]:
+        """Delete at most so many tasks of the project, and the project if it has no more.
 
-        Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
+        Returns the tasks that were deleted, and whether the project was: to delete twenty thousand tasks
+        takes seconds, during which nobody else could write. Raises `NotFound`, and `Conflict` where it has
+        tasks, unless forced.
         """
         cls.stored(id)
-        ids = [row["id"] for row in cls._task_ids.all(id=id)]
-        if ids and not force:
+        count = TaskCount.total(project_id=id)
+        if count and not force:
             raise Conflict(
-                f"the project has {len(ids)} task{'s' * (len(ids) != 1)}; "
+                f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
             )
+        ids = [row["id"] for row in cls._task_ids.all(id=id, most=most)]
         tasks = [Task.remove(transaction, task_id) for task_id in ids]
-        cls.remove(transaction, id)
-        return tasks
+        if is_last := count <= most:
+            cls.remove(transaction, id)
+        return tasks, is_last
 
 
 class TaskCount(Base):
@@ -864,12 +871,16 @@ class TaskCount(Base):
     def _sum(cls, *statuses: str) -> Any:
         return reduce(operator.add, [cls._meta.fields[status] for status in statuses])
 
-    @compiled
-    def _shift(cls: Any) -> Query:
+    @classmethod
+    @lru_cache(maxsize=16)
+    def _shift(cls, count: int) -> Statement:
+        """Add to the counters in so many rows."""
         counters = [cls._meta.fields[status] for status in STATUSES]
         shifted = {counter: counter + EXCLUDED[counter.name] for counter in counters}
-        row = {field: placeholder(field.name) for field in [cls.by, cls.value, *counters]}
-        return cls.insert(row).on_conflict(conflict_target=[cls.by, cls.value], update=shifted)
+        fields = [cls.by, cls.value, *counters]
+        rows = [{field: placeholder(f"{field.name}{number}") for field in fields} for number in range(count)]
+        inserted = cls.insert_many(rows)
+        return Statement(inserted.on_conflict(conflict_target=[cls.by, cls.value], update=shifted))
 
     @classmethod
     def shift(cls, old: Row | None, new: Row | None) -> None:
@@ -880,10 +891,12 @@ class TaskCount(Base):
                 for place in cls._places(task):
                     counts[place, task["status"]] += count
         changed = sorted({place for (place, _), count in counts.items() if count})
-        cls._shift.run_many(
-            {"by": by, "value": value} | {status: counts[(by, value), status] for status in STATUSES}
-            for by, value in changed
-        )
+        row: Row = {}
+        for number, place in enumerate(changed):
+            row |= {f"by{number}": place[0], f"value{number}": place[1]}
+            row |= {f"{status}{number}": counts[place, status] for status in STATUSES}
+        if changed:
+            cls._shift(len(changed)).run(**row)
 
     @classmethod
     def _places(cls, task: Row) -> list[tuple[str, str]]:
@@ -1414,7 +1427,7 @@ FILTERS: dict[str, Filter] = {
         Task.assignee, _equals("assignee_id"), BY_ID, frozenset(["project_id", "status", "priority"])
     ),
     "status": Filter(Task.status, _equals("status"), BY_ID, frozenset(["priority"])),
-    "priority": Filter(Task.priority, _equals("priority"), (*BY_ID, "priority", "-priority")),
+    "priority": Filter(Task.priority, _equals("priority"), BY_ID),
     "due_before": Filter(
         Task.due_date, lambda date: date < placeholder("due_before"), ("due_date", "-due_date"), _EQUALITIES
     ),
@@ -1460,8 +1473,9 @@ Task.add_index(
 )
 Task.add_index(Task.id, where=NO_DATE, name="task_undated")
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
-Task.add_index(Task.due_date, Task.id, where=IS_OPEN_WITH_DATE, name="task_overdue")
-Task.add_index(Task.project, Task.due_date, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
+# They hold the status too, else SQLite would take `task_due`, with those that are done.
+Task.add_index(Task.due_date, Task.id, Task.status, where=IS_OPEN_WITH_DATE, name="task_overdue")
+Task.add_index(Task.project, Task.due_date, Task.status, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
 Task.add_index(NO_DATE, Task.due_date, Task.id, where=IS_URGENT, name="task_urgent")
 
 

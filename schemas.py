@@ -65,6 +65,9 @@ def _no_constant(name: str) -> None:
     raise BadBody(f"{name} is not JSON")
 
 
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+
+
 def load_json(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
 
@@ -73,9 +76,7 @@ def load_json(raw: bytes) -> dict[str, Any]:
     than `MAX_MEMBERS` members.
     """
     try:
-        body = json.loads(
-            raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
-        )
+        body = _decoder.decode(raw.decode())
     except UnicodeDecodeError as error:
         raise BadBody("the body is not UTF-8") from error
     except RecursionError as error:

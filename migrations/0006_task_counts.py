@@ -28,6 +28,8 @@ STATEMENTS = [
     'DROP INDEX "task_due_first"',
     'DROP INDEX "task_created"',
     'DROP INDEX "task_updated"',
+    'DROP INDEX "task_overdue"',
+    'DROP INDEX "task_project_overdue"',
     'DROP INDEX "event_created"',
     'CREATE INDEX "task_project" ON "task" ("project_id", "id", "assignee_id", "priority")',
     'CREATE INDEX "task_status" ON "task" ("status", "id", "priority")',
@@ -35,6 +37,8 @@ STATEMENTS = [
     'CREATE INDEX "task_milestone" ON "task" ("milestone_id", "id", "project_id", "assignee_id", "status", "priority", "due_date") WHERE ("milestone_id" IS NOT NULL)',
     'CREATE INDEX "task_assignee" ON "task" ("assignee_id", "id", "project_id", "status", "priority") WHERE ("assignee_id" IS NOT NULL)',
     'CREATE INDEX "task_due" ON "task" ("due_date", "id", "project_id", "milestone_id", "assignee_id", "status", "priority") WHERE ("due_date" IS NOT NULL)',
+    'CREATE INDEX "task_overdue" ON "task" ("due_date", "id", "status") WHERE (("status" != \'done\') AND ("due_date" IS NOT NULL))',
+    'CREATE INDEX "task_project_overdue" ON "task" ("project_id", "due_date", "status") WHERE (("status" != \'done\') AND ("due_date" IS NOT NULL))',
     'CREATE INDEX "task_undated" ON "task" ("id") WHERE ("due_date" IS NULL)',
 ]
 

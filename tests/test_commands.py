@@ -229,10 +229,10 @@ def test_doctor_finds_nothing_wrong_with_a_new_database(made):
 
 def test_doctor_finds_wrong_counters_and_repairs_them(made):
     says(made.flask("seed", "--tasks", "50"))
-    (project,) = made.rows("SELECT project_id FROM project_stats LIMIT 1")
-    made.rows("UPDATE project_stats SET todo = todo + 3 WHERE project_id = ?", project["project_id"])
+    (project,) = made.rows("SELECT value FROM task_count WHERE by = 'project_id' LIMIT 1")
+    made.rows("UPDATE task_count SET todo = todo + 3 WHERE value = ?", project["value"])
     said = says(made.flask("doctor"), 1)
-    assert f"the counters of project {project['project_id']} are wrong; --repair corrects them" in said
+    assert f"the counters of project {project['value']} are wrong; --repair corrects them" in said
     says(made.flask("doctor", "--repair"))
     says(made.flask("doctor"))
 
@@ -384,6 +384,6 @@ def test_doctor_misses_an_owner_and_says_what_it_repaired(home):
     assert "problem: there is no owner yet; run: flask --app app init" in says(home.flask("doctor"), 1)
     says(home.flask("init"))
     says(home.flask("project", "create", "x"))
-    home.rows("UPDATE project_stats SET todo = 5")
-    assert "--repair" in says(home.flask("doctor"), 1)
-    assert "projects whose counters are corrected: 1" in says(home.flask("doctor", "--repair"))
+    home.rows("INSERT INTO task_count VALUES ('priority', 'low', 5, 0, 0, 0)")
+    assert "the counters of priority low are wrong" in says(home.flask("doctor"), 1)
+    assert "counters that are corrected: 1" in says(home.flask("doctor", "--repair"))
