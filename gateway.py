@@ -272,6 +272,9 @@ class Flow(Sequenced):
         flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq)
 
+    newest = compiled(lambda cls: cls.of_owner.query.limit(1))
+    newest_open = compiled(lambda cls: cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL)).limit(1))
+
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
         """Make a new flow."""
@@ -328,7 +331,12 @@ class Flow(Sequenced):
         return cls.pruning_of_idle.run(before=epoch_ms() - round(days * 86_400_000), most=most)
 
 
-Flow.add_index(Flow.owner, Flow.created_at, name="flow_owner")
+# Both are read backwards, which is the order of `of_owner`; so a new flow is added at their end, and no page
+# is split in halves. With the second one an open flow is found behind any number that have ended.
+Flow.add_index(Flow.owner, Flow.created_at, Flow.seq.desc(), name="flow_owner")
+Flow.add_index(
+    Flow.owner, Flow.created_at, Flow.seq.desc(), where=Flow.status.not_in(Flow.TERMINAL), name="flow_open"
+)
 Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
 Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
 
@@ -359,6 +367,27 @@ class FlowTask(Sequenced):
 
     of_flow = compiled(lambda cls: cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq))
 
+    @compiled
+    def same_run(cls: Any) -> Query:
+        """The flow's first task of the same run; of a subagent, label and text must be the same too.
+
+        Label and text, which may be long, are no columns of the index: they are compared row by row.
+        """
+        is_same = (cls.label >> placeholder("label")) & (cls.task == placeholder("task"))
+        run = cls.of_flow.query.where(
+            cls.run_id == placeholder("run_id"),
+            cls.runtime == placeholder("runtime"),
+            cls.child_session_key >> placeholder("child_session_key"),  # IS: both may be null
+            (cls.runtime != "subagent") | is_same,
+        )
+        return run.limit(1)
+
+    @compiled
+    def counts(cls: Any) -> Query:
+        """The number of the flow's tasks of each status and runtime."""
+        counted = cls.select(cls.status, cls.runtime, fn.COUNT(SQL("*")).alias("count"))
+        return counted.where(cls.flow == placeholder("flow_seq")).group_by(cls.status, cls.runtime)
+
     @classmethod
     def add(cls, flow: Row, **fields: Any) -> Row:
         """Make a new task of the flow."""
@@ -380,6 +409,16 @@ class FlowTask(Sequenced):
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}
         update = cls.update(cancelled | times | {cls.cleanup_after: placeholder("keep_until")})
         return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(list(OPEN_STATUSES)))
+
+
+FlowTask.add_index(
+    FlowTask.flow,
+    FlowTask.run_id,
+    FlowTask.runtime,
+    FlowTask.child_session_key,
+    where=FlowTask.run_id.is_null(False),
+    name="flow_task_run",
+)
 
 
 # What actions take ----------------------------------------------------------------------------
@@ -623,15 +662,14 @@ def list_flows(route: Route) -> Outcome:
 
 def find_latest_flow(route: Route) -> Outcome:
     """Answer the newest flow, or null."""
-    return _flow_or_null(next(iter(Flow.of_owner.all(owner=route.session)), None))
+    return _flow_or_null(Flow.newest.one(owner=route.session))
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
     """Answer the flow with this id; for the session key its newest flow, if possible one not ended."""
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
-        flows = Flow.of_owner.all(owner=route.session)
-        flow = next((flow for flow in flows if not _has_ended(flow)), flows[0] if flows else None)
+        flow = Flow.newest_open.one(owner=route.session) or Flow.newest.one(owner=route.session)
     return _flow_or_null(flow)
 
 
@@ -648,14 +686,19 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})
-    tasks = FlowTask.of_flow.all(flow_seq=flow["seq"])
-    by_status = {status: sum(task["status"] == status for task in tasks) for status in TASK_STATUSES}
-    by_runtime = {runtime: sum(task["runtime"] == runtime for task in tasks) for runtime in TASK_RUNTIMES}
+    rows = FlowTask.counts.all(flow_seq=flow["seq"])
+
+    def count(name: str, value: str) -> int:
+        return sum(row["count"] for row in rows if row[name] == value)
+
+    total = sum(row["count"] for row in rows)
+    by_status = {status: count("status", status) for status in TASK_STATUSES}
+    by_runtime = {runtime: count("runtime", runtime) for runtime in TASK_RUNTIMES}
     active = sum(by_status[status] for status in OPEN_STATUSES)
     summary = {
-        "total": len(tasks),
+        "total": total,
         "active": active,
-        "terminal": len(tasks) - active,
+        "terminal": total - active,
         "failures": by_status["failed"] + by_status["timed_out"] + by_status["lost"],
         "byStatus": by_status,
         "byRuntime": by_runtime,
@@ -779,13 +822,8 @@ def _same_run(flow: Row, fields: Row) -> Row | None:
     """The flow's task of the same run; for a subagent, label and text must match too."""
     if "run_id" not in fields:
         return None
-    same = ["runtime", "child_session_key", "run_id"]
-    if fields["runtime"] == "subagent":
-        same += ["label", "task"]
-    for task in FlowTask.of_flow.all(flow_seq=flow["seq"]):
-        if all(task[name] == fields.get(name) for name in same):
-            return task
-    return None
+    compared = ("run_id", "runtime", "child_session_key", "label", "task")
+    return FlowTask.same_run.one(flow_seq=flow["seq"], **{name: fields.get(name) for name in compared})
 
 
 def _merge(task: Row, fields: Row, prefer_metadata: bool) -> Row:

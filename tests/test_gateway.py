@@ -191,6 +191,33 @@ def test_flows_are_listed_newest_first_and_shared_by_routes_of_one_session(tmp_p
     server.stop()
 
 
+def test_of_flows_of_one_millisecond_the_first_one_made_is_the_newest(tmp_path):
+    server = start(tmp_path)
+    call = Caller(server)
+    older, first, second, third = [call.flow(goal=goal)["flowId"] for goal in ("older", "1", "2", "3")]
+    server.rows("UPDATE flow SET created_at = 1000")
+    server.rows("UPDATE flow SET created_at = 999 WHERE id = ?", older)
+
+    def newest():
+        flow = call.result("resolve_flow", token="agent:main:main")["flow"]
+        return flow["flowId"]
+
+    assert [flow["flowId"] for flow in call.result("list_flows")["flows"]] == [first, second, third, older]
+    assert call.result("find_latest_flow")["flow"]["flowId"] == first
+    assert newest() == first
+    call.result("finish_flow", flowId=first, expectedRevision=0)
+    assert call.result("find_latest_flow")["flow"]["flowId"] == first
+    assert newest() == second
+    call.result("fail_flow", flowId=second, expectedRevision=0)
+    call.result("cancel_flow", flowId=third)
+    assert newest() == older
+    call.result("finish_flow", flowId=older, expectedRevision=0)
+    assert newest() == first
+    call.result("resume_flow", flowId=third, expectedRevision=2)
+    assert newest() == third
+    server.stop()
+
+
 # Mutations
 
 MUTATIONS = ["set_waiting", "resume_flow", "finish_flow", "fail_flow", "request_cancel"]
@@ -406,6 +433,41 @@ def test_one_run_is_one_task(call):
     assert run(call, flow, runId="r", runtime="subagent")["task"] == sub
     assert run(call, flow, runId="r", runtime="subagent", task="Other")["task"]["taskId"] != sub["taskId"]
     assert run(call, flow)["task"]["taskId"] != run(call, flow)["task"]["taskId"]
+
+
+def test_tasks_of_one_run_differ_by_child_and_those_of_subagents_by_label_and_text(server, call):
+    flow = call.flow()
+
+    def id_of(**fields):
+        return run(call, flow, **{"runId": "r"} | fields)["task"]["taskId"]
+
+    child = {"childSessionKey": "agent:main:main:a"}
+    different = [
+        *[{}, child, {"childSessionKey": "agent:main:main:b"}],
+        *[
+            {"runtime": "subagent"} | fields
+            for fields in ({}, {"label": "A"}, {"label": "B"}, {"task": "Test"}, child)
+        ],
+        {"runId": "R"},
+    ]
+    ids = [id_of(**fields) for fields in different]
+    assert len(set(ids)) == len(different)
+    assert [id_of(**fields) for fields in different] == ids
+    # No label is not an empty one, which an update of the database could make, and so with the child.
+    server.rows("UPDATE flow_task SET label = '' WHERE id = ?", ids[3])
+    server.rows("UPDATE flow_task SET child_session_key = '' WHERE id = ?", ids[0])
+    assert id_of(runtime="subagent") not in ids
+    assert id_of() not in ids
+    # Another flow's run with the same name is another one.
+    assert run(call, call.flow(), runId="r", **child)["task"]["taskId"] not in ids
+
+
+def test_of_two_records_of_one_run_the_first_is_completed(server, call):
+    flow = call.flow()
+    first = run(call, flow, runId="r", label="A")["task"]
+    second = run(call, flow, runId="other", label="B")["task"]
+    server.rows("UPDATE flow_task SET run_id = 'r' WHERE id = ?", second["taskId"])
+    assert run(call, flow, runId="r", label="B", task="Other")["task"] == first
 
 
 def test_one_run_reported_by_many_at_once_is_one_task(server, call):
