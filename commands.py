@@ -54,7 +54,7 @@ def register(app: Flask) -> None:
 
 
 def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Create, check and upgrade the database; with `bootstrap.api_key`, also add the first owner.
+    """Create or upgrade the database; with `bootstrap.api_key`, also add the first owner.
 
     Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
     """
@@ -437,11 +437,12 @@ def doctor(repair: bool) -> None:
 
 def database_problems(repair: bool) -> list[str]:
     """Print notes on the database, and return its problems."""
+    problems: list[str] = []
     try:
         if repair:
             with write():
                 click.echo(f"counters that are corrected: {TaskCount.repair()}")
-        problems = integrity_problems()
+        problems += integrity_problems()
         for row in TaskCount.wrong():
             name = f"{row['by'].removesuffix('_id')} {row['value']}"
             problems.append(f"the counters of {name} are wrong; --repair corrects them")
@@ -450,7 +451,7 @@ def database_problems(repair: bool) -> list[str]:
         return problems + delivery_problems()
     except DATABASE_ERRORS as error:
         remedy = "start the server, which upgrades an older one, or restore a backup"
-        return [f"the database cannot be read ({error}); {remedy}"]
+        return [*problems, f"the database cannot be read ({error}); {remedy}"]
 
 
 def delivery_problems() -> list[str]:

@@ -580,7 +580,7 @@ def write_transaction() -> Iterator[None]:
 
 
 def prepare() -> list[str]:
-    """Create the database file if there is none, check it, and apply the migrations.
+    """Create the database file if there is none, look for damage, and apply the migrations.
 
     Returns the names of the migrations that were applied; an older database is copied first. Raises
     `BadDatabase` with what to do.
@@ -597,9 +597,7 @@ def prepare() -> list[str]:
                 )
             _create_private(path)
         db.connect(reuse_if_open=True)
-        health = db.execute_sql("PRAGMA quick_check(1)").fetchone()[0]
-        if health != "ok":
-            raise BadDatabase(f"{path} is damaged ({health}); restore a backup")
+        _look_for_damage(path)
         applied = _migrate(path)
         optimize()
         _prepared_files[db.database] = _file_identity(db.database)
@@ -629,10 +627,39 @@ def check_in_place() -> None:
         )
 
 
+def _look_for_damage(path: Path) -> None:
+    """Raise `BadDatabase`, or SQLite's error, for damage that shows without reading the whole file.
+
+    That is a file that is no database, has a schema that cannot be read, or is too short even with its log;
+    and a table whose newest row cannot be reached, since what an interrupted copy or a power failure has
+    lost is mostly what was written last. Damage elsewhere, also in indexes, is found by
+    `integrity_problems`, by a copy, and by the request that reads it.
+    """
+    pages = db.execute_sql("PRAGMA page_count").fetchone()[0]
+    expected = pages * db.execute_sql("PRAGMA page_size").fetchone()[0]
+    # SQLite itself compares the sizes where there is no log. A page that the file lacks may be in the log,
+    # whose size is read first, because another process may move pages from the log to the file.
+    found = sum(file.stat().st_size for file in (Path(f"{path}-wal"), path) if file.exists())
+    if found < expected:
+        raise BadDatabase(f"{path} is damaged ({found} of {expected} bytes); restore a backup")
+    # For each table, SQLite itself writes the statement that goes from the root to the last page.
+    reads = db.execute_sql(
+        "SELECT printf('SELECT max(rowid) FROM \"%w\"', name) FROM sqlite_master"
+        " WHERE type = 'table' AND rootpage > 0 AND sql NOT LIKE '%WITHOUT ROWID%'"
+    )
+    for (read,) in reads.fetchall():
+        db.execute_sql(read).fetchone()
+
+
 def integrity_problems() -> list[str]:
     """What is wrong with the database's pages and references, in words."""
-    integrity = [row[0] for row in db.execute_sql("PRAGMA integrity_check(10)")]
-    problems = [f"the database is damaged: {message}" for message in integrity if message != "ok"]
+    try:
+        integrity = db.execute_sql("PRAGMA integrity_check(10)").fetchall()
+    except DATABASE_ERRORS:  # a page that cannot be read has ended the check: ask for the first problem only
+        integrity = db.execute_sql("PRAGMA quick_check(1)").fetchall()
+    problems = [f"the database is damaged: {message}" for (message,) in integrity if message != "ok"]
+    if problems:  # the references cannot be read either
+        return problems
     orphans = db.execute_sql("PRAGMA foreign_key_check").fetchall()
     return problems + [
         f"a row of {table} refers to a {parent} that is gone" for table, _, parent, _ in orphans

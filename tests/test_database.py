@@ -1,5 +1,6 @@
 """The database file: versions, upgrades, what is refused; and the write lock that all changes take."""
 
+import os
 import sqlite3
 import threading
 import time
@@ -182,15 +183,52 @@ def test_a_file_that_is_no_database_is_refused(server):
     assert "cannot be used: file is not a database" in refusal(server)
 
 
-def test_a_damaged_database_is_refused(server):
+@pytest.fixture
+def seeded(server):
+    """A server that has been stopped, with 500 tasks."""
     assert server.flask("init").returncode == 0
     assert server.flask("seed", "--tasks", "500").returncode == 0
-    server.start().stop()
-    with server.database.open("r+b") as file:
-        file.seek(40 * 4096)
-        file.write(b"\xff" * 4096 * 20)
-    said = refusal(server)
-    assert "damaged" in said or "cannot be used" in said
+    server.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    return server
+
+
+def test_a_database_that_was_cut_off_is_refused(seeded):
+    os.truncate(seeded.database, seeded.database.stat().st_size // 2)
+    assert "cannot be used: database disk image is malformed" in refusal(seeded)
+
+
+def test_a_database_that_was_cut_off_is_refused_although_its_log_is_whole(seeded):
+    """SQLite would open it: the log says how large the database is."""
+    seeded.start().client().make_project()
+    seeded.kill()
+    size = seeded.database.stat().st_size
+    os.truncate(seeded.database, size // 2)
+    said = refusal(seeded)
+    assert f"of {size} bytes); restore a backup" in said
+    assert "is damaged (" in said
+
+
+def test_a_database_whose_end_was_not_written_is_refused(seeded):
+    size = seeded.database.stat().st_size
+    os.truncate(seeded.database, size // 2)
+    os.truncate(seeded.database, size)
+    assert "cannot be used: database disk image is malformed" in refusal(seeded)
+
+
+def test_damage_in_the_middle_is_found_by_doctor_and_by_who_reads_it(seeded):
+    """The start does not read the whole file."""
+    (task,) = seeded.rows("SELECT id, search FROM task ORDER BY id LIMIT 1")
+    content = bytearray(seeded.database.read_bytes())
+    pages = [slice(place, place + 4096) for place in range(0, len(content), 4096)]
+    (page,) = (page for page in pages if all(text.encode() in content[page] for text in task.values()))
+    content[page] = b"\xff" * 4096
+    seeded.database.write_bytes(content)
+    client = seeded.start().client()
+    fault(client.get(f"/tasks/{task['id']}"), 503, "unavailable")
+    client.make_task(client.make_project())
+    done = seeded.flask("doctor")
+    assert done.returncode == 1
+    assert "problem: the database is damaged: " in done.stdout
 
 
 @pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
