@@ -599,7 +599,7 @@ def prepare() -> list[str]:
         db.connect(reuse_if_open=True)
         _look_for_damage(path)
         applied = _migrate(path)
-        optimize()
+        optimize(everything=bool(applied))
         _prepared_files[db.database] = _file_identity(db.database)
         return applied
 
@@ -666,11 +666,15 @@ def integrity_problems() -> list[str]:
     ]
 
 
-def optimize() -> None:
-    """Update SQLite's statistics, from which it chooses indexes, in a write transaction."""
+def optimize(*, everything: bool = False) -> None:
+    """Update SQLite's statistics, from which it chooses indexes, in a write transaction.
+
+    Unless it is to be `everything`, SQLite itself chooses, among the tables that this process has used
+    since it connected: after a migration, new indexes would stay without statistics for long.
+    """
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
-        db.execute_sql("PRAGMA optimize")
+        db.execute_sql("ANALYZE" if everything else "PRAGMA optimize")
 
 
 def _migrate(path: Path) -> list[str]:

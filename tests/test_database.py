@@ -121,10 +121,13 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path,
         (folder / step.name).write_text(step.read_text())
     (folder / "9999_later.py").write_text(
         "def up(migrator, db):\n    db.execute_sql('CREATE TABLE later (id TEXT)')\n"
+        "    db.execute_sql('INSERT INTO later VALUES (1)')\n"
+        "    db.execute_sql('CREATE INDEX later_id ON later (id)')\n"
     )
     monkeypatch.setattr("database.MIGRATIONS", folder)
     assert prepare() == ["9999_later"]
     assert "later" in db.get_tables()
+    assert ("later_id",) in db.execute_sql("SELECT idx FROM sqlite_stat1").fetchall()
     copy = Path(f"{db.database}.before-9999_later")
     assert oct(copy.stat().st_mode)[-3:] == "600"
     with closing(sqlite3.connect(copy)) as before:
