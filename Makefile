@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install run test check clean
+.PHONY: install run test check bench clean
 
 install: .venv/run
 
@@ -17,6 +17,10 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# ARGS="--short" takes two minutes, without it half an hour.
+bench: .venv/run
+	$(BIN)/python bench/run.py $(ARGS)
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

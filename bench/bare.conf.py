@@ -1,0 +1,11 @@
+"""gunicorn's settings for the bare application: those of the service's own gunicorn.conf.py."""
+
+wsgi_app = "bare:app"
+workers = 1
+worker_class = "gthread"
+threads = 16
+worker_connections = 500
+graceful_timeout = 30
+keepalive = 15
+forwarder_headers = ""
+control_socket_disable = True

@@ -1,0 +1,36 @@
+"""Receivers of webhooks: /at-once answers 204 immediately, /slow after 100 ms, and /hang never."""
+
+import asyncio
+import re
+
+ANSWER = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
+
+
+async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the calls of one connection, as their path says."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if length := re.search(rb"(?i)content-length: *(\d+)", head):
+                await reader.readexactly(int(length[1]))
+            path = head.split()[1]
+            if path == b"/hang":
+                await reader.read()  # until the service gives up
+                break
+            if path == b"/slow":
+                await asyncio.sleep(0.1)
+            writer.write(ANSWER)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # the service closed the connection
+    finally:
+        writer.close()
+
+
+async def main() -> None:
+    server = await asyncio.start_server(receive, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,508 @@
+"""The benchmark: the service beside a bare Flask application, in tables on standard output.
+
+README.md beside this file says what is measured and how to read it.
+"""
+
+import argparse
+import http.client
+import os
+import platform
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
+
+import load
+import servers
+from load import Result
+from operations import (
+    FILTERS,
+    OPERATIONS,
+    PAIRS,
+    SORTS,
+    TWO_LETTERS,
+    Operation,
+    Request,
+    Workspace,
+    get,
+    lists,
+)
+from servers import Bare, Server, Service
+
+TABLES = ("requests", "growth", "receivers", "sizes", "peers")
+WRITES_PER_SECOND = 3000  # for which requests are prepared; more are an error
+CONNECTIONS = 8
+OTHER_CONNECTIONS = (1, 64)  # for the operations in SEVERAL
+SEVERAL = ("get", "list", "context", "create", "health")
+GROWING = ("get", "list", *[f"list {name}" for name in FILTERS], "list project_id + status")
+GROWING += ("list status + assignee_id", "list offset 9980", "list q rare", "list q common")
+GROWING += ("context", "create", "update")
+SHORT = ("get", "list", "list project_id + status", "context", "create", "complete", "get_flow")
+CONTEXT_TARGETS = {10_000: 0.50, 100_000: 0.45, 1_000_000: 0.35}
+GROWTH_TARGET = 0.85  # of the throughput with the fewest tasks: get, create, and lists by one filter
+MODES: dict[str, tuple[str, ...]] = {  # the webhooks of the third table, by the path of their receiver
+    "none": (),
+    "at once": ("at-once",),
+    "100 ms": ("slow",),
+    "hangs": ("hang",),
+    "at once, and one that hangs": ("at-once", "hang"),
+}
+BESIDE: dict[str, Operation] = {  # the costliest reads, beside which the latency of a get is measured
+    "list q two letters": Operation(lists(q=TWO_LETTERS)),
+    "list by three filters": Operation(lists("status", "priority", "due_before", sort="updated_at")),
+    "context": OPERATIONS["context"],
+}
+PROBES = 6  # requests of a pair of filters, each of which is sent three times
+PROBE_SECONDS = 2.0  # after which no further one is sent
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--short", action="store_true", help="a part of it, in under two minutes")
+    add("--tables", default="", help="some of " + ",".join(TABLES) + " (all but peers)")
+    add("--only", default="", help="some operations of the tables requests and growth, separated by commas")
+    add("--rounds", type=int, help="runs of each (5)")
+    add("--seconds", type=float, help="that each run takes (1)")
+    add("--tasks", type=int, default=10_000, help="in the smallest database (10000)")
+    add("--sizes", help="numbers of tasks in the second table (10000,100000,1000000)")
+    add("--generator", choices=("wrk", "python"), default=load.GENERATOR, help="of the load")
+    add(
+        "--keep-databases",
+        type=Path,
+        metavar="DIR",
+        help="keep the seeded databases here, and use them again",
+    )
+    add("--output", type=Path, metavar="FILE", help="write the tables to this file too")
+    options = parser.parse_args()
+    options.tables = options.tables.split(",") if options.tables else list(TABLES[:-1])
+    options.only = options.only.split(",") if options.only else list(SHORT if options.short else OPERATIONS)
+    options.rounds = options.rounds or (3 if options.short else 5)
+    options.seconds = options.seconds or (0.5 if options.short else 1.0)
+    multiples = (1, 10) if options.short else (1, 10, 100)
+    sizes = options.sizes.split(",") if options.sizes else [options.tasks * number for number in multiples]
+    options.sizes = [int(size) for size in sizes]
+    if unknown := set(options.tables) - set(TABLES) or set(options.only) - set(OPERATIONS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return options
+
+
+class Summary:
+    """The medians of some runs; latencies in milliseconds, `cpu` in microseconds a request."""
+
+    def __init__(self, results: list[Result]):
+        rates = [result.rate for result in results]
+        self.rate, self.least, self.most = median(rates), min(rates), max(rates)
+        self.p50 = median(result.p50 for result in results)
+        self.p99 = median(result.p99 for result in results)
+        self.max = max(result.max for result in results)
+        self.requests = sum(result.requests for result in results)
+        self.cpu = sum(result.cpu for result in results) / max(self.requests, 1) * 1e6
+
+    def rates(self) -> list[str]:
+        """The cells of its throughput: the median, and the least and the most."""
+        return [f"{self.rate:.0f}", f"{self.least:.0f}–{self.most:.0f}"]
+
+
+class Bench:
+    """What all tables share: options, cores, databases, the output, and the errors that were counted."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options, self.folder = options, folder
+        self.core, self.load_core = servers.cores()
+        os.sched_setaffinity(0, {self.load_core})  # which all programs but the servers inherit
+        self.problems: list[str] = []
+        self.lines: list[str] = []
+
+    def write(self, text: str = "") -> None:
+        print(text, flush=True)
+        self.lines.append(text)
+
+    def table(self, title: str, headings: str, rows: Iterable[list[str]]) -> None:
+        """Write a table, aligned, in Markdown. `headings` are separated by bars."""
+        cells = [headings.split("|"), *rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
+        self.write(f"\n### {title}\n")
+        for line in [cells[0], rule, *cells[1:]]:
+            padded = [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
+            self.write(f"| {' | '.join(padded)} |")
+
+    def database(self, tasks: int, *, overdue: bool = False) -> Path:
+        """A copy of a database with so many tasks, of which few are overdue, or as many as were seeded."""
+        kept = self.options.keep_databases or self.folder
+        kept.mkdir(parents=True, exist_ok=True)
+        seeded, limited = kept / f"seeded-{tasks}.db", kept / f"few-overdue-{tasks}.db"
+        if not limited.exists():
+            progress(f"seeding {tasks} tasks")
+            new = self.folder / "new.db"
+            servers.seed(new, tasks)
+            servers.copy(new, seeded)
+            servers.limit_overdue(new)
+            servers.copy(new, limited)
+            for file in self.folder.glob("new.db*"):
+                file.unlink()
+        folder = Path(mkdtemp(dir=self.folder))
+        return servers.copy(seeded if overdue else limited, folder / "tasks.db")
+
+    def run(self, what: str, server: Server, requests: list[bytes], connections: int = CONNECTIONS) -> Result:
+        """One run, whose errors are counted."""
+        before = server.cpu_seconds()
+        result = load.run(server.port, requests, connections, self.options.seconds, self.options.generator)
+        server.clear_log()
+        if result.errors or not result.requests:
+            self.problems.append(f"{what}: {result}")
+        return replace(result, cpu=server.cpu_seconds() - before)
+
+    def write_run(self, what: str, operation: Operation, workspace: Workspace, connections: int) -> Result:
+        """One run of an operation of which each request is sent once."""
+        requests = encoded(operation.requests(workspace, self.number()))
+        result = self.run(what, workspace.service, requests, connections)
+        if result.requests + connections > len(requests):
+            self.problems.append(f"{what}: {len(requests)} requests are too few; shorten the runs")
+        return result
+
+    def number(self) -> int:
+        """How many requests are prepared for a run that writes."""
+        return int(WRITES_PER_SECOND * self.options.seconds) + 200
+
+    def compare(
+        self, name: str, operation: Operation, bare: Bare, workspaces: list[Workspace], connections: int
+    ) -> list[Summary]:
+        """Runs of the bare application and of each workspace in turn, after their answers were checked."""
+        progress(f"{name}, {connections} connections")
+        checked: list[int] = []
+        runs: list[Callable[[], Result]] = []
+        for workspace in workspaces:
+            requests = operation.requests(workspace, 1 if operation.is_write else self.number())
+            probes = workspace.random.sample(requests, min(10, len(requests)))
+            checked += [request.check(workspace.service.port) for request in probes]
+            if operation.is_write:
+                run = partial(self.write_run, name, operation, workspace, connections)
+            else:
+                run = partial(self.run, name, workspace.service, encoded(requests), connections)
+            runs.append(run)
+        same_size = [load.encode("GET", f"/{mean(checked):.0f}")]
+        runs.insert(0, partial(self.run, "bare Flask", bare, same_size, connections))
+        return [Summary(results) for results in self.rounds(runs)]
+
+    def rounds(self, runs: list[Callable[[], Result]]) -> list[list[Result]]:
+        """Do the runs in turn, round after round; returns the results of each."""
+        results: list[list[Result]] = [[] for _ in runs]
+        for _ in range(self.options.rounds):
+            for run, of_run in zip(runs, results, strict=True):
+                of_run.append(run())
+        return results
+
+    def service(
+        self, stack: ExitStack, tasks: int, settings: dict[str, str] | None = None, *, overdue: bool = False
+    ) -> Workspace:
+        """Start the service on a database with so many tasks; it ends with the stack."""
+        database = self.database(tasks, overdue=overdue)
+        return Workspace(stack.enter_context(Service(database, self.core, settings or {})))
+
+
+def encoded(requests: Iterable[Request]) -> list[bytes]:
+    return [request.encoded() for request in requests]
+
+
+def progress(text: str) -> None:
+    """Say on standard error what is done now."""
+    print(f"{datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def against(target: float | None, value: float) -> str:
+    """The cell of a target: what is wanted, and whether it is met."""
+    return "" if target is None else f"{target:.2f} {'met' if value >= target else 'missed'}"
+
+
+# The tables -----------------------------------------------------------------------------------
+
+
+def requests_table(bench: Bench) -> None:
+    """Each operation beside the bare application, with the fewest tasks."""
+    cases = [(name, CONNECTIONS) for name in bench.options.only]
+    if not bench.options.short:
+        cases += [
+            (name, number) for name in SEVERAL for number in OTHER_CONNECTIONS if name in bench.options.only
+        ]
+    rows, sent = [], 0
+    with ExitStack() as stack:
+        bare = stack.enter_context(Bare(bench.folder, bench.core))
+        workspace = bench.service(stack, bench.options.tasks)
+        memory = workspace.service.memory_mb()
+        for name, connections in cases:
+            operation = OPERATIONS[name]
+            base, ours = bench.compare(name, operation, bare, [workspace], connections)
+            ratio, sent = ours.rate / base.rate, sent + ours.requests
+            target = against(operation.target if connections == CONNECTIONS else None, ratio)
+            times = [f"{ours.p50:.2f}", f"{ours.p99:.2f}", f"{ours.max:.0f}", f"{ours.cpu:.0f}"]
+            rows.append(
+                [name, str(connections), *ours.rates(), *base.rates(), f"{ratio:.2f}", target, *times]
+            )
+        memory_after = workspace.service.memory_mb()
+    title = f"Requests, {bench.options.tasks} tasks"
+    headings = "operation|connections|requests/s|min–max|bare Flask/s|min–max|ratio|target"
+    headings += "|p50 ms|p99 ms|max ms|CPU µs"
+    bench.table(title, headings, rows)
+    bench.write(f"\nWorker memory: {memory:.0f} MB at first, {memory_after:.0f} MB after {sent} requests.")
+
+
+def growth_table(bench: Bench) -> None:
+    """The same operations with more and more tasks."""
+    sizes = bench.options.sizes
+    names = [name for name in GROWING if name in bench.options.only]
+    headings = ["operation", *[f"{size} tasks/s|min–max" for size in sizes]]
+    headings += [f"{size} : {sizes[0]}" for size in sizes[1:]] + ["target"]
+    headings += [f"ratio at {size}|target" for size in sizes]
+    with ExitStack() as stack:
+        bare = stack.enter_context(Bare(bench.folder, bench.core))
+        workspaces = [bench.service(stack, size) for size in sizes]
+        rows = [growth_row(bench, name, OPERATIONS[name], bare, workspaces) for name in names]
+        if "context" in names:
+            with ExitStack() as inner:
+                neglected = [bench.service(inner, size, overdue=True) for size in sizes]
+                everything = replace(OPERATIONS["context"], target=None)
+                rows.append(growth_row(bench, "context, 1 in 9 overdue", everything, bare, neglected))
+        bench.table("Growth", "|".join(headings), rows)
+        if not bench.options.short:
+            slowest_table(bench, workspaces)
+            beside_table(bench, workspaces[-1])
+    start_table(bench)
+
+
+def growth_row(
+    bench: Bench, name: str, operation: Operation, bare: Bare, workspaces: list[Workspace]
+) -> list[str]:
+    base, *ours = bench.compare(name, operation, bare, workspaces, CONNECTIONS)
+    grown = [summary.rate / ours[0].rate for summary in ours[1:]]
+    is_bounded = name in ("get", "create") or (name.startswith("list") and operation.target is not None)
+    row = [
+        name,
+        *[cell for summary in ours for cell in summary.rates()],
+        *[f"{ratio:.2f}" for ratio in grown],
+    ]
+    row.append(against(GROWTH_TARGET if is_bounded else None, min(grown, default=1)))
+    for size, summary in zip(bench.options.sizes, ours, strict=True):
+        target, ratio = operation.target, summary.rate / base.rate
+        if name == "context":
+            target = CONTEXT_TARGETS.get(size)
+        row += [f"{ratio:.2f}", against(target, ratio)]
+    return row
+
+
+def slowest_table(bench: Bench, workspaces: list[Workspace]) -> None:
+    """The slowest request of every filter and pair of filters, and in every order with the most tasks."""
+    rows = []
+    for filters in [*[(name,) for name in FILTERS], *PAIRS]:
+        progress(f"the slowest list by {' + '.join(filters)}")
+        newest_first = [slowest(workspace, lists(*filters)) for workspace in workspaces]
+        sorted_by = {sort: slowest(workspaces[-1], lists(*filters, sort=sort)) for sort in SORTS}
+        sort = max(sorted_by, key=lambda name: sorted_by[name])
+        rows.append(
+            [" + ".join(filters), *[f"{ms:.1f}" for ms in newest_first], f"{sorted_by[sort]:.1f}", sort]
+        )
+    sizes = bench.options.sizes
+    headings = ["filters", *[f"{size} tasks, ms" for size in sizes], f"{sizes[-1]}, slowest order, ms|order"]
+    bench.table("The slowest list by each pair of filters, one client", "|".join(headings), rows)
+
+
+def slowest(workspace: Workspace, make: Callable[[Workspace], Iterable[Request]]) -> float:
+    """The milliseconds of the slowest of some requests, each at its best of three times."""
+    requests = list(make(workspace))
+    requests = workspace.random.sample(requests, min(PROBES, len(requests)))
+    ends_at, worst = time.perf_counter() + PROBE_SECONDS, 0.0
+    with closing(http.client.HTTPConnection("127.0.0.1", workspace.service.port)) as connection:
+        for request in requests:
+            times = []
+            for _ in range(3):
+                started = time.perf_counter()
+                connection.request(request.method, request.path, headers=request.headers())
+                answer = connection.getresponse()
+                answer.read()
+                times.append(time.perf_counter() - started)
+                if answer.status != 200:
+                    raise RuntimeError(f"{request.path}: {answer.status}")
+            worst = max(worst, min(times))
+            if time.perf_counter() > ends_at:
+                break
+    return worst * 1000
+
+
+def beside_table(bench: Bench, workspace: Workspace) -> None:
+    """A get over one connection beside the costliest reads over eight."""
+    progress("a get beside the costliest reads")
+    port, seconds, generator = (
+        workspace.service.port,
+        max(bench.options.seconds, 2.0),
+        bench.options.generator,
+    )
+    gets = encoded(get(workspace))
+
+    def run(operation: Operation | None) -> tuple[Result, Result | None]:
+        with ThreadPoolExecutor(1) as pool:
+            costly = None
+            if operation:
+                requests = encoded(operation.requests(workspace, bench.number()))
+                costly = pool.submit(load.run, port, requests, CONNECTIONS, seconds + 0.5, generator)
+                time.sleep(0.3)
+            result = load.run(port, gets, 1, seconds, generator)
+            if result.errors:
+                bench.problems.append(f"get beside costly reads: {result}")
+            return result, costly.result() if costly else None
+
+    rows = []
+    for name, operation in [("nothing", None), *BESIDE.items()]:
+        pairs = [run(operation) for _ in range(bench.options.rounds)]
+        own = Summary([result for result, _ in pairs])
+        other = [result for _, result in pairs if result]
+        rows.append([name, f"{own.p50:.2f}", f"{own.p99:.2f}", f"{own.max:.0f}", f"{own.rate:.0f}"])
+        # An answer 503 to a read that takes too long is no error of the service.
+        refused = sum(result.refused for result in other)
+        rows[-1] += [f"{Summary(other).rate:.0f}", str(refused)] if other else ["", ""]
+    title = f"A get beside eight connections of costly reads, {bench.options.sizes[-1]} tasks"
+    bench.table(title, "beside|p50 ms of a get|p99 ms|max ms|gets/s|costly reads/s|of them refused", rows)
+
+
+def start_table(bench: Bench) -> None:
+    """The time from the start of the program to the first answer."""
+    databases = [bench.database(size) for size in bench.options.sizes]
+    seconds: list[list[float]] = [[] for _ in databases]
+    for _ in range(min(bench.options.rounds, 3)):
+        for database, times in zip(databases, seconds, strict=True):
+            with Service(database, bench.core, {}) as service:
+                times.append(service.start_seconds)
+    rows = [
+        [str(size), f"{median(times):.2f}", f"{min(times):.2f}–{max(times):.2f}"]
+        for size, times in zip(bench.options.sizes, seconds, strict=True)
+    ]
+    bench.table("Start to first answer, database in memory", "tasks|seconds|min–max", rows)
+
+
+def receivers_table(bench: Bench) -> None:
+    """Tasks that are created while their events are sent, and a get beside them."""
+    modes = ["none", "at once", "hangs"] if bench.options.short else list(MODES)
+    with servers.receivers() as receiver, ExitStack() as stack:
+        runs: list[Callable[[], Result]] = []
+        besides: list[list[Result]] = []
+        for mode in modes:
+            setting = servers.webhook_setting(receiver, *MODES[mode])
+            workspace = bench.service(stack, bench.options.tasks, setting)
+            # The first requests wait for a receiver that hangs until their deadline; later ones do not.
+            load.send(workspace.service.port, encoded(islice(OPERATIONS["create"].make(workspace), 8)))
+            besides.append([])
+            runs.append(partial(create_and_get, bench, mode, workspace, besides[-1]))
+        progress("receivers")
+        created = [Summary(results) for results in bench.rounds(runs)]
+    rows = []
+    for mode, creates, gets in zip(modes, created, map(Summary, besides), strict=True):
+        ratio = creates.rate / created[0].rate
+        target = against(0.45 if mode == "at once" else None, ratio)
+        times = [f"{number:.2f}" for number in (creates.p50, creates.p99, gets.p50, gets.p99)]
+        rows.append([mode, *creates.rates(), f"{ratio:.2f}", target, *times])
+    headings = "receiver|creates/s|min–max|: none|target|p50 ms|p99 ms|get: p50 ms|p99 ms"
+    bench.table("Receivers: eight connections create, one gets", headings, rows)
+
+
+def create_and_get(bench: Bench, mode: str, workspace: Workspace, gets: list[Result]) -> Result:
+    """Create over eight connections; meanwhile get over one, whose result is added to `gets`."""
+    requests = encoded(get(workspace))
+    port, options = workspace.service.port, bench.options
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(load.run, port, requests, 1, options.seconds, options.generator)
+        result = bench.write_run(f"create, receiver: {mode}", OPERATIONS["create"], workspace, CONNECTIONS)
+        gets.append(beside.result())
+    if gets[-1].errors:
+        bench.problems.append(f"get, receiver: {mode}: {gets[-1]}")
+    return result
+
+
+def sizes_table(bench: Bench) -> None:
+    """Bytes on disk for each task, with the fewest and the most tasks, by table and index."""
+    sizes = [bench.options.sizes[0], bench.options.sizes[-1]]
+    found: list[dict[str, float]] = []
+    how = "of the pages of each table and index, from SQLite's dbstat"
+    for size in sizes:
+        database = bench.database(size)
+        parts = {"the file": database.stat().st_size / size}
+        try:
+            with closing(sqlite3.connect(database)) as connection:
+                statement = "SELECT name, pgsize FROM dbstat WHERE aggregate = TRUE ORDER BY pgsize DESC"
+                parts |= {name: pages / size for name, pages in connection.execute(statement)}
+        except sqlite3.OperationalError:
+            how = "of the file only, since this SQLite has no dbstat"
+        found.append(parts)
+    names = [name for name, part in found[-1].items() if part >= 0.5]  # the others hold no tasks
+    rows = [[name, *[f"{parts.get(name, 0):.0f}" for parts in found]] for name in names]
+    bench.table(f"Bytes on disk per task: {how}", "|".join(["", *[f"{size} tasks" for size in sizes]]), rows)
+
+
+def peers_table(bench: Bench) -> None:
+    """Other systems on the same work."""
+    peers: Any = import_module("peers")  # needs packages that the service does not
+    bench.write(peers.table(bench.options))
+
+
+# The program ----------------------------------------------------------------------------------
+
+
+def heading(bench: Bench) -> str:
+    """The machine, the versions, the date and the commit."""
+    cpu = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    system = subprocess.run(
+        ["stat", "-f", "-c", "%T", bench.folder], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    git = ["git", "-C", str(servers.ROOT)]
+    describe = [*git, "describe", "--always", "--dirty", "--exclude", "*"]
+    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("Flask", "peewee", "gunicorn"))
+    shown = bench.options.generator
+    if shown == "wrk":
+        words = subprocess.run(["wrk", "-v"], capture_output=True, text=True).stdout.split()
+        shown = f"wrk {words[1]}"
+    return (
+        f"{cpu}, {os.cpu_count()} cores: servers on core {bench.core}, load on core {bench.load_core}; "
+        f"databases on {system}. Python {platform.python_version()}, {packages}, "
+        f"SQLite {sqlite3.sqlite_version}, load by {shown}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, "
+        f"commit {commit or 'unknown'}. "
+        f"Medians of {bench.options.rounds} rounds of {bench.options.seconds:g} s."
+    )
+
+
+def main() -> int:
+    """Write the tables that are asked for; the exit code is 1 if a request failed."""
+    options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that everything is ended
+    with TemporaryDirectory(prefix="bench-") as folder:
+        bench = Bench(options, Path(folder))
+        bench.write(heading(bench))
+        for name in options.tables:
+            globals()[f"{name}_table"](bench)
+    for problem in bench.problems:
+        bench.write(f"\nError: {problem}")
+    bench.write(f"\nErrors: {len(bench.problems) or 'none'}.")
+    if options.output:
+        options.output.write_text("\n".join(bench.lines) + "\n")
+    return 1 if bench.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
