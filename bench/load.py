@@ -10,7 +10,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from itertools import cycle
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -51,6 +53,19 @@ def encode(method: str, path: str, body: object = None, **headers: str) -> bytes
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def fetch(port: int, method: str, path: str, body: object = None, **headers: str) -> bytes:
+    """Send one request, and return the body of its answer. Raises `RuntimeError` for a refusal."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=4 * TIMEOUT)) as connection:
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        content = answer.read()
+    if answer.status >= 400:
+        raise RuntimeError(f"{method} {path}: {answer.status} {content[:1000]!r}")
+    return content
 
 
 def run(port: int, requests: list[bytes], connections: int, seconds: float, generator: str) -> Result:

@@ -11,8 +11,6 @@ from operator import getitem
 from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
-from urllib.request import Request as HTTPRequest
-from urllib.request import urlopen
 
 import load
 from servers import KEY, ROUTE, SECRET, Service
@@ -46,13 +44,9 @@ class Request(NamedTuple):
     def check(self, port: int) -> int:
         """Send it, check the answer's content, and return the size of the answer's body in bytes.
 
-        Raises `RuntimeError` if the content is wrong.
+        Raises `RuntimeError` if it is refused, or the content is wrong.
         """
-        body = None if self.body is None else json.dumps(self.body).encode()
-        headers = self.headers() | ({"Content-Type": "application/json"} if body else {})
-        url = f"http://127.0.0.1:{port}{self.path}"
-        with urlopen(HTTPRequest(url, body, headers, method=self.method), timeout=load.TIMEOUT) as answer:
-            content = answer.read()
+        content = load.fetch(port, self.method, self.path, self.body, **self.headers())
         answered = json.loads(content)
         if not self.is_right(answered["result" if self.path.startswith(ROUTE) else "data"]):
             raise RuntimeError(f"{self.method} {self.path}: the answer is wrong: {content[:1000]!r}")

@@ -48,8 +48,9 @@ WRITES_PER_SECOND = 3000  # for which requests are prepared; more are an error
 CONNECTIONS = 8
 OTHER_CONNECTIONS = (1, 64)  # for the operations in SEVERAL
 SEVERAL = ("get", "list", "context", "create", "health")
-GROWING = ("get", "list", *[f"list {name}" for name in FILTERS], "list project_id + status")
-GROWING += ("list status + assignee_id", "list offset 9980", "list q rare", "list q common")
+DEEP = "list offset 9980"
+GROWING: tuple[str, ...] = ("get", "list", *[f"list {name}" for name in FILTERS], "list project_id + status")
+GROWING += ("list status + assignee_id", DEEP, "list q rare", "list q common")
 GROWING += ("context", "create", "update")
 SHORT = ("get", "list", "list project_id + status", "context", "create", "complete", "get_flow")
 CONTEXT_TARGETS = {10_000: 0.50, 100_000: 0.45, 1_000_000: 0.35}
@@ -67,7 +68,7 @@ BESIDE: dict[str, Operation] = {  # the costliest reads, beside which the latenc
     "context": OPERATIONS["context"],
 }
 PROBES = 6  # requests of a pair of filters, each of which is sent three times
-PROBE_SECONDS = 2.0  # after which no further one is sent
+PROBE_SECONDS = 1.0  # after which no further one is sent
 
 
 def arguments() -> argparse.Namespace:
@@ -85,7 +86,7 @@ def arguments() -> argparse.Namespace:
         "--keep-databases",
         type=Path,
         metavar="DIR",
-        help="keep the seeded databases here, and use them again",
+        help="keep the seeded databases here for other runs, until their schema changes",
     )
     add("--output", type=Path, metavar="FILE", help="write the tables to this file too")
     options = parser.parse_args()
@@ -248,6 +249,7 @@ def requests_table(bench: Bench) -> None:
         several = [name for name in SEVERAL if name in bench.options.only]
         cases += [(name, connections) for name in several for connections in OTHER_CONNECTIONS]
     rows, sent = [], 0
+    rates: dict[str, float] = {}
     with ExitStack() as stack:
         bare = stack.enter_context(Bare(bench.folder, bench.core))
         workspace = bench.service(stack, bench.options.tasks)
@@ -256,6 +258,7 @@ def requests_table(bench: Bench) -> None:
             operation = OPERATIONS[name]
             base, ours = bench.compare(name, operation, bare, [workspace], connections)
             sent += ours.requests
+            rates.setdefault(name, ours.rate)
             ratio = judged(ours.over(base), operation.target if connections == CONNECTIONS else None)
             times = [f"{ours.p50:.2f}", f"{ours.p99:.2f}", f"{ours.max:.0f}", f"{ours.cpu:.0f}"]
             rows.append([name, str(connections), *ours.rates(), *base.rates(), ratio, *times])
@@ -264,6 +267,8 @@ def requests_table(bench: Bench) -> None:
     headings += "|p50 ms|p99 ms|max ms|CPU µs"
     bench.table(f"Requests, {bench.options.tasks} tasks", headings, rows)
     bench.write(f"\nWorker memory: {memory:.0f} MB at first, {memory_after:.0f} MB after {sent} requests.")
+    if rates.get("list") and DEEP in rates:
+        bench.write(f"\n{DEEP} against list: {judged(rates[DEEP] / rates['list'], 0.5)}")
 
 
 def growth_table(bench: Bench) -> None:

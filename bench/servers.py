@@ -8,11 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
+
+import load
 
 ROOT = Path(__file__).parents[1]
 BENCH = Path(__file__).parent
@@ -94,6 +95,8 @@ def copy(source: Path, target: Path) -> Path:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copyfile(source, target)
     target.chmod(0o600)
+    with target.open("rb+") as file:
+        os.fsync(file.fileno())  # else the system writes it while something is measured
     return target
 
 
@@ -118,8 +121,8 @@ class Server:
                 start_new_session=True,
             )
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=120):
-                self.start_seconds = time.perf_counter() - started
+            load.fetch(self.port, "GET", path)
+            self.start_seconds = time.perf_counter() - started
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
             self.worker = int(children.split()[0])
         except BaseException:
