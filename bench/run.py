@@ -349,12 +349,8 @@ def slowest(workspace: Workspace, make: Callable[[Workspace], Iterable[Request]]
 def beside_table(bench: Bench, workspace: Workspace) -> None:
     """A get over one connection beside the costliest reads over eight."""
     progress("a get beside the costliest reads")
-    port, seconds, generator = (
-        workspace.service.port,
-        max(bench.options.seconds, 2.0),
-        bench.options.generator,
-    )
-    gets = encoded(get(workspace))
+    port, generator = workspace.service.port, bench.options.generator
+    seconds, gets = max(bench.options.seconds, 2.0), encoded(get(workspace))
 
     def run(operation: Operation | None) -> tuple[Result, Result | None]:
         with ThreadPoolExecutor(1) as pool:
@@ -375,7 +371,9 @@ def beside_table(bench: Bench, workspace: Workspace) -> None:
         other = [result for _, result in pairs if result]
         p99 = judged(own.p99, 150 if operation else None, at_most=True)
         rows.append([name, f"{own.p50:.2f}", p99, f"{own.max:.0f}", f"{own.rate:.0f}"])
-        # An answer 503 to a read that takes too long is no error of the service.
+        # That a read which would take too long is refused is no error; one without an answer is.
+        lost = [result for result in other if result.timeouts + result.broken]
+        bench.problems += [f"{name}, beside a get: {result}" for result in lost]
         refused = sum(result.refused for result in other)
         rows[-1] += [f"{Summary(other).rate:.0f}", str(refused)] if other else ["", ""]
     title = f"A get beside eight connections of costly reads, {bench.options.sizes[-1]} tasks"
@@ -400,7 +398,7 @@ def start_table(bench: Bench) -> None:
 def receivers_table(bench: Bench) -> None:
     """Tasks that are created while their events are sent, and a get beside them."""
     modes = ["none", "at once", "hangs"] if bench.options.short else list(MODES)
-    with servers.receivers() as receiver, ExitStack() as stack:
+    with ExitStack() as stack, servers.receivers() as receiver:  # the receivers end first
         runs: list[Callable[[], Result]] = []
         besides: list[list[Result]] = []
         for mode in modes:
