@@ -168,7 +168,6 @@ class Bench:
         """One run, whose errors are counted."""
         before = server.cpu_seconds()
         result = load.run(server.port, requests, connections, self.options.seconds, self.options.generator)
-        server.clear_log()
         if result.errors:
             self.problems.append(f"{what}: {result}")
         return replace(result, cpu=server.cpu_seconds() - before)

@@ -105,7 +105,6 @@ class Server:
 
     def __init__(self, core: int, log: Path, words: tuple, env: dict[str, str], path: str, cwd: Path):
         """Start it, and wait for its first answer; `start_seconds` is the time that this took."""
-        self.log = log
         with socket.create_server(("127.0.0.1", 0)) as listener, log.open("ab") as output:
             # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -116,7 +115,7 @@ class Server:
                 cwd=cwd,
                 env=env,
                 pass_fds=[listener.fileno()],
-                stdout=output,
+                stdout=subprocess.DEVNULL,  # a line for each request
                 stderr=output,
                 start_new_session=True,
             )
@@ -154,10 +153,6 @@ class Server:
         """The memory of the worker (VmRSS), in MB."""
         status = Path(f"/proc/{self.worker}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
-
-    def clear_log(self) -> None:
-        """Empty the log, which else would grow by 100 bytes with each request."""
-        os.truncate(self.log, 0)
 
 
 class Service(Server):
