@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import JSON, DateTime, ForeignKey, Index, create_engine, event, func, select
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -219,8 +219,8 @@ class TaskIn(BaseModel):
     description: str | None = Field(None, max_length=50_000)
     priority: Priority = "medium"
     assignee_id: Id | None = None
-    start_date: datetime | None = None
-    due_date: datetime | None = None
+    start_date: AwareDatetime | None = None
+    due_date: AwareDatetime | None = None
     metadata_: dict[str, Any] = Field(default_factory=dict, alias="metadata")
 
     @model_validator(mode="after")
