@@ -34,4 +34,4 @@ bench: .venv/run
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache bench/.venv bench/.npm

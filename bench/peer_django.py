@@ -22,6 +22,7 @@ settings.configure(
     ALLOWED_HOSTS=["127.0.0.1", "localhost"],
     DEBUG=False,
     ROOT_URLCONF=__name__,
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware"],  # sets Content-Length
     INSTALLED_APPS=["rest_framework", __name__],
     TIME_ZONE="UTC",
     USE_TZ=True,
