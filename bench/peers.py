@@ -305,7 +305,6 @@ def measure(
         for system, server in running.items():
             before = server.cpu_seconds()
             result = load.run(server.port, requests[system], CONNECTIONS, options.seconds, options.generator)
-            server.clear_log()
             if result.errors or not result.requests:
                 raise RuntimeError(f"{system}, {name}: {result}")
             results[system].append(replace(result, cpu=server.cpu_seconds() - before))
