@@ -34,7 +34,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import MapAdapter, UnicodeConverter
+from werkzeug.routing import UnicodeConverter
 from werkzeug.sansio.utils import get_content_length
 from werkzeug.utils import send_from_directory
 from werkzeug.wsgi import get_input_stream
@@ -157,9 +157,9 @@ class Service(Flask):
         return answer(environ, current.start)
 
     @cached_property
-    def routes(self) -> MapAdapter:
-        """The routes, by path and method alone."""
-        return self.url_map.bind("")
+    def match(self) -> Callable[[str, str], tuple[str, Mapping[str, str]]]:
+        """Find the endpoint of a path and method, and the ids in the path; clients repeat their paths."""
+        return lru_cache(maxsize=4096)(self.url_map.bind("").match)
 
     def find_answer(self, current: "Call") -> "Answer | Response":
         """Authenticate the caller before any error tells whether the path exists, then run the view."""
@@ -167,7 +167,7 @@ class Service(Flask):
         ids: Mapping[str, str] = {}
         failure = None
         try:
-            endpoint, ids = self.routes.match(current.path, current.method)
+            endpoint, ids = self.match(current.path, current.method)
             view = self.view_functions[endpoint]
         except HTTPException as error:
             failure = error
@@ -192,6 +192,7 @@ class Call:
     def __init__(self, app: Flask, environ: dict, start_response: Callable):
         self.app, self.environ, self.start_response = app, environ, start_response
         self.method: str = environ["REQUEST_METHOD"]
+        self.query: str = environ.get("QUERY_STRING", "")
         self.started = time.perf_counter()
         self.request_id = new_request_id()
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
@@ -406,9 +407,11 @@ def operation(
             reads = current.method in ("GET", "HEAD")
             if role is not None:
                 authorize(current.caller, role, writes=not reads)
-            with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
-                arguments = ids | read_arguments(takes, reads=reads)
-                data = view(**arguments) if reads else perform(view, arguments, declaration)
+            if reads:
+                data = view(**ids, **read_query(takes, current.query))
+            else:
+                with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
+                    data = perform(view, ids | read_arguments(takes), declaration)
             if isfunction(data):  # an answer that depends on the deliveries
                 data = data()
             if isinstance(data, Response):
@@ -436,13 +439,15 @@ class Unsupported(Problem):
     """The body's type is not accepted here."""
 
 
-def read_arguments(takes: Schema, *, reads: bool) -> Row:
-    """What the request holds for a view, checked. Raises as the readers do, and `ValidationError`."""
-    if takes is schemas.FORM:  # its fields do not matter, and mail programs add parameters to links
+def read_arguments(takes: Schema) -> Row:
+    """What a request that writes holds for its view, checked.
+
+    Raises as the readers do, and `ValidationError`.
+    """
+    if takes is schemas.FORM:
         return {}
-    read = read_upload if takes is schemas.UPLOAD else read_json
-    body, query = {} if reads else read(), call().environ.get("QUERY_STRING", "")
-    if reads or call().method == "DELETE":
+    body, query = read_upload() if takes is schemas.UPLOAD else read_json(), call().query
+    if call().method == "DELETE":
         if body:
             check(schemas.NOTHING, body)
         return read_query(takes, query)
@@ -454,6 +459,8 @@ def read_arguments(takes: Schema, *, reads: bool) -> Row:
 @lru_cache(maxsize=1024)
 def read_query(takes: Schema, query: str) -> Row:
     """What a query string holds for a view, checked; read once, since clients repeat their queries."""
+    if takes is schemas.FORM:  # its fields do not matter, and mail programs add parameters to links
+        return {}
     if not query and takes is schemas.NOTHING:
         return {}
     return check(takes, call().request.args)

@@ -58,55 +58,70 @@ PRAGMAS = {
 }
 
 
-class Database(SqliteDatabase):
-    """SQLite, with a connection for each thread that reads and one through which all threads write.
+class ThreadState(threading.local):
+    """What the database keeps for each thread."""
 
-    A commit empties the page caches of all other connections, so that of the writes through many
-    connections nearly each would begin with an empty cache.
+    writer: sqlite3.Connection | None = None  # during a write transaction
+    ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
+
+
+class Database(SqliteDatabase):
+    """SQLite, with one connection through which all threads write, and some from which they read.
+
+    A commit empties the page caches of all other connections. With one connection for writing, a write
+    finds the pages that the last one used. Of the connections for reading, the one that was used last is
+    used next, so that few caches are filled again.
     """
 
     def __init__(self) -> None:
-        self._thread = threading.local()
+        self._thread = ThreadState()
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
+        self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
-        super().init(database, *arguments, **options)
+        self._close_readers()
+        super().init(database, *arguments, check_same_thread=False, **options)
         self._writer.init(database, *arguments, check_same_thread=False, **options)
         self._wait = 0
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()  # SQLite would create a new file where the database was moved or deleted
-        connection = super()._connect()  # type: ignore[misc]
-        connection.set_progress_handler(self._takes_too_long, PROGRESS_STEPS)
-        return connection
-
-    def limit(self, seconds: float) -> None:
-        """Interrupt what this thread reads outside of transactions after so many seconds from now.
-
-        The statement that is being executed then raises an error for which `is_interrupted` holds.
-        """
-        self._thread.ends_at = time.monotonic() + seconds
-
-    def _takes_too_long(self) -> bool:
-        return time.monotonic() > getattr(self._thread, "ends_at", math.inf)
+        return super()._connect()  # type: ignore[misc]
 
     def connection(self) -> sqlite3.Connection:
-        """The connection that this thread uses: in a write transaction the writer's, else its own."""
-        try:
-            return self._thread.connection
-        except AttributeError:
-            self._thread.connection = super().connection()  # type: ignore[misc]
-            return self._thread.connection
-
-    def close(self) -> bool:
-        """Close this thread's connection."""
-        self._thread.__dict__.pop("connection", None)
-        return super().close()
+        """The connection for what peewee itself executes: in a write transaction the writer's."""
+        return self._thread.writer or super().connection()  # type: ignore[misc]
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
         """Execute a statement; other than peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
+
+    def read(self, sql: str, parameters: Row) -> tuple[sqlite3.Cursor, list[tuple]]:
+        """Execute a query, and return its cursor and its rows."""
+        if self._thread.writer is not None:
+            cursor = self._thread.writer.execute(sql, parameters)
+            return cursor, cursor.fetchall()
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = self._connect()
+            connection.set_progress_handler(self._takes_too_long, PROGRESS_STEPS)
+        try:
+            cursor = connection.execute(sql, parameters)
+            return cursor, cursor.fetchall()
+        finally:
+            self._readers.append(connection)
+
+    def limit(self, seconds: float) -> None:
+        """Interrupt what this thread reads outside of transactions after so many seconds from now.
+
+        The query that is being executed then raises an error for which `is_interrupted` holds.
+        """
+        self._thread.ends_at = time.monotonic() + seconds
+
+    def _takes_too_long(self) -> bool:
+        return time.monotonic() > self._thread.ends_at
 
     @contextmanager
     def writing(self, seconds: int) -> Iterator[None]:
@@ -119,7 +134,7 @@ class Database(SqliteDatabase):
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
         connection.execute("BEGIN IMMEDIATE")
-        own, self._thread.connection = self.connection(), connection
+        self._thread.writer = connection
         try:
             yield
             connection.execute("COMMIT")
@@ -128,12 +143,17 @@ class Database(SqliteDatabase):
                 connection.execute("ROLLBACK")
             raise
         finally:
-            self._thread.connection = own
+            self._thread.writer = None
 
     def disconnect(self) -> None:
-        """Close this thread's connection and the writer's, which must not be shared with a fork."""
+        """Close all connections, which a fork must not share; to be called while there is one thread."""
+        self._close_readers()
         self._writer.close()
         self.close()
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
 
 
 db = Database()
@@ -353,18 +373,17 @@ class Statement:
 
     def all(self, **parameters: Any) -> list[Row]:
         """Every row of the result."""
-        cursor = db.execute_sql(self.sql, parameters)
+        cursor, rows = db.read(self.sql, parameters)
         if self._plan is None:
             self._read_plan(cursor)
-        return [self._row(values) for values in cursor.fetchall()]
+        return [self._row(values) for values in rows]
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        cursor = db.execute_sql(self.sql, parameters)
+        cursor, rows = db.read(self.sql, parameters)
         if self._plan is None:
             self._read_plan(cursor)
-        values = cursor.fetchone()
-        return None if values is None else self._row(values)
+        return self._row(rows[0]) if rows else None
 
     def existing(self, **parameters: Any) -> Row:
         """The only row of the result. Raises `ValueError` where there is none, which is a bug."""
@@ -378,9 +397,9 @@ class Statement:
         result and not once for each row.
         """
         if self._array is None:
-            self._read_plan(db.execute_sql(self.sql, parameters))
+            self._read_plan(db.read(self.sql, parameters)[0])
             self._array = Statement(self._objects())
-        objects, count = db.execute_sql(self._array.sql, parameters).fetchone()
+        ((objects, count),) = db.read(self._array.sql, parameters)[1]
         return orjson.Fragment(b"[%b]" % (objects or b"")), count
 
     def _objects(self) -> Query:
@@ -399,8 +418,8 @@ class Statement:
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""
-        row = db.execute_sql(self.sql, parameters).fetchone()
-        return row[0] if row else None
+        rows = db.read(self.sql, parameters)[1]
+        return rows[0][0] if rows else None
 
     def run(self, **parameters: Any) -> int:
         """Execute an UPDATE or DELETE, and return the number of rows that it changed."""

@@ -32,18 +32,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import (
-    Row,
-    Unavailable,
-    db,
-    epoch_ms,
-    is_outage,
-    now,
-    open_lock_file,
-    optimize,
-    to_json,
-    wire_time,
-)
+from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
 from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
@@ -653,7 +642,6 @@ class Sweeper:
                 chore()
             except Exception as error:
                 _log_failure("a chore is left for the next hour", error)
-        db.close()  # this thread's connection
 
     def _start_drains(self) -> None:
         """Start a drain for each due webhook, first for the one that was drained longest ago."""
@@ -696,7 +684,6 @@ class Sweeper:
             self._draining.pop(webhook_id, None)
             if count:  # free the place for another webhook, and look for new events
                 left_something.set()
-            db.close()  # this thread's connection
 
 
 def _log_failure(consequence: str, error: Exception) -> None:

@@ -200,7 +200,8 @@ class Bench:
             else:
                 run = partial(self.run, name, workspace.service, encoded(requests), connections)
             runs.append(run)
-        same_size = [load.encode("GET", f"/{mean(checked):.0f}")]
+        # The same headers too: gunicorn parses each of them.
+        same_size = [load.encode("GET", f"/{mean(checked):.0f}", **requests[0].headers())]
         runs.insert(0, partial(self.run, "bare Flask", bare, same_size, connections))
         return [Summary(results) for results in self.rounds(runs)]
 
