@@ -1,4 +1,4 @@
-"""How gunicorn serves. Everything that knows gunicorn is in this file and in `app.Call`."""
+"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wsgi.Call`."""
 
 import contextlib
 import errno

@@ -4,7 +4,6 @@ A query stands in the class that runs it, as a `compiled` attribute. Every chang
 method that needs the actor or the time takes its `Transaction` first.
 """
 
-import math
 import operator
 import secrets
 import time
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from peewee import (
     EXCLUDED,
@@ -24,8 +23,6 @@ from peewee import (
     Expression,
     ForeignKeyField,
     IntegerField,
-    ModelIndex,
-    NodeList,
     Query,
     Select,
     TextField,
@@ -832,15 +829,15 @@ class Project(Resource):
         tasks, unless forced.
         """
         cls.stored(id)
-        count = TaskCount.total(project_id=id)
-        if count and not force:
+        ids = [row["id"] for row in cls._task_ids.all(id=id, most=most + 1)]
+        if ids and not force:
+            count = TaskCount.total(project_id=id)
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
             )
-        ids = [row["id"] for row in cls._task_ids.all(id=id, most=most)]
-        tasks = [Task.remove(transaction, task_id) for task_id in ids]
-        if is_last := count <= most:
+        tasks = [Task.remove(transaction, task_id) for task_id in ids[:most]]
+        if is_last := len(ids) <= most:
             cls.remove(transaction, id)
         return tasks, is_last
 
@@ -992,11 +989,6 @@ class TaskCount(Base):
     def prune(cls) -> int:
         """Delete the rows whose counters are all 0, such as those of past days; returns how many."""
         return cls._pruning.run()
-
-
-def unindexed(column: Any) -> NodeList:
-    """The column's value; because of the sign, SQLite looks it up in no index."""
-    return NodeList((SQL("+"), column))
 
 
 def _this_day() -> Row:
@@ -1218,161 +1210,18 @@ class Task(Entity):
         ]
         # Left joins, which SQLite does not reorder.
         return (
-            cls._in_order(places.limit(placeholder("most")), selected)
+            cls.in_order(places.limit(placeholder("most")), selected)
             .join(Project, JOIN.LEFT_OUTER, on=(cls.project == Project.id))
             .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
         )
 
     @classmethod
-    def page(cls, *, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
-        """One page of the tasks that pass every filter, with its pagination."""
-        names, end = frozenset(filters), offset + limit
-        if "priority" in names:  # all have the same
-            sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
-        values = {name: FILTERS[name].convert(text) for name, text in filters.items()}
-        sizes = cls._sizes(names, filters, sort)
-        total = None
-        if cls._is_counted(names):
-            total = TaskCount.total(**filters)
-        elif "q" not in names:
-            total = cls._count(names, sizes, values)
-        shape = names, sort, cls._index(names, sizes, end, sort, total)
-        tasks, count = cls._page(*shape).json(limit=limit, offset=offset, **values)
-        if total is None:
-            is_last = count < limit and (count or not offset)
-            total = offset + count if is_last else cls._count(names, sizes, values)
-        more = end < total
-        if not more and total > COUNT_LIMIT:  # the count ended before this page
-            more = cls._place(*shape).value(limit=1, offset=end, **values) is not None
-        return {"tasks": tasks, "pagination": pagination(total, limit, offset, more)}
-
-    @staticmethod
-    def _is_counted(names: frozenset[str]) -> bool:
-        """Whether counters tell how many tasks pass these filters."""
-        others = names - {"status"}
-        return len(others) <= 1 and others <= set(TaskCount.COLUMNS)
-
-    @classmethod
-    def _sizes(cls, names: frozenset[str], filters: Row, sort: str | None) -> dict[str, int]:
-        """How many tasks pass each filter that has an index: by counters exactly, else estimated.
-
-        Empty where nothing has to be weighed, because one index serves both the filters and the order.
-        """
-        if cls._is_counted(names) and sort in BY_ID:
-            return {}
-        sizes = {}
-        for name, text in filters.items():
-            if name == "status" or name in TaskCount.COLUMNS:
-                sizes[name] = TaskCount.total(**{name: text})
-            elif FILTERS[name].orders:
-                few = cls._total(frozenset({name}), name).value(**{name: text})
-                sizes[name] = few if few <= COUNT_LIMIT else max(few, TaskCount.total() // 4)
-        return sizes
-
-    @classmethod
-    def _count(cls, names: frozenset[str], sizes: dict[str, int], values: Row) -> int:
-        """How many tasks pass, up to one more than `COUNT_LIMIT`."""
-        if sizes.keys() == names and len(names) == 1:
-            return sizes[next(iter(names))]
-        return cls._total(names, cls._index(names, sizes, COUNT_LIMIT, ANY)).value(**values)
-
-    @classmethod
-    def _index(
-        cls,
-        names: frozenset[str],
-        sizes: dict[str, int],
-        end: int,
-        sort: str | None,
-        total: int | None = None,
-    ) -> str | None:
-        """The filter whose index SQLite shall use, or None for the index of the order.
-
-        It is the one of which the fewest entries are read until `end` tasks are found, if those that pass
-        are spread evenly. When it plans, SQLite knows neither the filters' values nor `end`. `total` is
-        how many tasks pass; where that is not known, or more than is counted, the filters are taken as
-        independent of each other.
-        """
-        if not sizes:
-            return next(iter(names - {"status", "q"}), "status" if "status" in names else None)
-        every = max(TaskCount.total(), 1)
-        if total is None or total > COUNT_LIMIT:
-            total = int(math.prod(size / every for size in sizes.values()) * every)
-
-        def cost(index: str | None) -> float:
-            size: float
-            size, covered = (sizes[index], FILTERS[index].covered) if index else (every, frozenset())
-            if index is None or sort == ANY or sort in FILTERS[index].orders:
-                size *= min(end / max(total, 1), 1)
-            return size * (1 if covered >= sizes.keys() - {index} else LOOK_UP)
-
-        return min([*sizes, *([] if sort == ANY else [None])], key=cost)
-
-    @classmethod
-    @lru_cache(maxsize=1024)
-    def _page(cls, filters: frozenset[str], sort: str | None, index: str | None) -> Statement:
-        """A page's tasks; a subquery selects them, so that only these rows are read."""
-        return Statement(cls._in_order(cls.places(filters, sort, index), cls.shown_columns()))
-
-    @classmethod
-    def _in_order(cls, places: Any, selected: list) -> Query:
+    def in_order(cls, places: Any, selected: list) -> Query:
         """SELECT of the tasks that a subquery selects by their `rowid`, in its order."""
         chosen = places.alias("chosen")
         return Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
 
-    @classmethod
-    @lru_cache(maxsize=1024)
-    def _place(cls, filters: frozenset[str], sort: str | None, index: str | None) -> Statement:
-        return Statement(cls.places(filters, sort, index))
 
-    @classmethod
-    def places(cls, filters: frozenset[str], sort: str | None, index: str | None) -> Query:
-        """Where a page's tasks are, found by the index of this filter or of the order."""
-        query: Any = cls.select(rowid(cls))
-        if filters:
-            query = query.where(*cls._conditions(filters, index))
-        is_in_order = index is None or sort in FILTERS[index].orders
-        if is_in_order and sort in DUE_SORTS:  # tasks without a date last, which are in another index
-            end = placeholder("limit") + placeholder("offset")
-            dated = query.where(HAS_DATE).order_by(*DUE_SORTS[sort]).limit(end)
-            undated = query.where(NO_DATE).order_by(SORTS[sort][-1]).limit(end)
-            query = Select([dated.alias("dated")], [SQL("*")])
-            if "due_before" not in filters:
-                query += Select([undated.alias("undated")], [SQL("*")])
-        else:
-            first, *others = SORTS[sort]
-            query = query.order_by(first if is_in_order else unindexed(first), *others)
-        return query.limit(placeholder("limit")).offset(placeholder("offset"))
-
-    @classmethod
-    def _conditions(cls, filters: frozenset[str], index: str | None) -> list[Expression]:
-        """The filters' conditions, of which SQLite may look up only this one in an index.
-
-        With a project it may look up the status too, since these two have an index of their own.
-        """
-        conditions = []
-        for name in sorted(filters):
-            column, condition = FILTERS[name].column, FILTERS[name].condition
-            if name == index == "priority":
-                conditions.append(_rank(placeholder("priority")) == PRIORITY_RANK)
-            elif name == index or (name == "status" and index == "project_id"):
-                conditions.append(condition(column))
-            else:
-                conditions.append(condition(unindexed(column)))
-        return conditions
-
-    @classmethod
-    @lru_cache(maxsize=1024)
-    def _total(cls, filters: frozenset[str], index: str | None) -> Statement:
-        """How many tasks pass, up to one more than `COUNT_LIMIT`."""
-        some = cls.select(SQL("1")).where(*cls._conditions(filters, index)).limit(COUNT_LIMIT + 1)
-        return Statement(cls.select(fn.COUNT(SQL("*"))).from_(some))
-
-
-def _rank(priority: Any) -> Case:
-    return Case(priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
-
-
-PRIORITY_RANK: Any = _rank(Task.priority)
 IS_OPEN: Expression = Task.status != "done"
 NO_DATE: Expression = Task.due_date.is_null()
 HAS_DATE: Expression = Task.due_date.is_null(False)
@@ -1380,98 +1229,6 @@ IS_OPEN_WITH_DATE: Expression = IS_OPEN & HAS_DATE
 IS_URGENT: Expression = IS_OPEN & (Task.priority == "urgent")
 IS_OVERDUE: Expression = IS_OPEN & (Task.due_date < placeholder("now"))
 
-# The orders of a list of tasks; ties are ordered by id in the same direction, tasks without a date last.
-# Ids rise with the time of creation.
-SORTS: dict[str | None, list] = {
-    None: [Task.id.desc()],
-    "created_at": [Task.id],
-    "-created_at": [Task.id.desc()],
-    "updated_at": [Task.updated_at, Task.id],
-    "-updated_at": [Task.updated_at.desc(), Task.id.desc()],
-    "due_date": [NO_DATE, Task.due_date, Task.id],
-    "-due_date": [Task.due_date.desc(), Task.id.desc()],
-    "priority": [PRIORITY_RANK, Task.id],
-    "-priority": [PRIORITY_RANK.desc(), Task.id.desc()],
-}
-BY_ID = (None, "created_at", "-created_at")
-ANY = "any"  # order will do
-DUE_SORTS: dict[str | None, list] = {
-    "due_date": [Task.due_date, Task.id],
-    "-due_date": [Task.due_date.desc(), Task.id.desc()],
-}
-
-
-class Filter(NamedTuple):
-    """A filter of a list of tasks."""
-
-    column: Any
-    condition: Callable[[Any], Expression]  # of the column, or of an expression with its value
-    orders: tuple[str | None, ...] = ()  # for which the filter's index gives the order; () without an index
-    covered: frozenset[str] = frozenset()  # other filters that the index answers without reading the task
-    convert: Callable[[str], str] = str
-
-
-_EQUALITIES = frozenset(["project_id", "milestone_id", "assignee_id", "status", "priority"])
-
-
-def _equals(name: str) -> Callable[[Any], Expression]:
-    return lambda column: column == placeholder(name)
-
-
-FILTERS: dict[str, Filter] = {
-    "project_id": Filter(
-        Task.project, _equals("project_id"), BY_ID, frozenset(["assignee_id", "status", "priority"])
-    ),
-    "milestone_id": Filter(Task.milestone, _equals("milestone_id"), BY_ID, _EQUALITIES | {"due_before"}),
-    "assignee_id": Filter(
-        Task.assignee, _equals("assignee_id"), BY_ID, frozenset(["project_id", "status", "priority"])
-    ),
-    "status": Filter(Task.status, _equals("status"), BY_ID, frozenset(["priority"])),
-    "priority": Filter(Task.priority, _equals("priority"), BY_ID),
-    "due_before": Filter(
-        Task.due_date, lambda date: date < placeholder("due_before"), ("due_date", "-due_date"), _EQUALITIES
-    ),
-    "updated_since": Filter(
-        Task.updated_at,
-        lambda time: time >= placeholder("updated_since"),
-        ("updated_at", "-updated_at"),
-        _EQUALITIES | {"due_before"},
-    ),
-    "q": Filter(Task.search, lambda text: fn.INSTR(text, placeholder("q")) > 0, convert=fold),
-}
-LOOK_UP = 10  # a task that is read costs as much as so many entries of an index
-
-# Each filter and each order is read from one index that ends in the id, followed by the columns of other
-# filters, so that few tasks are read which do not pass these.
-for _name, _columns in {
-    "task_project": (Task.project, Task.id, Task.assignee, Task.priority),
-    "task_project_status": (Task.project, Task.status, Task.id),
-    "task_status": (Task.status, Task.id, Task.priority),
-    "task_priority": (PRIORITY_RANK, Task.id),
-    "task_updated": (
-        *(Task.updated_at, Task.id),
-        *(Task.project, Task.milestone, Task.assignee, Task.status, Task.priority, Task.due_date),
-    ),
-}.items():
-    Task.add_index(ModelIndex(Task, _columns, name=_name))
-Task.add_index(
-    *(Task.milestone, Task.id, Task.project, Task.assignee, Task.status, Task.priority, Task.due_date),
-    where=Task.milestone.is_null(False),
-    name="task_milestone",
-)
-Task.add_index(
-    *(Task.assignee, Task.id, Task.project, Task.status, Task.priority),
-    where=Task.assignee.is_null(False),
-    name="task_assignee",
-)
-# Each task is in one of these two.
-Task.add_index(
-    *(Task.due_date, Task.id),
-    *(Task.project, Task.milestone, Task.assignee, Task.status, Task.priority),
-    where=HAS_DATE,
-    name="task_due",
-)
-Task.add_index(Task.id, where=NO_DATE, name="task_undated")
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
 # They hold the status too, else SQLite would take `task_due`, with those that are done.
 Task.add_index(Task.due_date, Task.id, Task.status, where=IS_OPEN_WITH_DATE, name="task_overdue")

@@ -12,7 +12,8 @@ import rfc8785
 from marshmallow import RAISE, Schema, ValidationError, fields, validate, validates_schema
 
 from database import instant, to_json
-from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, SORTS, STATUSES
+from lists import SORTS
+from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
 from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
 API = "/api/v1"  # the paths of the JSON API begin with it

@@ -8,9 +8,12 @@ import pytest
 import requests
 from conftest import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
 from peewee import DatabaseError
+from werkzeug.test import Client
 
-from app import FAULTS, HTTP_CODES, Unauthorized, authorize
-from database import db, is_outage
+import limits
+from app import FAULTS, HTTP_CODES, Unauthorized, authorize, create_app
+from database import db, is_outage, new_id, prepare
+from models import ApiKey, Member, Project, Task, write
 
 JSON = {"Content-Type": "application/json"}
 
@@ -182,6 +185,27 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
     log = server.log.read_text()
     assert "no such table: whiteboard" in log
     assert answer.json()["meta"]["request_id"] in log
+
+
+def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
+    app = create_app(server={"database": str(tmp_path / "tasks.db")})
+    prepare()
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
+        project = Project.add(transaction, name="P")
+        task = Task.add(transaction, project_id=project["id"], title="T") | {"search": "t"}
+        Task.insertion.run_many(task | {"id": new_id()} for _ in range(20_000))
+    client = Client(app)
+    headers = {"Authorization": f"Bearer {OWNER_KEY}"}
+    assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200
+    monkeypatch.setattr(limits, "QUERY_SECONDS", 0.0)
+    answer = client.get("/api/v1/tasks?q=zzz", headers=headers)
+    db.close()
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "5"
+    assert "filter by more" in answer.json["error"]["message"]
+    assert client.get("/api/v1/tasks?limit=1", headers=headers).status_code == 200  # which is soon found
 
 
 def test_a_file_that_is_no_database_any_more_is_an_outage(tmp_path):

@@ -104,6 +104,20 @@ def test_a_project_with_tasks_is_deleted_by_force_alone(owner, project):
     fault(owner.delete(f"/projects/{project['id']}"), 404, "not_found")
 
 
+def test_a_project_with_many_tasks_is_deleted_in_steps_so_that_others_can_write_meanwhile(launch):
+    server = launch()
+    owner = server.client()
+    server.flask("seed", "--tasks", "3000")
+    sql = "SELECT project_id, COUNT(*) FROM task GROUP BY project_id ORDER BY 2 DESC LIMIT 1"
+    ((id, count),) = (row.values() for row in server.rows(sql))
+    assert owner.data(owner.delete(f"/projects/{id}?force=true")) == {"id": id, "deleted": True}
+    assert server.rows("SELECT COUNT(*) AS n FROM task") == [{"n": 3000 - count}]
+    events = server.rows("SELECT created_at FROM event WHERE name = 'task.deleted'")
+    assert len(events) == count
+    assert len({event["created_at"] for event in events}) == -(-count // 200)  # a transaction for each 200
+    assert server.flask("doctor").returncode == 0
+
+
 @pytest.mark.parametrize("id", [NOBODY, "x"])
 def test_a_project_that_does_not_exist_is_not_found(owner, id):
     fault(owner.get(f"/projects/{id}"), 404, "not_found")

@@ -4,13 +4,15 @@ import re
 import sqlite3
 from contextlib import closing
 from itertools import combinations, product
+from random import Random
 
 import pytest
 from conftest import tables
 
 from database import Statement, compiled
 from gateway import Flow, FlowTask
-from models import BY_ID, FILTERS, SORTS, Activity, Project, StoredAnswer, Task
+from lists import BY_ID, FILTERS, SORTS, counting, is_counted, places
+from models import PRIORITIES, Activity, Project, StoredAnswer, Task
 from outbox import Delivery, Webhook
 
 FILTERED = [name for name, filter in FILTERS.items() if filter.orders]  # those that have an index
@@ -97,7 +99,7 @@ def test_every_pair_of_filters_is_read_in_every_order_from_the_index_that_was_ch
     for sort, index in product(SORTS, [*sorted(filters), None]):
         if "priority" in filters and sort in ("priority", "-priority"):
             continue  # never asked for: all have the same priority
-        steps = plan(Statement(Task.places(filters, sort, index)))
+        steps = plan(Statement(places(filters, sort, index)))
         expected = {OF_FILTER[index]} if index else OF_ORDER[sort]
         if index == "project_id" and "status" in filters:
             expected = {"task_project_status"}
@@ -110,10 +112,63 @@ def test_every_pair_of_filters_is_read_in_every_order_from_the_index_that_was_ch
         assert sorts == bool(index and sort not in FILTERS[index].orders), (sort, index, steps)
 
 
-@pytest.mark.parametrize("filters", [names for names in PAIRS if not Task._is_counted(names)], ids=named)
+@pytest.fixture(scope="module")
+def tasks(seeded):
+    return seeded.rows("SELECT rowid, * FROM task")
+
+
+@pytest.fixture(scope="module")
+def reader(seeded):
+    with closing(sqlite3.connect(seeded.database)) as database:
+        yield database
+
+
+def passes(task, filters):
+    """Whether the task passes filters with these values."""
+    bounds = {"due_before": "due_date", "updated_since": "updated_at"}
+    for name, value in filters.items():
+        held = task[bounds.get(name, name)]
+        if held is None or (name not in bounds and held != value):
+            return False
+        if (name == "due_before" and held >= value) or (name == "updated_since" and held < value):
+            return False
+    return True
+
+
+def in_order(tasks, sort):
+    """The tasks in an order that the API offers."""
+    ranks = {name: rank for rank, name in enumerate(PRIORITIES)}
+    keys = {"updated_at": lambda task: task["updated_at"], "priority": lambda task: ranks[task["priority"]]}
+    keys |= {"due_date": lambda task: task["due_date"] or ""}
+    name = (sort or "-created_at").lstrip("-")
+    reverse = not sort or sort.startswith("-")
+    rows = sorted(
+        tasks, key=lambda task: (keys.get(name, lambda task: "")(task), task["id"]), reverse=reverse
+    )
+    return sorted(rows, key=lambda task: task["due_date"] is None) if name == "due_date" else rows
+
+
+@pytest.mark.parametrize("filters", PAIRS, ids=named)
+def test_every_index_finds_the_same_tasks_in_the_same_order(reader, tasks, filters):
+    choose = Random(named(filters))
+    for example in choose.sample([task for task in tasks if task["due_date"]], 2):
+        example |= {"due_before": example["due_date"], "updated_since": example["updated_at"]}
+        values = {name: example[name] for name in filters}
+        some = [task for task in tasks if passes(task, values)]
+        for sort, index in product(SORTS, [*sorted(filters), None]):
+            if "priority" in filters and sort in ("priority", "-priority"):
+                continue
+            sql = Statement(places(filters, sort, index)).sql
+            for limit, offset in ((20, 0), (-1, 0), (30, 7)):
+                rows = reader.execute(sql, values | {"limit": limit, "offset": offset}).fetchall()
+                expected = [(task["rowid"],) for task in in_order(some, sort)][offset:]
+                assert rows == (expected[:limit] if limit > 0 else expected), (values, sort, index)
+
+
+@pytest.mark.parametrize("filters", [names for names in PAIRS if not is_counted(names)], ids=named)
 def test_the_tasks_of_every_pair_of_filters_are_counted_in_the_index_that_was_chosen(plan, filters):
     for index in filters:
-        steps = plan(Task._total(filters, index))
+        steps = plan(counting(filters, index))
         assert indexes(steps) == {OF_FILTER[index]}, (index, steps)
         covers = FILTERS[index].covered >= filters - {index}
         assert any("COVERING" in step for step in steps) or not covers, (index, steps)

@@ -7,7 +7,8 @@ import pytest
 from conftest import NOBODY, UUID, fault
 
 import schemas
-from models import FILTERS, PRIORITIES, SORTS, STATUSES
+from lists import FILTERS, SORTS
+from models import PRIORITIES, STATUSES
 
 
 @pytest.fixture(scope="module")

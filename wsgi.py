@@ -1,0 +1,163 @@
+"""A request and its answer, between gunicorn and the views.
+
+All that knows gunicorn is here, in `Call`, and in gunicorn.conf.py.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from flask import Flask, Request
+from werkzeug.http import HTTP_STATUS_CODES
+from werkzeug.sansio.utils import get_content_length
+from werkzeug.wsgi import get_input_stream
+
+import limits
+import schemas
+from database import new_request_id, now
+from schemas import API
+
+log = logging.getLogger("tasks")
+
+
+class Call:
+    """A request with what is known of it, and its answer; with gunicorn.conf.py all that knows gunicorn."""
+
+    def __init__(self, app: Flask, environ: dict, start_response: Callable):
+        self.app, self.environ, self.start_response = app, environ, start_response
+        self.method: str = environ["REQUEST_METHOD"]
+        self.query: str = environ.get("QUERY_STRING", "")
+        self.started = time.perf_counter()
+        self.request_id = new_request_id()
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        self.path = "/" + path.lstrip("/")
+        self.in_api = self.path.startswith(f"{API}/") or self.path == API
+        self.caller: Any = None  # a member with the key's scope, where a key was sent
+        self.status = 0  # the status that the view sets, or 0 for the declared one
+        self.headers: dict[str, str] = {}  # that the view adds to a success
+        self.always: list[tuple[str, str]] = []  # headers of every answer to this request, refusals too
+        self.sending: limits.SocketDeadline | None = None  # the deadline of the answer
+        self.unread = (
+            environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
+        )
+
+    @cached_property
+    def request(self) -> Request:
+        """The request as Flask reads it."""
+        return Request(self.environ)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The application's settings."""
+        return self.app.config
+
+    def read(self, limit: int, seconds: float) -> bytes:
+        """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
+
+        Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadBody` for one that breaks off.
+        """
+        length = get_content_length(self.environ.get("CONTENT_LENGTH"))
+        if length is not None and length > limit:
+            raise schemas.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
+        deadline, failure, body = self._late_after(seconds), None, b""
+        try:
+            with deadline:
+                body = get_input_stream(self.environ).read(limit + 1)
+        except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
+            failure = error
+        self.unread = failure is None and not deadline.cut and len(body) > limit
+        if deadline.cut:
+            self.close()
+            raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
+        if failure is not None:
+            raise schemas.BadBody("the body broke off or is badly framed") from failure
+        if self.unread:
+            raise schemas.TooLarge(f"the body has more than {limit} bytes")
+        if length is not None and len(body) < length:
+            raise schemas.BadBody("the body is shorter than its Content-Length")
+        return body
+
+    def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
+        """Begin the answer, with the headers that every answer carries."""
+        if self.unread:
+            self.discard(limits.DRAIN_BYTES)
+        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
+        if not any(name == "Cache-Control" for name, _ in headers):
+            headers.append(("Cache-Control", "no-store"))
+        self.log(status[:3])
+        if "gunicorn.socket" in self.environ and self.sending is None:
+            size = int(dict(headers).get("Content-Length", 0))
+            self.sending = self._late_after(limits.SEND_SECONDS + size / limits.SEND_BYTES, socket.SHUT_RDWR)
+            self.sending.__enter__()
+        return self.start_response(status, headers, *failure)
+
+    def discard(self, left: int) -> None:
+        """Read more of a refused body: a client that is still sending would miss the answer."""
+        self.unread, deadline = False, self._late_after(limits.DRAIN_SECONDS)
+        stream = get_input_stream(self.environ)
+        try:
+            with deadline:
+                while left > 0 and (chunk := stream.read(min(left, 65536))):
+                    left -= len(chunk)
+        except Exception:
+            log.debug("%s: the refused body broke off", self.request_id)
+            left = 0
+        if deadline.cut or left <= 0:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection after this answer; gunicorn ignores a `Connection: close` of ours."""
+        response = getattr(self.start_response, "__self__", None)
+        if response is not None:
+            response.force_close()
+
+    def end_deadline(self) -> None:
+        """End the answer's deadline; gunicorn.conf.py calls it when the answer was sent or failed."""
+        if self.sending is not None:
+            self.sending.__exit__(None, None, None)
+            if self.sending.cut:
+                log.info("%s: the client did not read the answer in time", self.request_id)
+
+    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
+        return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
+
+    def log(self, status: str) -> None:
+        """Write one line to standard output, without an enrollment link's token, which is a credential."""
+        path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
+        path = quote((path + link).encode("latin-1"))[:500]
+        milliseconds = (time.perf_counter() - self.started) * 1000
+        who = self.caller["id"] if self.caller else "-"
+        line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
+            os.write(1, f"{line} {self.request_id} {who}\n".encode())
+
+
+answering = threading.local()
+
+
+def call() -> Call:
+    """The request that this thread answers."""
+    return answering.call
+
+
+STATUS_LINES = {status: f"{status} {phrase.upper()}" for status, phrase in HTTP_STATUS_CODES.items()}
+
+
+class Answer:
+    """A finished response; to make Flask's `Response` costs as much as to read a task."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str], content_type: str):
+        self.body, self.status, self.headers, self.content_type = body, status, headers, content_type
+
+    def __call__(self, environ: dict, start: Callable) -> list[bytes]:
+        size = str(len(self.body))
+        fixed = [("Content-Type", self.content_type), ("Content-Length", size)]
+        start(STATUS_LINES[self.status], fixed + list(self.headers.items()))
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [self.body]
