@@ -341,8 +341,10 @@ class Statement:
     None where the id is null. A column named `name:json` holds `JSON`.
     """
 
-    def __init__(self, query: Query):
+    def __init__(self, query: Query, total: Query | None = None):
+        """`total` is a query of one number, which `json` returns with the rows."""
         self.query: Any = query
+        self.total = total
         self.sql, parameters = db.get_sql_context(value_literals=True).sql(query).query()
         if parameters:
             raise ValueError(f"every constant must be part of the statement: {self.sql}")
@@ -390,17 +392,17 @@ class Statement:
         (row,) = self.all(**parameters)
         return row
 
-    def json(self, **parameters: Any) -> tuple[orjson.Fragment, int]:
-        """Every row of the result, as a JSON array that SQLite makes for `to_json`, and the number of rows.
+    def json(self, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
+        """Every row of the result, as a JSON array that SQLite makes for `to_json`.
 
-        That is faster than `all`: Python gives up and takes back the interpreter's lock once for the
-        result and not once for each row.
+        Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
+        back the interpreter's lock once for the result and not once for each row.
         """
         if self._array is None:
             self._read_plan(db.read(self.sql, parameters)[0])
             self._array = Statement(self._objects())
-        ((objects, count),) = db.read(self._array.sql, parameters)[1]
-        return orjson.Fragment(b"[%b]" % (objects or b"")), count
+        ((objects, count, total),) = db.read(self._array.sql, parameters)[1]
+        return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
     def _objects(self) -> Query:
         """SELECT of the objects of all rows, separated by commas, in the order of the rows."""
@@ -414,7 +416,8 @@ class Statement:
             exists = Entity(f"{key}.{columns[0]}").is_null(False)
             members += [key, Case(None, [(exists, fn.JSON_OBJECT(*group))])]
         objects = fn.GROUP_CONCAT(fn.JSON_OBJECT(*members), ",").cast("BLOB")  # bytes, not decoded
-        return Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*"))])
+        total = SQL("NULL") if self.total is None else self.total
+        return Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total])
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""

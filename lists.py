@@ -127,13 +127,11 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, **filters: An
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     values = {name: FILTERS[name].convert(text) for name, text in filters.items()}
     sizes = _sizes(names, filters, sort)
-    total = None
-    if is_counted(names):
-        total = TaskCount.total(**filters)
-    elif "q" not in names:
-        total = _count(names, sizes, values)
-    shape = names, sort, _index(names, sizes, end, sort, total)
-    tasks, count = _page(*shape).json(limit=limit, offset=offset, **values)
+    known = _count(names, sizes, values) if sizes and "q" not in names else None
+    shape = names, sort, _index(names, sizes, end, sort, known)
+    tasks, count, total = _page(*shape).json(limit=limit, offset=offset, **values)
+    if total is None:
+        total = known
     if total is None:
         is_last = count < limit and (count or not offset)
         total = offset + count if is_last else _count(names, sizes, values)
@@ -168,6 +166,8 @@ def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str, i
 
 def _count(names: frozenset[str], sizes: dict[str, int], values: Row) -> int:
     """How many tasks pass, up to one more than `COUNT_LIMIT`."""
+    if is_counted(names):
+        return TaskCount.total(**values)
     if sizes.keys() == names and len(names) == 1:
         return sizes[next(iter(names))]
     return counting(names, _index(names, sizes, COUNT_LIMIT, ANY)).value(**values)
@@ -202,7 +202,8 @@ def _index(
 @lru_cache(maxsize=1024)
 def _page(filters: frozenset[str], sort: str | None, index: str | None) -> Statement:
     """A page's tasks; a subquery selects them, so that only these rows are read."""
-    return Statement(Task.in_order(places(filters, sort, index), Task.shown_columns()))
+    total = TaskCount.select_total(filters) if is_counted(filters) else None
+    return Statement(Task.in_order(places(filters, sort, index), Task.shown_columns()), total)
 
 
 @lru_cache(maxsize=1024)

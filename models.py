@@ -925,19 +925,24 @@ class TaskCount(Base):
         return fn.COALESCE(earlier, 0) + today
 
     @classmethod
-    @lru_cache(maxsize=16)
-    def _total(cls, by: str, of_value: bool, of_status: bool) -> Statement:
+    def select_total(cls, names: frozenset[str]) -> Query:
+        """How many tasks have the values that are parameters with these names: `status`, and one other."""
         by_status = [(status, cls._meta.fields[status]) for status in STATUSES]
-        counter = Case(placeholder("status"), by_status) if of_status else cls._sum(*STATUSES)
-        conditions = [cls.by == by, cls.value == placeholder("value")][: 1 + of_value]
-        return Statement(cls.select(fn.SUM(counter)).where(*conditions))
+        counter = Case(placeholder("status"), by_status) if "status" in names else cls._sum(*STATUSES)
+        total = cls.select(fn.COALESCE(fn.SUM(counter), 0))
+        for name in names - {"status"}:
+            return total.where(cls.by == name, cls.value == placeholder(name))
+        return total.where(cls.by == "priority")  # which every task has
 
     @classmethod
-    def total(cls, *, status: str | None = None, **value: str) -> int:
-        """How many tasks have this status, or any, and the one value given, or any."""
-        by, wanted = next(iter(value.items()), ("priority", None))
-        statement = cls._total(by, wanted is not None, status is not None)
-        return statement.value(status=status, value=wanted) or 0
+    @lru_cache(maxsize=16)
+    def _total(cls, names: frozenset[str]) -> Statement:
+        return Statement(cls.select_total(names))
+
+    @classmethod
+    def total(cls, **values: str) -> int:
+        """How many tasks have these values: `status`, and one other of `COLUMNS`."""
+        return cls._total(frozenset(values)).value(**values)
 
     @compiled
     def _stored(cls: Any) -> Query:
