@@ -1,6 +1,6 @@
 """The application: its factory, what every request goes through, and a view for each operation.
 
-The machinery stands in the order in which a request passes it: `Service` (with `wsgi.Call`),
+The machinery stands in the order in which a request passes it: `Service` (with `wire.Call`),
 `authenticate`, `operation` (`read_arguments`, `perform`), `envelope` or `refuse`. A view declares what it
 takes and answers, who may call it and how it may refuse, and returns a row or a page of rows. There is no
 SQL in this module.
@@ -27,10 +27,11 @@ import orjson
 from flask import Blueprint, Flask, Response, render_template
 from marshmallow import Schema, ValidationError
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import UnicodeConverter
+from werkzeug.urls import iri_to_uri
 from werkzeug.utils import send_from_directory
 
 import commands
@@ -83,7 +84,7 @@ from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from webhooks import deliver, emit, enable, ping, redeliver
-from wsgi import Answer, Call, answering, call
+from wire import Answer, Call, answering, call
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STARTED = time.monotonic()
@@ -142,13 +143,16 @@ class Service(Flask):
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.call"] = current = answering.call = Call(self, environ, start_response)
-        db.limit(limits.QUERY_SECONDS)
         if route := gateway.find_route(environ):  # no view must answer there
             return gateway.answer(route, current)
         try:
             answer = self.find_answer(current)
         except Exception as error:
-            answer = refuse(error)
+            try:
+                answer = refuse(error)
+            except Exception as bug:  # such as one in a template
+                log.exception("%s: a bug", current.request_id)
+                answer = refuse(InternalServerError(original_exception=bug))
         return answer(environ, current.start)
 
     @cached_property
@@ -209,7 +213,7 @@ def authenticate(header: str | None) -> Row:
 
 def authorize(caller: Row | None, role: str, *, writes: bool) -> None:
     """Raise `Forbidden` unless the caller has at least this role, and a key that may do it."""
-    if caller is None:  # this view needs a key, even if `dispatch_request` asked for none
+    if caller is None:  # this view needs a key, even if `find_answer` asked for none
         raise Unauthorized(NO_KEY)
     permit(caller, role)
     if writes and caller["scope"] != "write":
@@ -264,7 +268,8 @@ def operation(
             if role is not None:
                 authorize(current.caller, role, writes=not reads)
             if reads:
-                data = view(**ids, **read_query(takes, current.query))
+                with db.limit(limits.QUERY_SECONDS):
+                    data = view(**ids, **read_query(takes, current.query))
             else:
                 with upload_slot() if takes is schemas.UPLOAD else contextlib.nullcontext():
                     data = perform(view, ids | read_arguments(takes), declaration)
@@ -475,7 +480,7 @@ FAULTS: dict[type[Exception], Fault] = {
         "see `Retry-After`.",
     ),
 }
-HTTP_CODES = {404: FAULTS[NotFound].code, 405: "method_not_allowed"}  # of errors that Flask raises
+HTTP_CODES = {404: FAULTS[NotFound].code, 405: "method_not_allowed"}  # of errors that the routing raises
 
 
 def refuse(error: Exception) -> Answer | Response:
@@ -518,7 +523,7 @@ def refuse(error: Exception) -> Answer | Response:
         refusal.headers.update(headers)
         return refusal
     if not call().in_api:
-        return Answer(f"{message}\n".encode(), status, headers, "text/plain; charset=utf-8")
+        return Answer(f"{message}\n".encode(), status, headers, "text/plain")
     fault: Row = {"code": code, "message": message}
     if details:
         first = details[: schemas.MAX_DETAILS]
@@ -538,7 +543,7 @@ def with_location(row: Row, path: str = "") -> Row:
 
 def root_path() -> str:
     """The path of `base_url`, under which a proxy serves the API; "" for none."""
-    return urlsplit(call().config["SERVER"]["base_url"]).path
+    return iri_to_uri(urlsplit(call().config["SERVER"]["base_url"]).path)
 
 
 def with_etag(task: Row) -> Row:

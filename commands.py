@@ -408,7 +408,7 @@ def restore_command(file: Path) -> None:
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Recount the tasks of all projects.")
+@click.option("--repair", is_flag=True, help="Correct the counters of tasks.")
 @in_database
 def doctor(repair: bool) -> None:
     """Check configuration, database, deliveries and files.
@@ -444,7 +444,8 @@ def database_problems(repair: bool) -> list[str]:
                 click.echo(f"counters that are corrected: {TaskCount.repair()}")
         problems += integrity_problems()
         for row in TaskCount.wrong():
-            name = f"{row['by'].removesuffix('_id')} {row['value']}"
+            by, value = row["by"].removesuffix("_id"), row["value"]
+            name = f"tasks {by} on {value}" if by.startswith(TaskCount.DUE) else f"{by} {value}"
             problems.append(f"the counters of {name} are wrong; --repair corrects them")
         if not Member.first_owner.one():
             problems.append(NO_OWNER)

@@ -94,7 +94,7 @@ class Database(SqliteDatabase):
         return self._thread.writer or super().connection()  # type: ignore[misc]
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
-        """Execute a statement; other than peewee's method, without hooks and with sqlite3's errors."""
+        """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
 
     def read(self, sql: str, parameters: Row) -> tuple[sqlite3.Cursor, list[tuple]]:
@@ -113,12 +113,17 @@ class Database(SqliteDatabase):
         finally:
             self._readers.append(connection)
 
-    def limit(self, seconds: float) -> None:
-        """Interrupt what this thread reads outside of transactions after so many seconds from now.
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Interrupt what this thread reads in the body, outside of transactions, after so many seconds.
 
         The query that is being executed then raises an error for which `is_interrupted` holds.
         """
         self._thread.ends_at = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._thread.ends_at = math.inf
 
     def _takes_too_long(self) -> bool:
         return time.monotonic() > self._thread.ends_at
@@ -149,6 +154,7 @@ class Database(SqliteDatabase):
         """Close all connections, which a fork must not share; to be called while there is one thread."""
         self._close_readers()
         self._writer.close()
+        self._wait = 0  # the next connection has SQLite's own
         self.close()
 
     def _close_readers(self) -> None:
@@ -191,7 +197,7 @@ def is_outage(error: BaseException | None) -> bool:
 
 
 def is_interrupted(error: BaseException) -> bool:
-    """Whether a statement took longer than `Database.limit` allows."""
+    """Whether a query took longer than `Database.limit` allows."""
     return getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT"
 
 

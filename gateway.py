@@ -121,7 +121,7 @@ def prune_flows() -> None:
 
 
 class Request(Protocol):
-    """A request that Flask has not seen, as `wsgi.Call` implements it."""
+    """A request that Flask has not seen, as `wire.Call` implements it."""
 
     environ: dict
     unread: bool

@@ -1,4 +1,4 @@
-"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wsgi.Call`."""
+"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wire.Call`."""
 
 import contextlib
 import errno

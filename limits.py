@@ -16,7 +16,7 @@ UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # a client may take to read an answer, and one second more for each
 SEND_BYTES = 64 * 1024  # of its body
-QUERY_SECONDS = 20.0  # a request may read the database, beyond which it is refused
+QUERY_SECONDS = 20.0  # the longest that a request may read the database; then it gets a 503
 FORM_BYTES = 64 * 1024  # of a form at most, besides the file in it
 FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
 
@@ -49,7 +49,9 @@ class Deadlines:
             self.end(entry)
 
     def begin(self, seconds: float, cut: Callable[[], None]) -> object:
-        """Call `cut` from another thread after so many seconds, unless the deadline returned is ended before.
+        """Call `cut` from another thread after so many seconds, unless `end` is called before.
+
+        Returns what `end` takes.
 
         `cut` must neither block nor raise: all other deadlines wait for it.
         """

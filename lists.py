@@ -37,7 +37,8 @@ SORTS: dict[str | None, list] = {
     "-priority": [PRIORITY_RANK.desc(), Task.id.desc()],
 }
 BY_ID = (None, "created_at", "-created_at")
-ANY = "any"  # order will do
+ANY = "any"  # in place of a sort, for a count, to which the order does not matter
+# The orders of those tasks that have a due date, which are in an index of their own.
 DUE_SORTS: dict[str | None, list] = {
     "due_date": [Task.due_date, Task.id],
     "-due_date": [Task.due_date.desc(), Task.id.desc()],
@@ -136,7 +137,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, **filters: An
         is_last = count < limit and (count or not offset)
         total = offset + count if is_last else _count(names, sizes, values)
     more = end < total
-    if not more and total > COUNT_LIMIT:  # the count ended before this page
+    if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = _place(*shape).value(limit=1, offset=end, **values) is not None
     return {"tasks": tasks, "pagination": pagination(total, limit, offset, more)}
 
@@ -148,9 +149,10 @@ def is_counted(names: frozenset[str]) -> bool:
 
 
 def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str, int]:
-    """How many tasks pass each filter that has an index: by counters exactly, else estimated.
+    """How many tasks pass each filter that has an index.
 
-    Empty where nothing has to be weighed, because one index serves both the filters and the order.
+    It is exact where there are counters, and up to `COUNT_LIMIT`; else it is estimated. Empty where nothing
+    has to be weighed, because one index serves both the filters and the order.
     """
     if is_counted(names) and sort in BY_ID:
         return {}
@@ -169,7 +171,7 @@ def _count(names: frozenset[str], sizes: dict[str, int], values: Row) -> int:
     if is_counted(names):
         return TaskCount.total(**values)
     if sizes.keys() == names and len(names) == 1:
-        return sizes[next(iter(names))]
+        return min(sizes[next(iter(names))], COUNT_LIMIT + 1)
     return counting(names, _index(names, sizes, COUNT_LIMIT, ANY)).value(**values)
 
 

@@ -944,9 +944,13 @@ class TaskCount(Base):
         """How many tasks have these values: `status`, and one other of `COLUMNS`."""
         return cls._total(frozenset(values)).value(**values)
 
+    @classmethod
+    def _is_zero(cls) -> Expression:
+        return reduce(operator.and_, [cls._meta.fields[status] == 0 for status in STATUSES])
+
     @compiled
     def _stored(cls: Any) -> Query:
-        return cls.select().where(cls._sum(*STATUSES) > 0)
+        return cls.select().where(~cls._is_zero())
 
     @classmethod
     def _counted(cls, by: Any, value: Any, *conditions: Expression) -> Query:
@@ -985,10 +989,7 @@ class TaskCount(Base):
             cls.insertion.run(**row)
         return len(wrong)
 
-    @compiled
-    def _pruning(cls: Any) -> Query:
-        counters = [cls._meta.fields[status] == 0 for status in STATUSES]
-        return cls.delete().where(*counters)
+    _pruning = compiled(lambda cls: cls.delete().where(cls._is_zero()))
 
     @classmethod
     def prune(cls) -> int:

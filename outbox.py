@@ -35,7 +35,6 @@ from models import (
 
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "parked")
-MAX_SEQ = 2**63 - 1
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
 
 
@@ -274,19 +273,21 @@ class Event(Sequenced):
         is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
         return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
 
+    @classmethod
+    def _is_old(cls) -> Expression:
+        return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
+
     @compiled
-    def _first_since(cls: Any) -> Query:
-        recent = cls.select(cls.seq).where(cls.created_at >= placeholder("before"))
-        return recent.order_by(cls.seq).limit(1)
+    def _last_before(cls: Any) -> Query:
+        old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
+        return old.order_by(cls.seq.desc()).limit(1)
 
     @classmethod
-    def first_since(cls, before: str) -> int:
-        """The place in the sequence of the first event that is not older; it is found from the oldest on."""
-        return cls._first_since.value(before=before) or MAX_SEQ
+    def last_before(cls, before: str) -> int:
+        """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
+        return cls._last_before.value(before=before) or 0
 
-    pruning = compiled(
-        lambda cls: deletion_of_some(cls, (cls.seq < placeholder("first_kept")) & cls._is_unused(), cls.seq)
-    )
+    pruning = compiled(lambda cls: deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq))
 
 
 class Delivery(Entity):
@@ -521,10 +522,13 @@ class Delivery(Entity):
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
 
     @classmethod
-    def prune(cls, before: str, first_kept: int, most: int = 500) -> int:
-        """Delete some finished deliveries of before that time, and events before `first_kept` without any."""
+    def prune(cls, before: str, last: int, most: int = 500) -> int:
+        """Delete some finished deliveries, and events without deliveries, of before that time.
+
+        `last` is `Event.last_before`: without an index on their time, events are looked for up to there.
+        """
         deliveries = cls.pruning.run(before=before, most=most)
-        return deliveries + Event.pruning.run(first_kept=first_kept, most=most)
+        return deliveries + Event.pruning.run(before=before, last=last, most=most)
 
 
 IS_PENDING: Expression = Delivery.status == "pending"

@@ -66,9 +66,6 @@ def _no_constant(name: str) -> None:
     raise BadBody(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
-
-
 def load_json(raw: bytes) -> dict[str, Any]:
     """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
 
@@ -77,7 +74,9 @@ def load_json(raw: bytes) -> dict[str, Any]:
     than `MAX_MEMBERS` members.
     """
     try:
-        body = _decoder.decode(raw.decode())
+        body = json.loads(
+            raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
+        )
     except UnicodeDecodeError as error:
         raise BadBody("the body is not UTF-8") from error
     except RecursionError as error:

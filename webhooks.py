@@ -710,7 +710,7 @@ def prune_deliveries() -> None:
     for webhook in Webhook.listing():
         if webhook["state"] == "disabled":
             _log_deleted(webhook, in_steps(partial(Delivery.drop_waiting, webhook["id"], before)))
-    in_steps(partial(Delivery.prune, before, Event.first_since(before)))
+    in_steps(partial(Delivery.prune, before, Event.last_before(before)))
     optimize()
 
 

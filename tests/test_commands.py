@@ -384,6 +384,6 @@ def test_doctor_misses_an_owner_and_says_what_it_repaired(home):
     assert "problem: there is no owner yet; run: flask --app app init" in says(home.flask("doctor"), 1)
     says(home.flask("init"))
     says(home.flask("project", "create", "x"))
-    home.rows("INSERT INTO task_count VALUES ('priority', 'low', 5, 0, 0, 0)")
+    home.rows("INSERT INTO task_count VALUES ('priority', 'low', -1, 0, 0, 1)")
     assert "the counters of priority low are wrong" in says(home.flask("doctor"), 1)
     assert "counters that are corrected: 1" in says(home.flask("doctor", "--repair"))

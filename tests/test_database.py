@@ -16,6 +16,7 @@ import models
 import schemas
 from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare
 from models import Member, Resource, Task
+from outbox import Event
 
 
 @pytest.fixture
@@ -306,6 +307,18 @@ def test_every_write_goes_through_the_one_way():
         for words in ('BEGIN IMMEDIATE"', ".writing("):
             assert text.count(words) == (1 if path.name == "database.py" else 0), path
         assert ".atomic(" not in text, path
+
+
+def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
+    with models.write():
+        for month in (1, 60, 2, 3, 4):
+            at = f"{2026 + month // 12}-{month % 12 + 1:02d}-01T00:00:00.000Z"
+            Event.insertion.run(id=new_id(), name="ping", body="{}", created_at=at)
+        before = "2026-04-15T00:00:00.000Z"
+        last = Event.last_before(before)
+        assert Event.pruning.run(before=before, last=last, most=10) == 3
+    left = db.execute_sql("SELECT created_at FROM event ORDER BY seq").fetchall()
+    assert [row[0][:7] for row in left] == ["2031-01", "2026-05"]
 
 
 def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):

@@ -187,6 +187,16 @@ def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch)
     assert answer.json()["meta"]["request_id"] in log
 
 
+def test_a_bug_in_the_page_of_an_error_is_answered_too(tmp_path):
+    app = create_app(server={"database": str(tmp_path / "tasks.db")})
+    prepare()
+    app.jinja_env.loader = None  # so that no template is found
+    answer = Client(app).get("/enroll/x")
+    db.close()
+    assert answer.status_code == 500
+    assert answer.headers["X-Request-Id"].startswith("req_")
+
+
 def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
     app = create_app(server={"database": str(tmp_path / "tasks.db")})
     prepare()

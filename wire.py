@@ -28,7 +28,7 @@ log = logging.getLogger("tasks")
 
 
 class Call:
-    """A request with what is known of it, and its answer; with gunicorn.conf.py all that knows gunicorn."""
+    """A request, with what is known of it and of its answer."""
 
     def __init__(self, app: Flask, environ: dict, start_response: Callable):
         self.app, self.environ, self.start_response = app, environ, start_response
