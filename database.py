@@ -40,7 +40,9 @@ from peewee import (
 )
 from playhouse.migrations import Runner
 
-PROGRESS_STEPS = 100_000  # instructions of SQLite, some milliseconds, after which a read checks its limit
+# SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
+# interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
+PROGRESS_STEPS = 5_000_000
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
