@@ -14,18 +14,19 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import load
 import servers
+from figures import Summary, alternate, markdown
 from operations import OPERATIONS, Request, Workspace
 from servers import BENCH, Server, Service
 
@@ -300,39 +301,25 @@ def measure(
     name: str, running: dict[str, Server], requests: dict[str, list[bytes]], options: argparse.Namespace
 ) -> list[list[str]]:
     """Rows of one operation: each server in turn, round after round."""
-    results: dict[str, list[load.Result]] = {system: [] for system in running}
-    for _ in range(options.rounds):
-        for system, server in running.items():
-            before = server.cpu_seconds()
-            result = load.run(server.port, requests[system], CONNECTIONS, options.seconds, options.generator)
-            if result.errors or not result.requests:
-                raise RuntimeError(f"{system}, {name}: {result}")
-            results[system].append(replace(result, cpu=server.cpu_seconds() - before))
-    rates = {system: [result.rate for result in some] for system, some in results.items()}
+
+    def run(system: str) -> load.Result:
+        result = running[system].run(requests[system], CONNECTIONS, options)
+        if result.errors or not result.requests:
+            raise RuntimeError(f"{system}, {name}: {result}")
+        return result
+
+    results = alternate([partial(run, system) for system in running], options.rounds)
+    summaries = dict(zip(running, map(Summary, results), strict=True))
     rows = []
-    for system, some in results.items():
-        ratio = median(rates["ours"]) / median(rates[system])
+    for system, summary in summaries.items():
+        ratio = summaries["ours"].over(summary)
         target = TARGETS[name] if system == FASTAPI.name else None
         rows.append(
             [
-                name,
-                system,
-                f"{median(rates[system]):.0f}",
-                f"{min(rates[system]):.0f}–{max(rates[system]):.0f}",
+                *(name, system, *summary.rates()),
                 "" if system == "ours" else f"{ratio:.1f} times",
                 "" if target is None else f"{target:.1f} {'met' if ratio >= target else 'missed'}",
-                f"{sum(result.cpu for result in some) / sum(result.requests for result in some) * 1e6:.0f}",
-                f"{median(result.p50 for result in some):.1f}",
-                f"{median(result.p99 for result in some):.1f}",
+                *(f"{summary.cpu:.0f}", f"{summary.p50:.1f}", f"{summary.p99:.1f}"),
             ]
         )
     return rows
-
-
-def markdown(title: str, headings: str, rows: Iterable[list[str]]) -> str:
-    """An aligned table. `headings` are separated by bars."""
-    cells = [headings.split("|"), *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    cells.insert(1, ["-" * width for width in widths])
-    lines = [" | ".join(map(str.ljust, line, widths)) for line in cells]
-    return "\n".join([f"\n### {title}\n", *[f"| {line} |" for line in lines]])

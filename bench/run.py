@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -28,8 +27,10 @@ from typing import Any
 
 import load
 import servers
+from figures import Summary, alternate, markdown
 from load import Result
 from operations import (
+    DEEP,
     FILTERS,
     OPERATIONS,
     PAIRS,
@@ -48,9 +49,9 @@ WRITES_PER_SECOND = 3000  # for which requests are prepared; more are an error
 CONNECTIONS = 8
 OTHER_CONNECTIONS = (1, 64)  # for the operations in SEVERAL
 SEVERAL = ("get", "list", "context", "create", "health")
-DEEP = "list offset 9980"
+DEEP_LIST = f"list offset {DEEP}"
 GROWING: tuple[str, ...] = ("get", "list", *[f"list {name}" for name in FILTERS], "list project_id + status")
-GROWING += ("list status + assignee_id", DEEP, "list q rare", "list q common")
+GROWING += ("list status + assignee_id", DEEP_LIST, "list q rare", "list q common")
 GROWING += ("context", "create", "update")
 SHORT = ("get", "list", "list project_id + status", "context", "create", "complete", "get_flow")
 CONTEXT_TARGETS = {10_000: 0.50, 100_000: 0.45, 1_000_000: 0.35}
@@ -102,27 +103,6 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-class Summary:
-    """The medians of some runs; latencies in milliseconds, `cpu` in microseconds a request."""
-
-    def __init__(self, results: list[Result]):
-        rates = [result.rate for result in results]
-        self.rate, self.least, self.most = median(rates), min(rates), max(rates)
-        self.p50 = median(result.p50 for result in results)
-        self.p99 = median(result.p99 for result in results)
-        self.max = max(result.max for result in results)
-        self.requests = sum(result.requests for result in results)
-        self.cpu = sum(result.cpu for result in results) / max(self.requests, 1) * 1e6
-
-    def over(self, other: "Summary") -> float:
-        """Its throughput over that of the other."""
-        return self.rate / other.rate if other.rate else 0.0
-
-    def rates(self) -> list[str]:
-        """The cells of its throughput: the median, and the least and the most."""
-        return [f"{self.rate:.0f}", f"{self.least:.0f}–{self.most:.0f}"]
-
-
 class Bench:
     """What all tables share: options, cores, databases, the output, and the errors that were counted."""
 
@@ -138,14 +118,8 @@ class Bench:
         self.lines.append(text)
 
     def table(self, title: str, headings: str, rows: Iterable[list[str]]) -> None:
-        """Write a table, aligned, in Markdown. `headings` are separated by bars."""
-        cells = [headings.split("|"), *rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
-        self.write(f"\n### {title}\n")
-        for line in [cells[0], rule, *cells[1:]]:
-            padded = [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
-            self.write(f"| {' | '.join(padded)} |")
+        """Write a table. `headings` are separated by bars."""
+        self.write(markdown(title, headings, rows))
 
     def database(self, tasks: int, *, overdue: bool = False) -> Path:
         """A copy of a database with so many tasks, of which few are overdue, or as many as were seeded."""
@@ -166,11 +140,10 @@ class Bench:
 
     def run(self, what: str, server: Server, requests: list[bytes], connections: int = CONNECTIONS) -> Result:
         """One run, whose errors are counted."""
-        before = server.cpu_seconds()
-        result = load.run(server.port, requests, connections, self.options.seconds, self.options.generator)
+        result = server.run(requests, connections, self.options)
         if result.errors:
             self.problems.append(f"{what}: {result}")
-        return replace(result, cpu=server.cpu_seconds() - before)
+        return result
 
     def write_run(self, what: str, operation: Operation, workspace: Workspace, connections: int) -> Result:
         """One run of an operation of which each request is sent once."""
@@ -203,15 +176,7 @@ class Bench:
         # The same headers too: gunicorn parses each of them.
         same_size = [load.encode("GET", f"/{mean(checked):.0f}", **requests[0].headers())]
         runs.insert(0, partial(self.run, "bare Flask", bare, same_size, connections))
-        return [Summary(results) for results in self.rounds(runs)]
-
-    def rounds(self, runs: list[Callable[[], Result]]) -> list[list[Result]]:
-        """Do the runs in turn, round after round; returns the results of each."""
-        results: list[list[Result]] = [[] for _ in runs]
-        for _ in range(self.options.rounds):
-            for run, of_run in zip(runs, results, strict=True):
-                of_run.append(run())
-        return results
+        return [Summary(results) for results in alternate(runs, self.options.rounds)]
 
     def service(
         self, stack: ExitStack, tasks: int, settings: dict[str, str] | None = None, *, overdue: bool = False
@@ -267,8 +232,8 @@ def requests_table(bench: Bench) -> None:
     headings += "|p50 ms|p99 ms|max ms|CPU µs"
     bench.table(f"Requests, {bench.options.tasks} tasks", headings, rows)
     bench.write(f"\nWorker memory: {memory:.0f} MB at first, {memory_after:.0f} MB after {sent} requests.")
-    if rates.get("list") and DEEP in rates:
-        bench.write(f"\n{DEEP} against list: {judged(rates[DEEP] / rates['list'], 0.5)}")
+    if rates.get("list") and DEEP_LIST in rates:
+        bench.write(f"\n{DEEP_LIST} against list: {judged(rates[DEEP_LIST] / rates['list'], 0.5)}")
 
 
 def growth_table(bench: Bench) -> None:
@@ -409,7 +374,7 @@ def receivers_table(bench: Bench) -> None:
             besides.append([])
             runs.append(partial(create_and_get, bench, mode, workspace, besides[-1]))
         progress("receivers")
-        created = [Summary(results) for results in bench.rounds(runs)]
+        created = [Summary(results) for results in alternate(runs, bench.options.rounds)]
     rows = []
     for mode, creates, gets in zip(modes, created, map(Summary, besides), strict=True):
         ratio = judged(creates.over(created[0]), 0.45 if mode == "at once" else None)

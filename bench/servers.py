@@ -1,5 +1,6 @@
 """The servers that are measured: the service with its database, the bare application, the receivers."""
 
+import argparse
 import json
 import os
 import shutil
@@ -10,10 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 import load
+from load import Result
 
 ROOT = Path(__file__).parents[1]
 BENCH = Path(__file__).parent
@@ -148,6 +151,12 @@ class Server:
         """The processor time that the worker has used."""
         fields = Path(f"/proc/{self.worker}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
+
+    def run(self, requests: list[bytes], connections: int, options: argparse.Namespace) -> Result:
+        """Send the requests for `options.seconds`; the result has the worker's processor time too."""
+        before = self.cpu_seconds()
+        result = load.run(self.port, requests, connections, options.seconds, options.generator)
+        return replace(result, cpu=self.cpu_seconds() - before)
 
     def memory_mb(self) -> float:
         """The memory of the worker (VmRSS), in MB."""

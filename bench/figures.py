@@ -1,0 +1,48 @@
+"""What is made of the results of runs: medians of alternating rounds, and tables."""
+
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from load import Result
+
+
+class Summary:
+    """The medians of some runs; latencies in milliseconds, `cpu` in microseconds a request."""
+
+    def __init__(self, results: list[Result]):
+        rates = [result.rate for result in results]
+        self.rate, self.least, self.most = median(rates), min(rates), max(rates)
+        self.p50 = median(result.p50 for result in results)
+        self.p99 = median(result.p99 for result in results)
+        self.max = max(result.max for result in results)
+        self.requests = sum(result.requests for result in results)
+        self.cpu = sum(result.cpu for result in results) / max(self.requests, 1) * 1e6
+
+    def over(self, other: "Summary") -> float:
+        """Its throughput over that of the other."""
+        return self.rate / other.rate if other.rate else 0.0
+
+    def rates(self) -> list[str]:
+        """The cells of its throughput: the median, and the least and the most."""
+        return [f"{self.rate:.0f}", f"{self.least:.0f}–{self.most:.0f}"]
+
+
+def alternate(runs: list[Callable[[], Result]], rounds: int) -> list[list[Result]]:
+    """Do the runs in turn, round after round; returns the results of each."""
+    results: list[list[Result]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, of_run in zip(runs, results, strict=True):
+            of_run.append(run())
+    return results
+
+
+def markdown(title: str, headings: str, rows: Iterable[list[str]]) -> str:
+    """A table, aligned, in Markdown. `headings` are separated by bars."""
+    cells = [headings.split("|"), *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
+    lines = [f"\n### {title}\n"]
+    for line in [cells[0], rule, *cells[1:]]:
+        padded = [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
+        lines.append(f"| {' | '.join(padded)} |")
+    return "\n".join(lines)
