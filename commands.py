@@ -30,6 +30,7 @@ from database import (
     db,
     integrity_problems,
     now,
+    optimize,
     prepare,
     turn_to_start,
 )
@@ -500,6 +501,6 @@ def seed(tasks: int, seed: int) -> None:
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
-    db.execute_sql("PRAGMA optimize = 0x10002")
+    optimize(everything=True)
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")

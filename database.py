@@ -381,18 +381,20 @@ class Statement:
             row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
         return row
 
-    def all(self, **parameters: Any) -> list[Row]:
-        """Every row of the result."""
+    def _read(self, parameters: Row) -> list[tuple]:
+        """The values of every row, for `_row`."""
         cursor, rows = db.read(self.sql, parameters)
         if self._plan is None:
             self._read_plan(cursor)
-        return [self._row(values) for values in rows]
+        return rows
+
+    def all(self, **parameters: Any) -> list[Row]:
+        """Every row of the result."""
+        return [self._row(values) for values in self._read(parameters)]
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        cursor, rows = db.read(self.sql, parameters)
-        if self._plan is None:
-            self._read_plan(cursor)
+        rows = self._read(parameters)
         return self._row(rows[0]) if rows else None
 
     def existing(self, **parameters: Any) -> Row:
@@ -407,7 +409,8 @@ class Statement:
         back the interpreter's lock once for the result and not once for each row.
         """
         if self._array is None:
-            self._read_plan(db.read(self.sql, parameters)[0])
+            no_rows = Statement(self.query.limit(0))  # which has the columns, without their cost
+            self._read_plan(db.read(no_rows.sql, parameters)[0])
             self._array = Statement(self._objects())
         ((objects, count, total),) = db.read(self._array.sql, parameters)[1]
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total

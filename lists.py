@@ -148,35 +148,37 @@ def is_counted(names: frozenset[str]) -> bool:
     return len(others) <= 1 and others <= set(TaskCount.COLUMNS)
 
 
-def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str, int]:
-    """How many tasks pass each filter that has an index.
+def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str | None, int]:
+    """How many tasks there are, under None, and how many pass each filter that has an index.
 
     It is exact where there are counters, and up to `COUNT_LIMIT`; else it is estimated. Empty where nothing
-    has to be weighed, because one index serves both the filters and the order.
+    has to be weighed, because one index serves both the filters and the order, or no filter has one.
     """
-    if is_counted(names) and sort in BY_ID:
+    indexed = {name: text for name, text in filters.items() if FILTERS[name].orders}
+    if not indexed or (is_counted(names) and sort in BY_ID):
         return {}
-    sizes = {}
-    for name, text in filters.items():
-        if name == "status" or name in TaskCount.COLUMNS:
+    every = max(TaskCount.total(), 1)
+    sizes: dict[str | None, int] = {}
+    for name, text in indexed.items():
+        if is_counted(frozenset({name})):
             sizes[name] = TaskCount.total(**{name: text})
-        elif FILTERS[name].orders:
+        else:
             few = counting(frozenset({name}), name).value(**{name: text})
-            sizes[name] = few if few <= COUNT_LIMIT else max(few, TaskCount.total() // 4)
-    return sizes
+            sizes[name] = few if few <= COUNT_LIMIT else max(few, every // 4)
+    return sizes | {None: every}
 
 
-def _count(names: frozenset[str], sizes: dict[str, int], values: Row) -> int:
+def _count(names: frozenset[str], sizes: dict[str | None, int], values: Row) -> int:
     """How many tasks pass, up to one more than `COUNT_LIMIT`."""
     if is_counted(names):
         return TaskCount.total(**values)
-    if sizes.keys() == names and len(names) == 1:
+    if len(names) == 1 and names <= sizes.keys():
         return min(sizes[next(iter(names))], COUNT_LIMIT + 1)
     return counting(names, _index(names, sizes, COUNT_LIMIT, ANY)).value(**values)
 
 
 def _index(
-    names: frozenset[str], sizes: dict[str, int], end: int, sort: str | None, total: int | None = None
+    names: frozenset[str], sizes: dict[str | None, int], end: int, sort: str | None, total: int | None = None
 ) -> str | None:
     """The filter whose index SQLite shall use, or None for the index of the order.
 
@@ -187,18 +189,23 @@ def _index(
     """
     if not sizes:
         return next(iter(names - {"status", "q"}), "status" if "status" in names else None)
-    every = max(TaskCount.total(), 1)
+    every = sizes[None]
     if total is None or total > COUNT_LIMIT:
         total = int(math.prod(size / every for size in sizes.values()) * every)
 
     def cost(index: str | None) -> float:
-        size: float
-        size, covered = (sizes[index], FILTERS[index].covered) if index else (every, frozenset())
-        if index is None or sort == ANY or sort in FILTERS[index].orders:
+        size: float = sizes[index]
+        if sort == ANY or _is_in_order(index, sort):
             size *= min(end / max(total, 1), 1)
-        return size * (1 if covered >= sizes.keys() - {index} else LOOK_UP)
+        covered = FILTERS[index].covered if index else frozenset()
+        return size * (1 if covered >= sizes.keys() - {index, None} else LOOK_UP)
 
-    return min([*sizes, *([] if sort == ANY else [None])], key=cost)
+    return min([index for index in sizes if index or sort != ANY], key=cost)
+
+
+def _is_in_order(index: str | None, sort: str | None) -> bool:
+    """Whether this filter's index, or with None the index of the order, gives the order."""
+    return index is None or sort in FILTERS[index].orders
 
 
 @lru_cache(maxsize=1024)
@@ -218,7 +225,7 @@ def places(filters: frozenset[str], sort: str | None, index: str | None) -> Quer
     query: Any = Task.select(rowid(Task))
     if filters:
         query = query.where(*_conditions(filters, index))
-    is_in_order = index is None or sort in FILTERS[index].orders
+    is_in_order = _is_in_order(index, sort)
     if is_in_order and sort in DUE_SORTS:  # tasks without a date last, which are in another index
         end = placeholder("limit") + placeholder("offset")
         dated = query.where(HAS_DATE).order_by(*DUE_SORTS[sort]).limit(end)
