@@ -991,6 +991,23 @@ def get_task(id: str) -> Row:
 )
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task; what is not sent stays."""
+    return edit_task(transaction, id, fields)
+
+
+@api.patch("/tasks/<id>/details")
+@operation(
+    schemas.UPDATE_TASK_DETAILS,
+    schemas.TaskShown(),
+    role="member",
+    raises=(PreconditionFailed,),
+    headers=("ETag",),
+)
+def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Change what `update_task` does not take; what is not sent stays, and null clears."""
+    return edit_task(transaction, id, fields)
+
+
+def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
     task, changes = Task.edit(transaction, id, fields, expected_versions())
     if changes:
         emit(transaction, "task.updated", {"task": task, "changes": changes})
@@ -1036,6 +1053,29 @@ def add_comment(transaction: Transaction, id: str, content: str) -> Row:
     return comment
 
 
+@api.patch("/tasks/<id>/comments/<comment_id>")
+@operation(schemas.UPDATE_COMMENT, schemas.CommentShown())
+def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
+    """Change one's own comment."""
+    return Comment.edit(transaction, id, comment_id, fields)
+
+
+@api.delete("/tasks/<id>/comments/<comment_id>")
+@operation(gives=schemas.DeletedShown())
+def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
+    """Delete one's own comment; owners and admins may delete any."""
+    Comment.remove(transaction, id, comment_id)
+    return {"id": comment_id, "deleted": True}
+
+
+@api.get("/tasks/<id>/activity")
+@operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
+def list_task_activity(id: str, **filters: Any) -> Row:
+    """Show the history of a task and its comments, newest first."""
+    Task.stored(id)
+    return Activity.page(task_id=id, **filters)
+
+
 @api.get("/tasks/<id>/attachments")
 @operation(gives=schemas.ATTACHMENTS)
 def list_attachments(id: str) -> Row:
@@ -1069,6 +1109,18 @@ def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> 
     """Delete an attachment."""
     Attachment.remove(transaction, id, attachment_id)
     return {"id": attachment_id, "deleted": True}
+
+
+# History --------------------------------------------------------------------------------------
+
+
+@api.get("/activity")
+@operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
+def list_activity(**filters: Any) -> Row:
+    """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
+    if call().caller["role"] == "client":
+        filters["of_tasks"] = True
+    return Activity.page(**filters)
 
 
 # Webhooks -------------------------------------------------------------------------------------

@@ -274,6 +274,12 @@ def uuid7(tick: int, random_bits: int) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def first_id(time: str) -> str:
+    """The least id that a row of this time, in wire form, can have: ids hold their time."""
+    milliseconds = round(datetime.fromisoformat(time).timestamp() * 1000)
+    return uuid7(milliseconds * TICKS_PER_MS, 0)
+
+
 def new_id() -> str:
     """A UUIDv7 greater than all earlier ones of this process and, inside a write, than all stored ones."""
     return uuid7(tick(), secrets.randbits(62))

@@ -121,8 +121,11 @@ Task.add_index(Task.id, where=NO_DATE, name="task_undated")
 # A page ---------------------------------------------------------------------------------------
 
 
-def task_page(*, limit: int, offset: int, sort: str | None = None, **filters: Any) -> Row:
-    """One page of the tasks that pass every filter, with its pagination."""
+def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
+    """One page of the tasks that pass every filter, with its pagination.
+
+    With `include="comment_count"` each task has its number of comments.
+    """
     names, end = frozenset(filters), offset + limit
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
@@ -130,7 +133,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, **filters: An
     sizes = _sizes(names, filters, sort)
     known = _count(names, sizes, values) if sizes and "q" not in names else None
     shape = names, sort, _index(names, sizes, end, sort, known)
-    tasks, count, total = _page(*shape).json(limit=limit, offset=offset, **values)
+    tasks, count, total = _page(*shape, include).json(limit=limit, offset=offset, **values)
     if total is None:
         total = known
     if total is None:
@@ -209,10 +212,11 @@ def _is_in_order(index: str | None, sort: str | None) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _page(filters: frozenset[str], sort: str | None, index: str | None) -> Statement:
+def _page(filters: frozenset[str], sort: str | None, index: str | None, include: str) -> Statement:
     """A page's tasks; a subquery selects them, so that only these rows are read."""
     total = TaskCount.select_total(filters) if is_counted(filters) else None
-    return Statement(Task.in_order(places(filters, sort, index), Task.shown_columns()), total)
+    selected = [*Task.shown_columns(), *([Task.comment_count()] if include else [])]
+    return Statement(Task.in_order(places(filters, sort, index), selected), total)
 
 
 @lru_cache(maxsize=1024)

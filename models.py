@@ -31,7 +31,6 @@ from peewee import (
 
 from database import (
     JSON,
-    TICKS_PER_MS,
     Base,
     Identified,
     Insertion,
@@ -44,6 +43,7 @@ from database import (
     deletion_of_some,
     digest,
     epoch_ms,
+    first_id,
     fold,
     follow_clock,
     group,
@@ -53,18 +53,19 @@ from database import (
     placeholder,
     rowid,
     to_json,
-    uuid7,
     wire_time,
     write_transaction,
 )
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
+DEFAULT_PRIORITY = "medium"
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
 SCOPES = ("read", "write")
 PROJECT_STATUSES = ("active", "archived")
+ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
@@ -1069,6 +1070,11 @@ class Task(Entity):
         return columns(cls, "search")
 
     @classmethod
+    def comment_count(cls) -> Query:
+        """The column with a task's number of comments."""
+        return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
+
+    @classmethod
     def cleared(cls, field: Any, parameter: str) -> Query:
         """UPDATE that clears this reference in the tasks that have it, and gives them a new version."""
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
@@ -1093,7 +1099,7 @@ class Task(Entity):
         return (
             cls.select(
                 *cls.shown_columns(),
-                Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count"),
+                cls.comment_count(),
                 fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
                     "attachments"
                 ),
@@ -1122,7 +1128,7 @@ class Task(Entity):
                 "project_id": project_id,
                 "title": title,
                 "status": "todo",
-                "priority": fields.get("priority") or "medium",
+                "priority": fields.get("priority") or DEFAULT_PRIORITY,
                 "created_by": transaction.actor["id"],
                 "metadata": JSON(fields.get("metadata", "{}")),
                 "version": 1,
@@ -1139,12 +1145,22 @@ class Task(Entity):
 
     @classmethod
     def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
-        """Yield why a new task cannot be in this project or milestone, if these exist."""
-        project, milestone = rows["project_id"], rows.get("milestone_id")
+        """Yield why a task of this project cannot be new in the project or the milestone of these rows."""
+        project, milestone = rows.get("project_id"), rows.get("milestone_id")
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
         if milestone and milestone["project_id"] != project_id:
             yield "milestone_id", "belongs to another project"
+
+    @staticmethod
+    def _check_dates(stored: Row, new: Row) -> None:
+        """Raise `Invalid` where a new date makes the task start after it is due."""
+        start, due = [(stored | new)[name] for name in ("start_date", "due_date")]
+        if start and due and start > due:
+            if "start_date" in new:
+                raise Invalid(("start_date", f"must not be after due_date, which is {due}"))
+            if "due_date" in new:
+                raise Invalid(("due_date", f"must not be before start_date, which is {start}"))
 
     @staticmethod
     def searchable(title: str, description: str | None) -> str:
@@ -1157,18 +1173,23 @@ class Task(Entity):
     ) -> tuple[Row, Row]:
         """Change the fields that were sent; returns the task, and `{field: [old, new]}`.
 
-        A field that has the value already is no change. Raises `NotFound`, `Invalid` for what does not
-        exist, and `PreconditionFailed` when the task's version is none of `versions`.
+        A field that has the value already is no change. Without a priority a task has the default one.
+        Raises `NotFound`, `Invalid` for what does not exist or does not go together, and
+        `PreconditionFailed` when the task's version is none of `versions`.
         """
         stored = cls._expected(id, versions)
+        if "priority" in fields:
+            fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
         changes = differences(stored, fields)
         if not changes:
             return stored, {}
         new = {name: fields[name] for name in changes}
-        check_references(cls, new)
+        check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
+        cls._check_dates(stored, new)
         new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
-        if "title" in changes:
-            new["search"] = cls.searchable(fields["title"], stored["description"])
+        if "title" in changes or "description" in changes:
+            texts = stored | new
+            new["search"] = cls.searchable(texts["title"], texts["description"])
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)
@@ -1259,6 +1280,7 @@ class Comment(Identified):
     author = ForeignKeyField(Member, index=False)
     content = TextField()
     created_at = TextField()
+    edited_at = TextField(null=True)
 
     @classmethod
     def _select(cls, condition: Expression) -> Query:
@@ -1279,13 +1301,48 @@ class Comment(Identified):
         return cls._of_task.all(task_id=task_id)
 
     @classmethod
+    def fetch(cls, task_id: str, id: str) -> Row:
+        """A comment of this task, with its author. Raises `NotFound`, also for another task's."""
+        comment = cls._by_id.one(id=id)
+        return comment if comment and comment["task_id"] == task_id else not_found("comment")
+
+    @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task. Raises `NotFound`."""
         task, id = Task.stored(task_id), transaction.new_id()
         author_id, at = transaction.actor["id"], transaction.at
-        cls.insertion.run(id=id, task_id=task["id"], author_id=author_id, content=content, created_at=at)
-        Activity.record(transaction, "created", "comment", id, task["title"])
+        cls.insertion.run(id=id, task_id=task_id, author_id=author_id, content=content, created_at=at)
+        Activity.record(transaction, "created", "comment", id, task["title"], task_id=task_id)
         return cls._by_id.existing(id=id), task
+
+    @classmethod
+    def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
+        """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
+        comment = cls.fetch(task_id, id)
+        if comment["author_id"] != transaction.actor["id"]:
+            raise Forbidden("only its author may change a comment")
+        if differences(comment, fields):
+            new = fields | {"edited_at": transaction.at}
+            cls.set_columns(id, **new)
+            comment |= new
+            cls._record(transaction, "updated", comment, {"content": [None, None]})
+        return comment
+
+    @classmethod
+    def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
+        """Delete a comment. Raises `NotFound` and `Forbidden`."""
+        comment = cls.fetch(task_id, id)
+        if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
+            raise Forbidden("only its author, an owner or an admin may delete a comment")
+        cls.deletion.run(id=id)
+        cls._record(transaction, "deleted", comment)
+
+    @classmethod
+    def _record(cls, transaction: Transaction, action: str, comment: Row, changes: Row | None = None) -> None:
+        """Note the change in the activity, which does not keep what the author took back."""
+        id, task_id = comment["id"], comment["task_id"]
+        title = Task.stored(task_id)["title"]
+        Activity.record(transaction, action, "comment", id, title, changes, task_id=task_id)
 
 
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
@@ -1537,27 +1594,51 @@ class Activity(Identified):
 
     actor = ForeignKeyField(Member, index=False)
     action = TextField()  # created, updated, moved (a task's status), deleted
-    entity = TextField()  # task, project, comment, meeting, whiteboard, member
+    entity = TextField()  # one of `ENTITIES`
     entity_id = TextField()
     title = TextField()
     changes = JSONText()
     request_id = TextField()
     created_at = TextField()
+    task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
 
     # The newest activity's id, from whose time the next transaction continues.
     newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
 
-    @compiled
-    def recent(cls: Any) -> Query:
-        selected = [*columns(cls, "actor_id", "request_id"), *profile_columns(Member, "actor")]
+    @classmethod
+    def select_newest(cls, *hidden: str) -> Query:
+        """Activities with their actors, newest first, at most `:most`."""
+        selected = [*columns(cls, "actor_id", "request_id", *hidden), *profile_columns(Member, "actor")]
         activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
-        return activities.where(cls.action != "deleted").order_by(cls.id.desc()).limit(placeholder("most"))
+        return activities.order_by(cls.id.desc()).limit(placeholder("most"))
+
+    recent = compiled(lambda cls: cls.select_newest("task_id").where(cls.action != "deleted"))
+
+    @classmethod
+    def page(cls, *, limit: int, **filters: Any) -> Row:
+        """One page of what was done, newest first; the filters (`ACTIVITY_FILTERS`) combine."""
+        if since := filters.get("since"):
+            filters["first"] = first_id(since)
+        rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
+        shown, more = rows[:limit], len(rows) > limit
+        next_before = shown[-1]["id"] if more else None
+        return {
+            "activity": shown,
+            "pagination": {"limit": limit, "has_more": more, "next_before": next_before},
+        }
 
     @classmethod
     def record(
-        cls, transaction: Transaction, action: str, noun: str, id: str, title: str, changes: Row | None = None
+        cls,
+        transaction: Transaction,
+        action: str,
+        noun: str,
+        id: str,
+        title: str,
+        changes: Row | None = None,
+        task_id: str | None = None,
     ) -> None:
-        """Write what the actor did. `changes` are `{field: [old, new]}`."""
+        """Write what the actor did. `changes` are `{field: [old, new]}`; a comment has a `task_id`."""
         shortened = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
         cls.insertion.run(
             id=transaction.new_id(),
@@ -1569,6 +1650,7 @@ class Activity(Identified):
             changes=to_json(shortened).decode(),
             request_id=transaction.request_id,
             created_at=transaction.at,
+            task_id=id if noun == "task" else task_id,
         )
 
     @staticmethod
@@ -1582,8 +1664,28 @@ class Activity(Identified):
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
         """Delete some activity that is older than so many days; returns how many rows."""
-        before = uuid7((epoch_ms() - round(days * 86_400_000)) * TICKS_PER_MS, 0)  # ids hold their time
-        return cls.pruning.run(before=before, most=most)
+        return cls.pruning.run(before=first_id(now(-days * 86400)), most=most)
 
 
 Activity.add_index(Activity.id, where=(Activity.action != "deleted"), name="activity_shown")
+Activity.add_index(Activity.task_id, Activity.id, where=Activity.task_id.is_null(False), name="activity_task")
+
+
+# The conditions by which a history is filtered.
+ACTIVITY_FILTERS: dict[str, Expression] = {
+    "before": Activity.id < placeholder("before"),
+    "since": Activity.created_at >= placeholder("since"),
+    "first": Activity.id >= placeholder("first"),  # so that what is older than `since` is not even read
+    "actor_id": Activity.actor == placeholder("actor_id"),
+    "entity": Activity.entity == placeholder("entity"),
+    "task_id": Activity.task_id == placeholder("task_id"),
+    "of_tasks": Activity.task_id.is_null(False),
+}
+
+
+@lru_cache(maxsize=128)
+def activities(filters: frozenset[str]) -> Statement:
+    """The newest activities that pass these filters."""
+    query = Activity.select_newest()
+    conditions = [ACTIVITY_FILTERS[name] for name in sorted(filters)]
+    return Statement(query.where(*conditions) if conditions else query)

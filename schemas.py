@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate, valida
 
 from database import instant, to_json
 from lists import SORTS
-from models import MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
+from models import ENTITIES, MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
 from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -410,13 +411,22 @@ class Strict(Schema):
     class Meta:
         unknown = RAISE
 
-    def __init__(self, *, when: str = "", **options: Any):
-        """`when`, such as " on create", is part of the message."""
+    def __init__(
+        self, *, when: str = "", elsewhere: Mapping[str, Iterable[str]] | None = None, **options: Any
+    ):
+        """`when`, such as " on create", is part of the message, and so is what takes a field `elsewhere`."""
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"
         self.error_messages["unknown"] = f"is not accepted{when}; accepted: {accepted}"
         self.error_messages["type"] = "must be an object"
+        self.elsewhere = {name: taker for taker, names in (elsewhere or {}).items() for name in names}
+
+    def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:
+        """Say of each field that is taken elsewhere where that is."""
+        for name, messages in error.messages_dict.items():
+            if name in self.elsewhere:
+                messages[0] += f"; {self.elsewhere[name]} takes it"
 
 
 class Nothing(Strict):
@@ -470,6 +480,7 @@ class TaskQuery(PageQuery):
     updated_since = Instant()
     q = Text(200)
     sort = Choice([sort for sort in SORTS if sort])
+    include = Choice(["comment_count"])
 
 
 class Comment(Strict):
@@ -565,12 +576,26 @@ class EventQuery(Strict):
     limit = Whole(1, 100, load_default=20)
 
 
+class ActivityQuery(Strict):
+    limit = Whole(1, 100, load_default=20)
+    before = Id()
+    since = Instant()
+    actor_id = Id()
+    entity = Choice(ENTITIES)
+
+
 NOTHING = Nothing()
 FORM = Form()
 CREATE_TASK = Task(exclude=["status"], when=" on create")
-UPDATE_TASK = Task(only=("title", "status", "assignee_id", "metadata"), partial=True, when=" on update")
+UPDATED = ("title", "status", "assignee_id", "metadata")  # by PATCH of a task, and the others of its details
+DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")
+UPDATE_TASK = Task(
+    only=UPDATED, partial=True, when=" on update", elsewhere={"PATCH /tasks/:id/details": DETAILS}
+)
+UPDATE_TASK_DETAILS = Task(only=DETAILS, partial=True, when=" here", elsewhere={"PATCH /tasks/:id": UPDATED})
 LIST_TASKS = TaskQuery()
 ADD_COMMENT = Comment()
+UPDATE_COMMENT = Comment(partial=True)
 INVITE_MEMBER = Member()
 UPDATE_MEMBER = Member(exclude=["email"], partial=True, when=" on update")
 CREATE_KEY = Key()
@@ -587,6 +612,7 @@ UPDATE_WHITEBOARD = Whiteboard(partial=True)
 UPLOAD = Upload()
 LIST_DELIVERIES = DeliveryQuery()
 LIST_EVENTS = EventQuery()
+LIST_ACTIVITY = ActivityQuery()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
@@ -668,6 +694,13 @@ class TaskShown(Shown):
     updated_at = Moment()
 
 
+class ListedTaskShown(TaskShown):
+    comment_count = fields.Integer(metadata={"description": "Only with `include=comment_count`."})
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        field_obj.required = field_name != "comment_count"
+
+
 class ProjectOfTaskShown(Shown):
     id = Id()
     name = fields.String()
@@ -716,6 +749,7 @@ class CommentShown(Shown):
     author = one(ProfileShown)
     content = fields.String()
     created_at = Moment()
+    edited_at = Moment(allow_none=True)
 
 
 class MeetingShown(Shown):
@@ -845,7 +879,7 @@ class UrgentTaskShown(TaskShown):
 class ActivityShown(Shown):
     id = Id()
     action = Choice(("created", "updated", "moved"))
-    entity = Choice(("task", "project", "comment", "meeting", "whiteboard", "member"))
+    entity = Choice(ENTITIES)
     entity_id = Id()
     title = fields.String()
     actor = one(ProfileShown)
@@ -856,6 +890,20 @@ class ActivityShown(Shown):
         }
     )
     created_at = Moment()
+
+
+class HistoryShown(ActivityShown):
+    action = Choice(("created", "updated", "moved", "deleted"))
+    task_id = Id(
+        allow_none=True,
+        metadata={"description": "The task, also of a comment's activity; it may be deleted by now."},
+    )
+
+
+class HistoryPaginationShown(Shown):
+    limit = fields.Integer()
+    has_more = fields.Boolean()
+    next_before = Id(allow_none=True)
 
 
 class CallerShown(ProfileShown):
@@ -949,7 +997,7 @@ class EventPaginationShown(Shown):
     next_after = fields.String(allow_none=True)
 
 
-TASKS = _list_of("tasks", TaskShown, pagination=one(PaginationShown))
+TASKS = _list_of("tasks", ListedTaskShown, pagination=one(PaginationShown))
 COMMENTS = _list_of("comments", CommentShown)
 MEETINGS = _list_of("meetings", MeetingShown)
 MEMBERS = _list_of("members", MemberShown)
@@ -960,6 +1008,7 @@ ATTACHMENTS = _list_of("attachments", AttachmentShown)
 KEYS = _list_of("keys", KeyShown)
 WEBHOOKS = _list_of("webhooks", WebhookShown)
 DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=one(PaginationShown))
+HISTORY = _list_of("activity", HistoryShown, pagination=one(HistoryPaginationShown))
 LISTED_EVENTS = _list_of("events", EventShown, pagination=one(EventPaginationShown))
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {

@@ -12,7 +12,7 @@ from conftest import tables
 from database import Statement, compiled
 from gateway import Flow, FlowTask
 from lists import BY_ID, FILTERS, SORTS, counting, is_counted, places
-from models import PRIORITIES, Activity, Project, StoredAnswer, Task
+from models import ACTIVITY_FILTERS, PRIORITIES, Activity, Project, StoredAnswer, Task, activities
 from outbox import Delivery, Webhook
 
 FILTERED = [name for name, filter in FILTERS.items() if filter.orders]  # those that have an index
@@ -79,7 +79,9 @@ def plan(request, seeded):
 
         def steps(statement):
             names = {"limit", "offset", "most", "now", "project_id", "status", "assignee_id", "id"}
-            names |= {"milestone_id", "priority", "day"} | set(FILTERS) | OUTBOX | GATEWAY
+            names |= (
+                {"milestone_id", "priority", "day"} | set(FILTERS) | set(ACTIVITY_FILTERS) | OUTBOX | GATEWAY
+            )
             parameters = dict.fromkeys(names, 1)
             return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement.sql}", parameters)]
 
@@ -248,6 +250,25 @@ def test_flows_and_the_tasks_of_a_run_are_read_in_order_from_one_index(plan, tab
 
 def test_a_summary_reads_the_tasks_of_one_flow(plan):
     assert plan(FlowTask.counts)[0] == "SEARCH t1 USING INDEX flow_task_flow_seq (flow_seq=?)"
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        frozenset(names)
+        for count in (0, 1, 2, 3)
+        for names in combinations(ACTIVITY_FILTERS, count)
+        if ("since" in names) == ("first" in names)
+    ],
+    ids=named,
+)
+def test_a_history_is_read_in_order_and_that_of_a_task_from_its_index(plan, filters):
+    steps = plan(activities(filters))
+    index = "activity_task (task_id=?" if "task_id" in filters else "sqlite_autoindex_activity_1"
+    assert any(f"INDEX {index}" in step for step in steps), steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps
+    if filters & {"before", "since"}:
+        assert not any(step.startswith("SCAN t1") for step in steps), steps
 
 
 def statements(table):

@@ -121,7 +121,7 @@ def test_the_readme_has_every_path_and_none_besides():
     table = re.findall(r"^\| (`/[^|]*) \|", README, re.MULTILINE)
     documented = {path for row in table for path in re.findall("`([^`]*)`", row)}
     routed = {
-        re.sub("<(string:)?(?:attachment_)?(id|token)>", r":\2", rule.rule.removeprefix("/api/v1"))
+        re.sub("<(string:)?(?:attachment_|comment_)?(id|token)>", r":\2", rule.rule.removeprefix("/api/v1"))
         for rule in app.create_app().url_map.iter_rules()
         if rule.rule.startswith("/api/v1")
     }

@@ -17,12 +17,15 @@ FOR = {
         GET /context|GET /me|GET /members|GET /members/<id>|PATCH /members/<id>
         GET /meetings|GET /meetings/<id>
         GET /tasks|GET /tasks/<id>|GET /tasks/<id>/comments|POST /tasks/<id>/comments
+        PATCH /tasks/<id>/comments/<comment_id>|DELETE /tasks/<id>/comments/<comment_id>
+        GET /tasks/<id>/activity|GET /activity
         GET /tasks/<id>/attachments|GET /tasks/<id>/attachments/<attachment_id>
         GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
         GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
     """,
     TEAM: """
         POST /tasks|PATCH /tasks/<id>|PUT /tasks/<id>|DELETE /tasks/<id>
+        PATCH /tasks/<id>/details
         POST /tasks/<id>/complete|PATCH /tasks/<id>/complete|PUT /tasks/<id>/complete
         POST /tasks/<id>/attachments|DELETE /tasks/<id>/attachments/<attachment_id>
         POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones

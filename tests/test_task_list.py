@@ -204,8 +204,20 @@ def test_every_wrong_parameter_is_named(owner):
 
 def test_every_filter_and_order_has_its_place_in_the_schema():
     fields = schemas.TaskQuery().fields
-    assert set(FILTERS) | {"limit", "offset", "sort"} == set(fields)
+    assert set(FILTERS) | {"limit", "offset", "sort", "include"} == set(fields)
     assert set(fields["sort"].validate.choices) == {sort for sort in SORTS if sort}
+
+
+def test_the_number_of_comments_is_included_where_it_is_asked_for(owner, project):
+    quiet, discussed = owner.make_task(project), owner.make_task(project)
+    for n in range(3):
+        owner.post(f"/tasks/{discussed['id']}/comments", {"content": str(n)})
+    query = {"project_id": project["id"]}
+    plain = owner.data(owner.get("/tasks", **query))["tasks"]
+    assert plain == [discussed, quiet]
+    counted = owner.data(owner.get("/tasks", include="comment_count", **query))["tasks"]
+    assert counted == [discussed | {"comment_count": 3}, quiet | {"comment_count": 0}]
+    fault(owner.get("/tasks", include="comments"), 422, "validation_error", "include")
 
 
 def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):

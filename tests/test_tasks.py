@@ -10,6 +10,7 @@ FIELDS = {
     *("created_by", "start_date", "due_date", "completed_at", "metadata", "version", "created_at"),
     "updated_at",
 }
+DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date"}
 PROFILE = {"id", "full_name", "email", "role"}
 
 
@@ -210,6 +211,7 @@ def test_an_update_takes_four_fields_and_says_so(owner, task):
     for name in refused:
         error = fault(owner.patch(f"/tasks/{task['id']}", {name: task[name]}), 422, "validation_error", name)
         assert "title, status, assignee_id, metadata" in error["message"]
+        assert error["message"].endswith("; PATCH /tasks/:id/details takes it") == (name in DETAILS)
 
 
 def test_one_wrong_field_keeps_the_right_ones_from_being_written(owner, task):

@@ -1,0 +1,176 @@
+"""The history of a task and of the workspace, GET /tasks/:id/activity and GET /activity."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from conftest import NOBODY, fault, wait_past
+
+
+def history(client, path="/activity", **query):
+    return client.data(client.get(path, **query))["activity"]
+
+
+def of(task):
+    return f"/tasks/{task['id']}/activity"
+
+
+@pytest.fixture
+def busy(owner, task):
+    """A task with a history of six entries, the last two of a comment."""
+    path = f"/tasks/{task['id']}"
+    owner.patch(path, {"title": "New"})
+    owner.patch(path, {"status": "review"})
+    owner.patch(f"{path}/details", {"priority": "low"})
+    comment = owner.data(owner.post(f"{path}/comments", {"content": "A"}), 201)
+    owner.delete(f"{path}/comments/{comment['id']}")
+    return task
+
+
+def test_the_history_of_a_task_has_every_change_newest_first(owner, join, busy):
+    other = join()
+    other.post(f"/tasks/{busy['id']}/complete")
+    entries = history(owner, of(busy))
+    assert [(entry["entity"], entry["action"]) for entry in entries] == [
+        ("task", "moved"),
+        ("comment", "deleted"),
+        ("comment", "created"),
+        ("task", "updated"),
+        ("task", "moved"),
+        ("task", "updated"),
+        ("task", "created"),
+    ]
+    assert {entry["task_id"] for entry in entries} == {busy["id"]}
+    assert entries[0]["actor"]["id"] == other.member["id"]
+    assert entries[0]["changes"] == {"status": ["review", "done"]}
+    assert [entry["title"] for entry in entries[-2:]] == ["New", "A task"]
+    assert [entry["id"] for entry in entries] == sorted((entry["id"] for entry in entries), reverse=True)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 6, 100])
+def test_pages_follow_each_other_without_a_gap_while_more_is_done(owner, busy, limit):
+    every, seen, before = history(owner, of(busy)), [], {}
+    while True:
+        page = owner.data(owner.get(of(busy), limit=limit, **before))
+        seen += page["activity"]
+        owner.patch(f"/tasks/{busy['id']}", {"title": f"Title {len(seen)}"})
+        assert page["pagination"]["limit"] == limit
+        assert page["pagination"]["has_more"] == (page["pagination"]["next_before"] is not None)
+        if not page["pagination"]["has_more"]:
+            break
+        before = {"before": page["pagination"]["next_before"]}
+    assert seen == every
+
+
+def test_filters_combine(owner, join, busy):
+    other = join()
+    other.patch(f"/tasks/{busy['id']}", {"title": "Newer"})
+    every = history(owner, of(busy))
+    for query, passes in (
+        ({"actor_id": other.member["id"]}, lambda entry: entry["actor"]["id"] == other.member["id"]),
+        ({"entity": "comment"}, lambda entry: entry["entity"] == "comment"),
+        ({"since": every[2]["created_at"]}, lambda entry: entry["created_at"] >= every[2]["created_at"]),
+        ({"before": every[3]["id"], "entity": "task"}, lambda entry: entry in every[4:]),
+        ({"since": every[4]["created_at"], "before": every[1]["id"]}, lambda entry: entry in every[2:5]),
+        ({"actor_id": NOBODY}, lambda entry: False),
+    ):
+        found = history(owner, of(busy), **query)
+        assert found == [entry for entry in every if passes(entry)]
+        whole = [entry for entry in history(owner, limit=100, **query) if entry["task_id"] == busy["id"]]
+        assert whole == found
+
+
+def test_since_is_inclusive_to_the_millisecond(owner, busy):
+    at = history(owner, of(busy))[0]["created_at"]
+    wait_past(at)
+    owner.patch(f"/tasks/{busy['id']}", {"title": "Later"})
+    later = history(owner, of(busy))[0]
+    assert history(owner, of(busy), since=later["created_at"]) == [later]
+    assert len(history(owner, of(busy), since=at)) > 1
+    assert history(owner, of(busy), since="9999-12-31") == []
+
+
+def test_the_history_of_the_workspace_has_every_kind_of_thing(owner, project, busy):
+    meeting = {"title": "Planning", "starts_at": "2026-12-01"}
+    owner.data(owner.post("/meetings", meeting), 201)
+    board = owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
+    owner.delete(f"/whiteboards/{board['id']}")
+    deleted, created, met, *_ = history(owner, limit=100)
+    assert (deleted["entity"], deleted["action"], deleted["entity_id"]) == (
+        *("whiteboard", "deleted"),
+        board["id"],
+    )
+    assert (created["action"], met["entity"], met["task_id"]) == ("created", "meeting", None)
+    kinds = {entry["entity"] for entry in history(owner, limit=100)}
+    assert {"task", "comment", "project", "meeting", "whiteboard"} <= kinds
+    (made,) = [
+        entry for entry in history(owner, entity="project", limit=100) if entry["entity_id"] == project["id"]
+    ]
+    assert (made["title"], made["action"]) == (project["name"], "created")
+
+
+def test_a_deleted_task_stays_in_the_history_of_the_workspace(owner, busy):
+    owner.delete(f"/tasks/{busy['id']}")
+    fault(owner.get(of(busy)), 404, "not_found")
+    entries = [entry for entry in history(owner, limit=100) if entry["task_id"] == busy["id"]]
+    assert [entry["action"] for entry in entries[:2]] == ["deleted", "deleted"]
+    assert len(entries) == 7
+    # The context's recent activity is without deletions, as its specification says.
+    recent = owner.data(owner.get("/context"))["recent_activity"]
+    assert {entry["action"] for entry in recent} <= {"created", "updated", "moved"}
+    assert not [entry for entry in recent if "task_id" in entry]
+
+
+def test_a_client_sees_the_history_of_tasks_alone(owner, join, busy):
+    client = join("client")
+    assert history(client, of(busy)) == history(owner, of(busy))
+    entries = history(client, limit=100)
+    assert {entry["entity"] for entry in entries} == {"task", "comment"}
+    assert history(client, entity="member") == history(client, entity="project") == []
+    assert history(owner, entity="member")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("limit", 0), ("limit", 101), ("before", "x"), ("since", "yesterday")),
+        *(("actor_id", "me"), ("entity", "milestone"), ("offset", 5)),
+    ],
+)
+def test_a_wrong_parameter_is_named(owner, task, name, value):
+    for path in ("/activity", of(task)):
+        fault(owner.get(path, **{name: value}), 422, "validation_error", name)
+
+
+def test_the_history_of_a_task_that_does_not_exist_is_not_found(owner):
+    for id in (NOBODY, "x"):
+        fault(owner.get(f"/tasks/{id}/activity"), 404, "not_found")
+
+
+def test_an_older_database_gets_its_history(launch):
+    """What was recorded before activity had a column for its task is in the task's history all the same."""
+    server = launch()
+    owner = server.client()
+    task = owner.make_task(owner.make_project())
+    owner.post(f"/tasks/{task['id']}/comments", {"content": "A"})
+    server.stop()
+    before = history_rows(server.database)
+    with closing(sqlite3.connect(server.database)) as database:
+        database.executescript(
+            """
+            DROP INDEX activity_task;
+            ALTER TABLE activity DROP COLUMN task_id;
+            ALTER TABLE comment DROP COLUMN edited_at;
+            DELETE FROM schema_migration WHERE name = '0008_history';
+            """
+        )
+    server.start()
+    assert history_rows(server.database) == before
+    assert [entry["entity"] for entry in history(server.client(), of(task))] == ["comment", "task"]
+
+
+def history_rows(database):
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(
+            "SELECT id, entity, entity_id, task_id FROM activity ORDER BY id"
+        ).fetchall()
