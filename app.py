@@ -239,7 +239,7 @@ def count_request(window: limits.FixedWindow, current: Call) -> None:
 
 def operation(
     takes: Schema = schemas.NOTHING,
-    gives: Schema | str = "",
+    gives: Schema | str | None = None,
     *,
     status: int = 200,
     role: str | None = "client",
@@ -251,7 +251,8 @@ def operation(
 
     `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
     view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
-    answer that is not a JSON object. `status` is that of a success, `also` are others with their
+    answer that is not a JSON object; without it the view serves a file of a page, which the document does
+    not list. `status` is that of a success, `also` are others with their
     descriptions. `role` is the least role that may call it; with None no key is needed. `raises` are
     the errors (`FAULTS`) that not every operation may answer, and `headers` those of a success.
 
@@ -675,7 +676,8 @@ def openapi_json(base_url: str) -> bytes:
         view: Any = call().app.view_functions[rule.endpoint]
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
-        operations.append(Operation(method, rule.rule, name, summary, view.declaration))
+        if view.declaration.gives is not None:
+            operations.append(Operation(method, rule.rule, name, summary, view.declaration))
     return to_json(document(base_url, operations, FAULTS))
 
 
@@ -687,7 +689,7 @@ def get_docs() -> Response:
 
 
 @api.get("/docs/<string:name>")
-@operation(gives="text/css", role=None)
+@operation(role=None)
 def get_docs_file(name: str) -> Any:
     """Serve a file of that page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):

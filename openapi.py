@@ -11,7 +11,7 @@ from marshmallow import Schema
 import schemas
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
-from schemas import API, VERSION, Shown
+from schemas import VERSION, Shown
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +53,28 @@ META_SCHEMA = _object(
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
     }
 )
+# The groups of operations, in the order in which a newcomer needs them.
+TAGS = {
+    "context": "What is going on in the workspace, in one answer, for AI agents and whoever comes back.",
+    "tasks": "What there is to do: create it, find it, change it, complete it.",
+    "comments": "What people and agents say about a task.",
+    "attachments": "The files of a task.",
+    "activity": "What was done, by whom, and when.",
+    "projects": "What tasks belong to, with statistics.",
+    "milestones": "The dates that a project's tasks lead up to.",
+    "meetings": "The caller's meetings, upcoming and past.",
+    "whiteboards": "Free-form JSON documents that the team shares.",
+    "members": "The people of the workspace: the caller, roles, invitations, enrollment.",
+    "keys": "API keys, which are shown once, when they are created.",
+    "webhooks": "The webhooks of the configuration, and how they are.",
+    "deliveries": "What was sent to which webhook, and what came of it.",
+    "events": "What happened, in order, for programs that cannot receive calls or missed some.",
+    "health": "Whether the service can answer.",
+    "documentation": "This document, and the page that shows it.",
+    "gateway": "The agent gateway: managed flows, with a route's secret in place of an API key.",
+}
+# Parts of paths whose operations are in the group of another name.
+TAG_OF = {"me": "members", "enroll": "members", "docs": "documentation", "openapi.json": "documentation"}
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
@@ -83,7 +105,7 @@ class Declaration:
     """What a view declares about its operation; `app.operation` explains the fields."""
 
     takes: Schema
-    gives: Schema | str
+    gives: Schema | str | None
     status: int
     role: str | None
     raises: tuple[type[Exception], ...] = ()
@@ -109,6 +131,12 @@ class Operation(NamedTuple):
     def path(self) -> str:
         """The path as OpenAPI writes it."""
         return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
+
+    @property
+    def tag(self) -> str:
+        """Its group: that of the last part of the path that names one."""
+        parts = [TAG_OF.get(part, part) for part in self.path.split("/")]
+        return [part for part in parts if part in TAGS][-1]
 
     @property
     def reads_query(self) -> bool:
@@ -140,14 +168,16 @@ def document(
         response = {"description": fault.reason, "content": _json(body)}
         spec.components.response(fault.name, response, status=fault.status)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in sorted(operations, key=lambda operation: operation.path):
+    order = list(TAGS)
+    for operation in sorted(operations, key=lambda operation: (order.index(operation.tag), operation.path)):
         described = _operation(converter, operation, faults)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     for path, methods in paths.items():
         spec.path(path, operations=methods)
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
     events = {name: {"post": _event(converter, name)} for name in schemas.EVENT_DATA}
-    return spec.to_dict() | {"webhooks": events}
+    tags = [{"name": name, "description": sentence} for name, sentence in TAGS.items()]
+    return spec.to_dict() | {"tags": tags, "webhooks": events}
 
 
 def _by_status(faults: dict[type[Exception], Fault]) -> dict[int, Fault]:
@@ -177,7 +207,7 @@ def _operation(converter: Any, operation: Operation, faults: dict[type[Exception
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "tags": [operation.path.removeprefix(API).split("/")[1]],
+        "tags": [operation.tag],
         "parameters": _parameters(converter, operation),
         "responses": _responses(converter, operation, faults),
         "security": [{"key": []}] if operation.declaration.role else [{}, {"key": []}],

@@ -164,17 +164,21 @@ class Document:
             assert name in operation["responses"][status].get("headers", {}), (
                 f"{where} does not document {name}"
             )
+        response = self.resolved(operation["responses"][status])
+        assert answer.headers["Content-Type"].partition(";")[0] in response["content"], (where, status)
         body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
         if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
             taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})
             self.conforms(json.loads(body), (*where, "request"), taken)
         if answer.request.method != "HEAD" and "json" in answer.headers["Content-Type"]:
-            self.conforms(answer.json(), (*where, status), operation["responses"][status])
+            self.conforms(answer.json(), (*where, status), response)
+
+    def resolved(self, response):
+        name = response.get("$ref", "").rpartition("/")[2]
+        return self.spec["components"]["responses"][name] if name else response
 
     def conforms(self, value, where, described):
         if where not in self.validators:
-            if "$ref" in described:
-                described = self.spec["components"]["responses"][described["$ref"].rpartition("/")[2]]
             schema = described["content"]["application/json"].get("schema", {})
             self.validators[where] = Draft202012Validator(
                 {"components": self.spec["components"], **schema},

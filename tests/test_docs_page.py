@@ -18,7 +18,7 @@ def test_a_call_is_tried_on_the_page(browse, server, owner, path):
     page.get_by_label("auth-bearer-value").first.fill(OWNER_KEY)
     page.get_by_role("button", name="Apply credentials").first.click()
     page.get_by_role("button", name="Close").first.click()
-    block = page.locator("#operations-me-get_me")
+    block = page.locator("#operations-members-get_me")
     block.get_by_role("button").first.click()
     block.get_by_role("button", name="Try it out").click()
     block.get_by_role("button", name="Execute").click()
@@ -35,6 +35,17 @@ def test_every_operation_and_event_is_on_the_page(browse, server):
     page.locator(".opblock").first.wait_for()
     operations = sum(len(methods) for methods in spec["paths"].values())
     assert page.locator(".opblock").count() == operations + len(spec["webhooks"])
+
+
+def test_the_groups_are_shown_in_the_documents_order(browse, server):
+    spec = requests.get(f"{server.base}/api/v1/openapi.json", timeout=PATIENCE).json()
+    page = browse()
+    page.goto(f"{server.base}/api/v1/docs")
+    page.locator(".opblock").first.wait_for()
+    shown = page.locator(".opblock-tag-section > .opblock-tag").all_inner_texts()
+    names = [text.split()[0] for text in shown]
+    assert names[: len(spec["tags"])] == [tag["name"] for tag in spec["tags"]]
+    assert spec["tags"][0]["description"] in shown[0]
 
 
 def test_the_pages_files_are_served_from_here_and_no_others(server):

@@ -15,6 +15,13 @@ import gateway
 import schemas
 
 INTAKE = "/plugins/webhooks/{routeId}"
+FILES = {"api.get_docs_file"}  # the views of pages' files, which are no operations
+# In the order of use.
+TAGS = [
+    *("context", "tasks", "comments", "attachments", "activity", "projects", "milestones", "meetings"),
+    *("whiteboards", "members", "keys", "webhooks", "deliveries", "events", "health", "documentation"),
+    "gateway",
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,7 @@ def test_it_has_every_route_and_none_besides(spec):
         (method.lower(), re.sub("<(?:string:)?([^>]*)>", r"{\1}", rule.rule))
         for rule in app.create_app().url_map.iter_rules()
         for method in rule.methods - {"HEAD"}
+        if rule.endpoint not in FILES
     }
     assert {(method, path) for method, path, _ in operations(spec)} == routed | {("post", INTAKE)}
 
@@ -60,6 +68,32 @@ def test_operations_have_names_of_their_own_and_summaries(spec):
     names = [operation["operationId"] for _, _, operation in operations(spec)]
     assert len(set(names)) == len(names)
     assert all(operation["summary"].endswith(".") for _, _, operation in operations(spec))
+
+
+def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
+    assert [tag["name"] for tag in spec["tags"]] == TAGS
+    assert all(re.fullmatch("[A-Z].{10,100}[.]", tag["description"]) for tag in spec["tags"])
+    used = [operation["tags"] for _, _, operation in operations(spec)]
+    assert {len(tags) for tags in used} == {1}
+    assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS
+
+
+@pytest.mark.parametrize(
+    ("path", "tag"),
+    [
+        ("/api/v1/tasks/{id}/complete", "tasks"),
+        ("/api/v1/tasks/{id}/comments/{comment_id}", "comments"),
+        ("/api/v1/tasks/{id}/activity", "activity"),
+        ("/api/v1/projects/{id}/milestones", "milestones"),
+        ("/api/v1/members/invite", "members"),
+        ("/api/v1/me", "members"),
+        ("/enroll/{token}", "members"),
+        ("/api/v1/openapi.json", "documentation"),
+        (INTAKE, "gateway"),
+    ],
+)
+def test_an_operation_is_in_the_group_of_what_it_is_about(spec, path, tag):
+    assert {tag for operation in spec["paths"][path].values() for tag in operation["tags"]} == {tag}
 
 
 def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
