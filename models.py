@@ -1596,11 +1596,11 @@ class Activity(Identified):
     action = TextField()  # created, updated, moved (a task's status), deleted
     entity = TextField()  # one of `ENTITIES`
     entity_id = TextField()
+    task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
     title = TextField()
     changes = JSONText()
     request_id = TextField()
     created_at = TextField()
-    task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
 
     # The newest activity's id, from whose time the next transaction continues.
     newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
@@ -1646,11 +1646,11 @@ class Activity(Identified):
             action=action,
             entity=noun,
             entity_id=id,
+            task_id=id if noun == "task" else task_id,
             title=title,
             changes=to_json(shortened).decode(),
             request_id=transaction.request_id,
             created_at=transaction.at,
-            task_id=id if noun == "task" else task_id,
         )
 
     @staticmethod
