@@ -1,13 +1,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install run test check bench clean
+.PHONY: install run throwaway test check bench clean
 
 install: .venv/run
 
 run: install
 	$(BIN)/flask --app app init
 	$(BIN)/gunicorn
+
+# ARGS="--seed 7" fills it; ARGS="-- COMMAND" runs a command beside it.
+throwaway: .venv/run
+	@TASKS_CONFIG=/dev/null $(BIN)/flask --app app throwaway $(ARGS)
 
 # Four processes, also on two cores: a test mostly waits for its server.
 test: .venv/dev

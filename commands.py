@@ -1,16 +1,22 @@
 """The command line, `flask --app app …`: thin commands over the other modules."""
 
 import math
+import os
+import secrets
 import signal
+import socket
 import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial, reduce, wraps
+from http.client import HTTPConnection, HTTPException
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from subprocess import DEVNULL, Popen
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
 
 import click
 from flask import Flask, current_app
@@ -35,11 +41,33 @@ from database import (
     turn_to_start,
 )
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
-from models import ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, TaskCount, permit, write
+from models import (
+    KEY_PREFIX,
+    ROLES,
+    SCOPES,
+    ApiKey,
+    Invitation,
+    Member,
+    Problem,
+    Project,
+    TaskCount,
+    permit,
+    write,
+)
 from outbox import Delivery, Webhook
-from settings import Unresolved, bootstrap_key, exposed_secrets, resolve_webhooks
+from settings import (
+    TOLD,
+    SettingsError,
+    Unresolved,
+    bootstrap_key,
+    exposed_secrets,
+    read_settings,
+    resolve_webhooks,
+)
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
+HOME = Path(__file__).parent  # where gunicorn and flask find their files
+GUNICORNS = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
@@ -47,7 +75,7 @@ def register(app: Flask) -> None:
     """Add the commands to the application."""
     groups = (key_commands, member_commands, project_commands, webhook_commands)
     single = (init, deliver_command, redeliver_command, seed, backup_command, restore_command, doctor)
-    for command in (*groups, *single):
+    for command in (*groups, *single, throwaway):
         app.cli.add_command(command)
 
 
@@ -504,3 +532,118 @@ def seed(tasks: int, seed: int) -> None:
     optimize(everything=True)
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")
+
+
+# A server to throw away -----------------------------------------------------------------------
+
+
+class Programs:
+    """The programs that a command starts, of which SIGINT, SIGTERM and SIGHUP terminate the current one.
+
+    No signal raises an exception: just after the start of a program that would leave it running.
+    """
+
+    def __init__(self) -> None:
+        self.current: Popen | None = None
+        self.stopped_by = 0  # the number of the last signal
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGTERM, self._stop)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(signal.SIGHUP, self._stop)
+
+    def _stop(self, number: int, _: Any) -> None:
+        self.stopped_by = number
+        if self.current:
+            self.current.terminate()
+
+    def start(self, *words: str, **options: Any) -> Popen:
+        """Start a program. Raises `OSError`."""
+        return self.watch(Popen(words, **options))  # noqa: S603 - ours, and the one that the user gave
+
+    def watch(self, program: Popen) -> Popen:
+        """Make a program the current one, also for a signal that came before."""
+        self.current = program
+        if self.stopped_by:
+            program.terminate()
+        return program
+
+    def run(self, *words: str, **options: Any) -> int:
+        """Run a program, unless a signal came before; return its exit code as a shell would."""
+        code = -self.stopped_by or self.start(*words, **options).wait()
+        return code if code >= 0 else 128 - code
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--seed", type=int, help="Fill it as the command seed does with this number.")
+@click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@as_click_errors(SettingsError, LookupError, OSError)
+def throwaway(seed: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
+    """Serve a new workspace until Ctrl-C, or while COMMAND runs.
+
+    The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
+    environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
+    printed as one line, TASKS_URL=... TASKS_KEY=..., or with a COMMAND put into its environment. The exit
+    code is that of COMMAND.
+    """
+    programs = Programs()
+    with TemporaryDirectory(prefix="tasks-") as folder:
+        server = start_throwaway(programs, folder, log or sys.stderr.buffer)
+        try:
+            code = use_throwaway(programs, server, seed, command)
+        finally:
+            server.terminate()
+            server.wait()
+    sys.exit(code)
+
+
+def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
+    """Start a server on a free port, with settings that this process gets too. Raises `LookupError`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        os.environ |= {
+            "TASKS_CONFIG": os.devnull,
+            "TASKS_SERVER__DATABASE": f"{folder}/tasks.db",
+            "TASKS_SERVER__BASE_URL": url,
+        }
+        os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", KEY_PREFIX + secrets.token_urlsafe(32))
+        key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
+        os.environ |= dict(zip(TOLD, (url, str(key)), strict=True))
+        # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
+        # may need the server for what it does then.
+        words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
+        options = {"pass_fds": [listener.fileno()], "cwd": HOME, "process_group": 0, "stdin": DEVNULL}
+        # These may be meant for the program that is tested.
+        options["env"] = {name: os.environ[name] for name in os.environ if name not in GUNICORNS}
+        return programs.start(*words, **options, stdout=log, stderr=log)
+
+
+def use_throwaway(programs: Programs, server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
+    """Serve until the command or, without one, the server ends; return the exit code."""
+    if not is_healthy(os.environ["TASKS_URL"].removeprefix("http://")):
+        if programs.stopped_by:
+            return 128 + programs.stopped_by
+        raise click.ClickException("the server did not start; its log says why")
+    if seed is not None:
+        words = (sys.executable, "-m", "flask", "--app", "app", "seed", "--seed", str(seed))
+        if code := programs.run(*words, stdout=sys.stderr, cwd=HOME):
+            return code
+    if command:
+        # A terminal sends Ctrl-C to the command too, which decides what it does.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return programs.run(*command)
+    click.echo(" ".join(f"{name}={os.environ[name]}" for name in TOLD))
+    programs.watch(server).wait()
+    if not programs.stopped_by:
+        raise click.ClickException("the server has ended; its log says why")
+    return 0
+
+
+def is_healthy(address: str) -> bool:
+    """Return whether the server answers that it is; False when it has ended."""
+    with closing(HTTPConnection(address)) as connection, suppress(OSError, HTTPException):
+        connection.request("GET", f"{schemas.API}/health")
+        return connection.getresponse().status == 200
+    return False

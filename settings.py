@@ -28,6 +28,9 @@ import schemas
 # Kubernetes sets these variables in every container of a namespace with a service named tasks.
 INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 
+TOLD = ("TASKS_URL", "TASKS_KEY")  # which the command `throwaway` sets for the program that it runs
+NOT_SETTINGS = ("TASKS_CONFIG", *TOLD)
+
 
 class SettingsError(Exception):
     """A setting that cannot be used; the message is one line."""
@@ -77,7 +80,7 @@ def _read_environment() -> dict[str, Any]:
                 settings["webhooks"] = orjson.loads(text)
             except ValueError as error:
                 raise SettingsError(f"{name}: must be a JSON array: {error}") from error
-        elif name.startswith("TASKS_") and name != "TASKS_CONFIG" and not re.fullmatch(INJECTED, name):
+        elif name.startswith("TASKS_") and not (name in NOT_SETTINGS or re.fullmatch(INJECTED, name)):
             section, _, key = name.removeprefix("TASKS_").lower().partition("__")
             if section == "webhooks":
                 raise SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import socket
 import subprocess
 from contextlib import contextmanager
@@ -70,6 +71,44 @@ def test_the_session_with_the_gateway_can_be_pasted(tmp_path):
     assert finished["result"]["flow"]["status"] == "succeeded"
     assert finished["result"]["flow"]["stateJson"] == {"sent": True}
     assert summary["result"]["summary"]["total"] == 1
+
+
+def as_a_neighbour(code):
+    """The code of a project beside ours, with the paths of this one."""
+    return code.replace("../tasks/.venv/bin", str(BIN)).replace("../tasks/app", str(ROOT / "app"))
+
+
+@needs_curl
+def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
+    (context,) = run(as_a_neighbour(block("sh", "throwaway")), tmp_path)
+    assert context["data"]["projects"][0]["stats"]["total"] > 0
+    assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
+
+
+def test_the_tests_of_another_project_can_be_pasted(tmp_path):
+    fixtures = as_a_neighbour(block("python", "def throwaway"))
+    (tmp_path / "conftest.py").write_text(fixtures)
+    (tmp_path / "test_tasks.py").write_text(block("python", "def test_"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    done = subprocess.run(
+        [BIN / "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, re.search(r"\d+ passed", done.stdout)[0]) == (0, "1 passed"), done.stdout
+
+
+def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
+    words = shlex.split(block("sh", "TASKS_WEBHOOKS").replace("http://127.0.0.1:9000/webhook", receiver.url))
+    settings = dict(word.split("=", 1) for word in words if word != "export")
+    receiver.answers = [503, 503, 200]
+    owner = launch(**settings).client()
+    owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
+    first, *again = [receiver.next() for _ in range(3)]
+    assert [call.body for call in again] == [first.body] * 2
+    assert first.event["event"] == "task.completed"
 
 
 @contextmanager
