@@ -455,30 +455,30 @@ def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Answer:
 # Each error's status, code and reason in the document.
 FAULTS: dict[type[Exception], Fault] = {
     schemas.BadBody: Fault(
-        400, "invalid_json", "The body is not the JSON object, or the form, that it should be.", "BadRequest"
+        400, "invalid_json", "No JSON object in UTF-8, a repeated key, NaN; or no valid form.", "BadRequest"
     ),
     Unauthorized: Fault(401, "unauthorized", "There is no API key, or not a valid one."),
     Forbidden: Fault(
         403, "forbidden", "The role or the key's scope does not allow it; the message says which would."
     ),
     NotFound: Fault(404, "not_found", "There is no such path or object."),
-    schemas.TooSlow: Fault(408, "request_timeout", "The body did not arrive in time."),
+    schemas.TooSlow: Fault(408, "request_timeout", "The body took over 15 s, or a file over 2 minutes."),
     Conflict: Fault(409, "conflict", "The state does not allow it."),
     Gone: Fault(410, "gone", "The enrollment link was used, replaced or revoked, or has expired."),
     PreconditionFailed: Fault(412, "precondition_failed", "`If-Match` names another version."),
-    schemas.TooLarge: Fault(413, "payload_too_large", "The body is over the limit."),
+    schemas.TooLarge: Fault(413, "payload_too_large", "The body is over 1 MiB, or the file over 10 MiB."),
     Unsupported: Fault(415, "unsupported_media_type", "The body is of another type than the documented one."),
     Invalid: Fault(
         422, "validation_error", "`error.details` lists every field, parameter or header that is wrong."
     ),
-    KeyReused: Fault(422, "idempotency_key_reused", "The key came with another request before."),
-    TooMany: Fault(429, "rate_limited", "More requests than a member may make a minute; see `Retry-After`."),
-    Exception: Fault(500, "internal_error", "A bug; the log has it under the request's id."),
+    KeyReused: Fault(422, "idempotency_key_reused", "The key came with another path or body before."),
+    TooMany: Fault(429, "rate_limited", "Too many requests of a member; see `Retry-After` and `RateLimit`."),
+    Exception: Fault(500, "internal_error", "A bug; the log has it under the answer's `request_id`."),
     Unavailable: Fault(
         503,
         "unavailable",
-        "The database is locked, full, read-only or not in its place, or a search took too long; "
-        "see `Retry-After`.",
+        "The database is locked, full, read-only, damaged or was moved, a search took over "
+        f"{limits.QUERY_SECONDS:.0f} s, or {limits.UPLOADS} files are being uploaded; see `Retry-After`.",
     ),
 }
 HTTP_CODES = {404: FAULTS[NotFound].code, 405: "method_not_allowed"}  # of errors that the routing raises
@@ -788,7 +788,7 @@ def list_keys() -> Row:
 @api.post("/keys")
 @operation(schemas.CREATE_KEY, schemas.NewKeyShown(), status=201)
 def create_key(transaction: Transaction, **fields: Any) -> Row:
-    """Make an API key, which is shown only here."""
+    """Make an API key, which is shown only here; one that expires makes none that expires later."""
     key, secret = ApiKey.grant(transaction, **fields)
     return {"key": key, "api_key": secret}
 
@@ -796,7 +796,7 @@ def create_key(transaction: Transaction, **fields: Any) -> Row:
 @api.delete("/keys/<id>")
 @operation(gives=schemas.RevokedShown())
 def revoke_key(transaction: Transaction, id: str) -> Row:
-    """Revoke an API key."""
+    """Revoke an API key of one's own; as owner or admin, anybody's."""
     ApiKey.revoke(transaction, id)
     return {"id": id, "revoked": True}
 
@@ -835,7 +835,7 @@ def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.delete("/projects/<id>")
 @operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
-    """Delete a project that has no tasks, or with force=true one with all its tasks."""
+    """Delete a project that has no tasks, or with force=true one with its tasks, by 200 at a time."""
     tasks, is_deleted = Project.remove_with_tasks(transaction, id, force=force == "true")
     for task in tasks:
         emit(transaction, "task.deleted", {"task": task})
@@ -876,7 +876,7 @@ def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.delete("/milestones/<id>")
 @operation(gives=schemas.DeletedShown(), role="member")
 def delete_milestone(transaction: Transaction, id: str) -> Row:
-    """Delete a milestone."""
+    """Delete a milestone; its tasks stay."""
     Milestone.remove(transaction, id)
     return {"id": id, "deleted": True}
 
@@ -908,14 +908,14 @@ def get_meeting(id: str) -> Row:
 @api.patch("/meetings/<id>")
 @operation(schemas.UPDATE_MEETING, schemas.MeetingShown(), role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a meeting; what is not sent stays."""
+    """Change a meeting, as its organizer, owner or admin; what is not sent stays."""
     return Meeting.edit(transaction, id, fields)
 
 
 @api.delete("/meetings/<id>")
 @operation(gives=schemas.DeletedShown(), role="member")
 def delete_meeting(transaction: Transaction, id: str) -> Row:
-    """Delete a meeting."""
+    """Delete a meeting, as its organizer, owner or admin."""
     Meeting.remove(transaction, id)
     return {"id": id, "deleted": True}
 
@@ -1088,7 +1088,7 @@ def list_attachments(id: str) -> Row:
 @api.post("/tasks/<id>/attachments")
 @operation(schemas.UPLOAD, schemas.AttachmentShown(), status=201, role="member", headers=("Location",))
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
-    """Attach a file to a task."""
+    """Attach a file, the part `file` of the form, to a task."""
     return with_location(Attachment.add(transaction, id, **file))
 
 

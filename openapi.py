@@ -29,8 +29,28 @@ The task management service of a small team: projects, tasks, comments, meetings
 
 Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document.
 Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
-"meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions are
-answered as the first call was.
+"meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions within a
+day are answered as the first call was, with `Idempotent-Replayed: true`; those whose answer holds a secret
+do not take it.
+
+Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. When a
+member becomes an owner, the member's keys and links are revoked, except those made by the member or by the
+owner who makes the change. In activity, `changes` holds the old and the new value of each field; in place of
+a value over 1 KiB it holds `{"omitted_bytes": …}`.
+"""
+WHO = {
+    None: "For anyone; no key is needed.",
+    "client": "For everybody in the workspace.",
+    "member": "For the team: owners, admins and members.",
+    "admin": "For owners and admins.",
+}
+FLOWS = """\
+A path without a route is a 404 in plain text. A `get_…` of a flow that does not exist answers `null`, a
+change of it 404 `not_found`. Where the revision is not the expected one, the answer is 409
+`revision_conflict` with the flow as `result.current`: to change it anyway, send the action again with
+`result.current.revision`. A flow that has ended takes no tasks and cannot be cancelled (409 `terminal`), but
+can be resumed. A child task is a record: it keeps the status that was reported, until `cancel_flow` cancels
+it. An unknown field is refused, and so is a revision sent as text.
 """
 FAULT_SCHEMA = {
     "type": "object",
@@ -207,6 +227,7 @@ def _operation(converter: Any, operation: Operation, faults: dict[type[Exception
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "description": WHO[operation.declaration.role],
         "tags": [operation.tag],
         "parameters": _parameters(converter, operation),
         "responses": _responses(converter, operation, faults),
@@ -332,6 +353,7 @@ def _intake(converter: Any) -> dict[str, Any]:
     return {
         "operationId": "drive_flow",
         "summary": "Drive managed flows, on a route of the agent gateway.",
+        "description": FLOWS,
         "tags": ["gateway"],
         "parameters": [{"name": "routeId", "in": "path", "required": True, "schema": {"type": "string"}}],
         "security": [{"route": []}, {"routeHeader": []}],

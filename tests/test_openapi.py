@@ -12,6 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import app
 import gateway
+import openapi
 import schemas
 
 INTAKE = "/plugins/webhooks/{routeId}"
@@ -105,6 +106,19 @@ def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
         assert {"401", "422", "429", "500", "503"} < set(operation["responses"])
         assert ("404" in operation["responses"]) == ("{" in path)
         assert {} in operation["security"] or "403" in operation["responses"], (method, path)
+
+
+def test_an_operation_says_who_may_call_it(spec):
+    said = {
+        (method, path): operation["description"]
+        for method, path, operation in operations(spec)
+        if path != INTAKE
+    }
+    assert set(said.values()) == set(openapi.WHO.values())
+    assert said["get", "/api/v1/health"] == "For anyone; no key is needed."
+    assert said["get", "/api/v1/tasks"] == "For everybody in the workspace."
+    assert said["post", "/api/v1/tasks"] == "For the team: owners, admins and members."
+    assert said["get", "/api/v1/events"] == "For owners and admins."
 
 
 @pytest.mark.parametrize(("status", "missing"), [(409, "409"), (201, "ETag")])

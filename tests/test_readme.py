@@ -17,12 +17,13 @@ import schemas
 from settings import load_settings
 
 README = (ROOT / "README.md").read_text()
+DEPLOY = (ROOT / "deploy" / "README.md").read_text()
 
 
-def block(language, containing):
-    """The fenced block in this language that contains this text."""
+def block(language, containing, page=README):
+    """The page's fenced block in this language that contains this text."""
     (found,) = [
-        code for code in re.findall(f"```{language}\n(.*?)```", README, re.DOTALL) if containing in code
+        code for code in re.findall(f"```{language}\n(.*?)```", page, re.DOTALL) if containing in code
     ]
     return found
 
@@ -130,7 +131,7 @@ def python_receiver(folder):
 
 @contextmanager
 def node_receiver(folder):
-    code = block("js", ".listen(9000)")
+    code = block("js", ".listen(9000)", DEPLOY)
     code = code.replace("(9000)", "(0, function () { console.log(`port ${this.address().port}`); })")
     with (folder / "out.txt").open("w") as out:
         process = subprocess.Popen(["node", "-e", code], stdout=out, stderr=out)
@@ -168,10 +169,12 @@ def test_the_readme_has_every_path_and_none_besides():
 
 
 def test_the_readme_has_every_error():
-    table = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", README, re.MULTILINE))
+    (section,) = re.findall("^Errors are .*?\n\n", README, re.MULTILINE | re.DOTALL)
+    listed = re.findall(r"(\d{3}) `(\w+)`", section)
     answered = {(str(fault.status), fault.code) for fault in app.FAULTS.values()}
     answered |= {(str(status), code) for status, code in app.HTTP_CODES.items()}
-    assert table == answered
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == answered
 
 
 def test_the_readme_has_every_event_action_and_filter():
@@ -185,17 +188,22 @@ def test_the_readme_tells_the_retry_schedule():
     assert f"for {sum(schedule) / 3600:.0f} hours" in README
 
 
-def test_the_readme_says_what_each_dependency_is_for():
-    ours = (ROOT / "requirements.txt").read_text().partition("# What those bring along.")[0]
-    ours += (ROOT / "requirements-dev.txt").read_text()
-    for name in re.findall("^([A-Za-z][\\w-]*)==", ours, re.MULTILINE):
-        assert f"[{name.lower()}]" in README.lower() or name in ("mypy", "ruff"), name
+@pytest.mark.parametrize(
+    ("file", "page"), [("requirements.txt", "README.md"), ("requirements-dev.txt", "CONTRIBUTING.md")]
+)
+def test_a_page_says_what_each_dependency_is_for(file, page):
+    ours = (ROOT / file).read_text().partition("# What those bring along.")[0]
+    text = (ROOT / page).read_text().lower()
+    for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
+        assert f"[{name.lower()}]" in text or name in ("mypy", "ruff"), name
 
 
 def test_the_files_that_are_linked_exist():
-    for page in (ROOT / "README.md", ROOT / "deploy" / "README.md"):
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy" / "README.md"):
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
-            assert (page.parent / target).exists(), target
+            file, _, heading = target.partition("#")
+            assert (page.parent / file).exists(), target
+            assert not heading or f"\n## {heading}\n" in (page.parent / file).read_text().lower(), target
 
 
 def test_the_container_holds_every_module():
