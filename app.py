@@ -8,7 +8,6 @@ SQL in this module.
 
 import contextlib
 import hashlib
-import io
 import logging
 import re
 import secrets
@@ -27,8 +26,7 @@ import orjson
 from flask import Blueprint, Flask, Response, render_template
 from marshmallow import Schema, ValidationError
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntityTooLarge
-from werkzeug.formparser import MultiPartParser
+from werkzeug.exceptions import HTTPException, InternalServerError
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import UnicodeConverter
 from werkzeug.urls import iri_to_uri
@@ -297,19 +295,16 @@ def upload_slot() -> Iterator[None]:
         upload_slots.free(None)
 
 
-class Unsupported(Problem):
-    """The body's type is not accepted here."""
-
-
 def read_arguments(takes: Schema) -> Row:
     """What a request that writes holds for its view, checked.
 
-    Raises as the readers do, and `ValidationError`.
+    Raises as `Call`'s readers do, and `ValidationError`.
     """
     if takes is schemas.FORM:
         return {}
-    body, query = read_upload() if takes is schemas.UPLOAD else read_json(), call().query
-    if call().method == "DELETE":
+    current = call()
+    body, query = current.read_upload() if takes is schemas.UPLOAD else current.read_json(), current.query
+    if current.method == "DELETE":
         if body:
             check(schemas.NOTHING, body)
         return read_query(takes, query)
@@ -326,44 +321,6 @@ def read_query(takes: Schema, query: str) -> Row:
     if not query and takes is schemas.NOTHING:
         return {}
     return check(takes, call().request.args)
-
-
-def read_json() -> Row:
-    """The body's JSON object; without a body an empty one. Raises `Unsupported` and `BadBody`."""
-    if not call().unread:
-        return {}
-    kind, charset = call().environ.get("CONTENT_TYPE", ""), "utf-8"
-    if kind != "application/json":  # which needs no parsing
-        kind = call().request.mimetype
-        charset = call().request.mimetype_params.get("charset", charset).lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise Unsupported("send the body as Content-Type: application/json")
-    if (
-        charset not in ("utf-8", "utf8")
-        or call().request.headers.get("Content-Encoding", "identity") != "identity"
-    ):
-        raise Unsupported("send the body as plain UTF-8, not compressed")
-    return schemas.load_json(call().read(call().config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
-
-
-def read_upload() -> MultiDict:
-    """The fields and files of a multipart form. Raises `Unsupported`, `TooLarge` and `BadBody`."""
-    if not call().unread:
-        return MultiDict()
-    if call().request.mimetype != "multipart/form-data":
-        raise Unsupported("send the file as multipart/form-data, in a part that is called file")
-    most = call().config["LIMITS"]["max_attachment_bytes"]
-    body = call().read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
-    sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
-    parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
-    try:
-        boundary = call().request.mimetype_params.get("boundary", "").encode()
-        parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
-    except (ValueError, RequestEntityTooLarge) as error:
-        raise schemas.BadBody("the body is not a form that can be read") from error
-    if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
-        raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
-    return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
 
 def check(schema: Schema, fields: Row | MultiDict) -> Row:
@@ -467,7 +424,9 @@ FAULTS: dict[type[Exception], Fault] = {
     Gone: Fault(410, "gone", "The enrollment link was used, replaced or revoked, or has expired."),
     PreconditionFailed: Fault(412, "precondition_failed", "`If-Match` names another version."),
     schemas.TooLarge: Fault(413, "payload_too_large", "The body is over 1 MiB, or the file over 10 MiB."),
-    Unsupported: Fault(415, "unsupported_media_type", "The body is of another type than the documented one."),
+    schemas.Unsupported: Fault(
+        415, "unsupported_media_type", "The body is of another type than the documented one."
+    ),
     Invalid: Fault(
         422, "validation_error", "`error.details` lists every field, parameter or header that is wrong."
     ),

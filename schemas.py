@@ -49,6 +49,10 @@ class TooSlow(Exception):
     """The body did not arrive in time."""
 
 
+class Unsupported(Exception):
+    """The body's type is not accepted here."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):

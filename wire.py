@@ -4,6 +4,7 @@ All that knows gunicorn is here, in `Call`, and in gunicorn.conf.py.
 """
 
 import contextlib
+import io
 import logging
 import os
 import socket
@@ -15,13 +16,16 @@ from typing import Any
 from urllib.parse import quote
 
 from flask import Flask, Request
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.formparser import MultiPartParser
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import new_request_id, now
+from database import Row, new_request_id, now
 from schemas import API
 
 log = logging.getLogger("tasks")
@@ -83,6 +87,46 @@ class Call:
         if length is not None and len(body) < length:
             raise schemas.BadBody("the body is shorter than its Content-Length")
         return body
+
+    def read_json(self) -> Row:
+        """The body's JSON object; without a body an empty one.
+
+        Raises as `read` and `schemas.load_json` do, and `schemas.Unsupported`.
+        """
+        if not self.unread:
+            return {}
+        kind, charset = self.environ.get("CONTENT_TYPE", ""), "utf-8"
+        if kind != "application/json":  # which needs no parsing
+            kind = self.request.mimetype
+            charset = self.request.mimetype_params.get("charset", charset).lower()
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise schemas.Unsupported("send the body as Content-Type: application/json")
+        coding = self.request.headers.get("Content-Encoding", "identity")
+        if charset not in ("utf-8", "utf8") or coding != "identity":
+            raise schemas.Unsupported("send the body as plain UTF-8, not compressed")
+        return schemas.load_json(self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
+
+    def read_upload(self) -> MultiDict:
+        """The fields and files of a multipart form.
+
+        Raises as `read` does, `schemas.BadBody` for one that is no form, and `schemas.Unsupported`.
+        """
+        if not self.unread:
+            return MultiDict()
+        if self.request.mimetype != "multipart/form-data":
+            raise schemas.Unsupported("send the file as multipart/form-data, in a part that is called file")
+        most = self.config["LIMITS"]["max_attachment_bytes"]
+        body = self.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
+        sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
+        parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
+        try:
+            boundary = self.request.mimetype_params.get("boundary", "").encode()
+            parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
+        except (ValueError, RequestEntityTooLarge) as error:
+            raise schemas.BadBody("the body is not a form that can be read") from error
+        if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
+            raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
+        return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the answer, with the headers that every answer carries."""
