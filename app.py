@@ -36,6 +36,7 @@ import commands
 import gateway
 import limits
 import schemas
+import tools
 import webhooks
 from database import (
     DATABASE_ERRORS,
@@ -131,7 +132,7 @@ class Identifier(UnicodeConverter):
 
 
 class Service(Flask):
-    """The WSGI application: routes of the gateway first, then the views.
+    """The WSGI application: routes of the gateway first, then the agents' tools and the views.
 
     Flask has the views, the configuration, the commands and the templates. Its request context, with
     sessions, signals and hooks, is not used for a request: it costs more than the queries of most.
@@ -143,6 +144,8 @@ class Service(Flask):
         environ["tasks.call"] = current = answering.call = Call(self, environ, start_response)
         if route := gateway.find_route(environ):  # no view must answer there
             return gateway.answer(route, current)
+        if current.path in tools.PATHS:
+            return tools.answer(current, authenticate, refuse)(environ, current.start)
         try:
             answer = self.find_answer(current)
         except Exception as error:

@@ -71,15 +71,13 @@ def _no_constant(name: str) -> None:
     raise BadBody(f"{name} is not JSON")
 
 
-def load_json(raw: bytes) -> dict[str, Any]:
-    """The JSON object in the body, read as strictly as RFC 8259 and I-JSON allow.
+def parse_json(raw: bytes) -> Any:
+    """The JSON value in the body, read as strictly as RFC 8259 and I-JSON allow.
 
-    Raises `BadBody` for a body that is not a JSON object, repeats a key, or holds NaN or Infinity, and
-    `ValidationError` for text that cannot be stored, for nesting deeper than `MAX_DEPTH`, and for more
-    than `MAX_MEMBERS` members.
+    Raises `BadBody` for a body that is not JSON, repeats a key, or holds NaN or Infinity.
     """
     try:
-        body = json.loads(
+        return json.loads(
             raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
         )
     except UnicodeDecodeError as error:
@@ -88,6 +86,15 @@ def load_json(raw: bytes) -> dict[str, Any]:
         raise BadBody("the body is nested too deeply") from error
     except ValueError as error:
         raise BadBody(f"the body is not JSON: {error}") from error
+
+
+def load_json(raw: bytes) -> dict[str, Any]:
+    """The JSON object in the body.
+
+    Raises as `parse_json` and for another value `BadBody`, and `ValidationError` for text that cannot be
+    stored, for nesting deeper than `MAX_DEPTH`, and for more than `MAX_MEMBERS` members.
+    """
+    body = parse_json(raw)
     if not isinstance(body, dict):
         raise BadBody("the body must be a JSON object")
     if len(body) > MAX_MEMBERS:  # each would be looked up as a field, and named in the answer

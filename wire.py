@@ -39,7 +39,7 @@ class Call:
         self.method: str = environ["REQUEST_METHOD"]
         self.query: str = environ.get("QUERY_STRING", "")
         self.started = time.perf_counter()
-        self.request_id = new_request_id()
+        self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
         self.path = "/" + path.lstrip("/")
         self.in_api = self.path.startswith(f"{API}/") or self.path == API

@@ -1,0 +1,757 @@
+"""What AI agents call: the Model Context Protocol at /mcp, with ten tools over the routes of the API.
+
+A tool makes a few calls of the API inside the process. So keys, roles, checks, idempotency, webhooks,
+activity, the limit of requests and the log are the API's own. The protocol has two eras, and clients of
+both are served: those that begin with `initialize`, and those of the stateless version of 2026-07-28.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from io import BytesIO
+from itertools import accumulate
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import limits
+import schemas
+from database import Row, digest, fold, to_json
+from lists import SORTS
+from models import PRIORITIES, STATUSES
+from schemas import API, VERSION
+from wire import Answer, Call, answering
+
+PATHS = ("/mcp", "/mcp/")
+LEGACY_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
+MODERN_VERSIONS = ("2026-07-28",)
+META = "io.modelcontextprotocol/"
+SERVER_INFO = {"name": "task-service", "version": VERSION}
+CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
+LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
+INSTRUCTIONS = (
+    "The tasks of a team. Begin with get_context. Give projects, people (also by e-mail, or me) and "
+    "milestones by name or id, tasks by id. Times are UTC, like 2026-12-01 or 2026-12-01T17:00Z. A creation "
+    "repeated within a day makes one thing. Deleting, inviting people and making keys are a person's matter. "
+)
+MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
+
+
+# A request, step by step ----------------------------------------------------------------------
+
+
+class Rejected(Exception):
+    """A request that one of the steps refuses, with the status and the error of its answer."""
+
+    def __init__(self, status: int, code: int, message: str, data: Row | None = None, **headers: str):
+        super().__init__(message)
+        self.status, self.code, self.data, self.headers = status, code, data, headers
+
+
+def answer(
+    request: Call, authenticate: Callable[[str | None], Row], refuse: Callable[[Exception], Any]
+) -> Answer:
+    """Answer a request; each step may refuse it, in this order.
+
+    `authenticate` is how the application finds the caller, and `refuse` how it answers an exception: with
+    a `body`, a `status` and `headers`.
+    """
+    try:
+        _admit(request)
+        request.caller = authenticate(request.environ.get("HTTP_AUTHORIZATION"))
+        message = _read(request)
+    except Exception as error:
+        return _error(None, rejection(error, refuse))
+    if "id" not in message:  # a notification, of which none asks for anything
+        return Answer(b"", 202, {}, "application/json")
+    params = message.get("params", {})
+    meta = params.get("_meta")
+    is_modern = isinstance(meta, dict) and f"{META}protocolVersion" in meta
+    try:
+        if is_modern:
+            _check_headers(request, message["method"], params, meta)
+        result = _dispatch(request, message["method"], params, is_modern)
+    except Exception as error:
+        rejected = rejection(error, refuse)
+        if not is_modern or rejected.code == INTERNAL_ERROR:
+            rejected.status = 200  # older clients take any other for the end of the connection
+        return _error(message["id"], rejected)
+    return _respond(200, {"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+def rejection(error: Exception, refuse: Callable[[Exception], Any]) -> Rejected:
+    """What the request is refused with: no key, a body that is too large or too slow, an outage, a bug."""
+    if isinstance(error, Rejected):
+        return error
+    plain = refuse(error)
+    codes = {400: PARSE_ERROR, 500: INTERNAL_ERROR, 503: INTERNAL_ERROR}
+    code = codes.get(plain.status, INVALID_REQUEST)
+    return Rejected(plain.status, code, plain.body.decode().strip(), **plain.headers)
+
+
+def _admit(request: Call) -> None:
+    """Check origin and method. Another site's page must not use a key that a local client holds."""
+    origin = request.environ.get("HTTP_ORIGIN")
+    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != _own_origin(request):
+        raise Rejected(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
+    if request.method != "POST":
+        raise Rejected(405, INVALID_REQUEST, "this takes POST", Allow="POST")
+
+
+def _own_origin(request: Call) -> str:
+    """The origin of `base_url`, as browsers write it."""
+    url = urlsplit(request.config["SERVER"]["base_url"].lower())
+    default = {"http": ":80", "https": ":443"}[url.scheme]
+    return f"{url.scheme}://{url.netloc.removesuffix(default)}"
+
+
+def _read(request: Call) -> Row:
+    """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` does."""
+    if request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
+        raise Rejected(415, INVALID_REQUEST, "send the body as Content-Type: application/json")
+    message = schemas.parse_json(
+        request.read(request.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS)
+    )
+    problem = _problem(message)
+    if problem:
+        raise Rejected(400, INVALID_REQUEST, problem)
+    return message
+
+
+def _problem(message: Any) -> str | None:
+    """Why this is no JSON-RPC request or notification, or None."""
+    if not isinstance(message, dict):
+        return "send one JSON object; there are no batches"
+    if message.get("jsonrpc") != "2.0":
+        return 'jsonrpc must be "2.0"'
+    if not isinstance(message.get("method"), str):
+        return "method must be a string"
+    if type(id := message.get("id", "")) not in (str, int) or schemas.text_problem(str(id)):
+        return "id must be a string or an integer"
+    if abs(id if isinstance(id, int) else 0) > schemas.MAX_SAFE_INTEGER:
+        return "id is too large an integer"
+    if not isinstance(message.get("params", {}), dict):
+        return "params must be an object"
+    return None
+
+
+def _check_headers(request: Call, method: str, params: Row, meta: Row) -> None:
+    """Check what a modern request says of itself, and that its headers say the same."""
+    version = meta[f"{META}protocolVersion"]
+    if not isinstance(version, str) or not isinstance(meta.get(f"{META}clientCapabilities"), dict):
+        raise Rejected(400, INVALID_PARAMS, f"_meta needs {META}protocolVersion and {META}clientCapabilities")
+    expected = {"MCP-Protocol-Version": version, "Mcp-Method": method}
+    if method == "tools/call" and "name" in params:
+        expected["Mcp-Name"] = params["name"]
+    for name, text in expected.items():
+        header = request.environ.get(f"HTTP_{name.upper().replace('-', '_')}")
+        if header is None or _unwrapped(header) != text:
+            raise Rejected(400, HEADER_MISMATCH, f"the header {name} differs from the body")
+    if version not in MODERN_VERSIONS:
+        data = {"supported": list(MODERN_VERSIONS), "requested": version}
+        raise Rejected(400, UNSUPPORTED_VERSION, "this protocol version is not supported", data)
+
+
+def _unwrapped(header: str) -> str | None:
+    """The header's text, which may be wrapped as `=?base64?…?=`; None if that is malformed."""
+    if not (header.startswith("=?base64?") and header.endswith("?=")):
+        return header
+    try:
+        return base64.b64decode(header[9:-2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _dispatch(request: Call, method: str, params: Row, is_modern: bool) -> Row:
+    handler, versions = METHODS.get(method, (None, ()))
+    if handler is None or (MODERN_VERSIONS if is_modern else LEGACY_VERSIONS)[0] not in versions:
+        raise Rejected(404, METHOD_NOT_FOUND, f"there is no method {schemas.printable(method)}")
+    result = handler(request, params)
+    if is_modern:
+        result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": SERVER_INFO}}
+        result |= CACHING if method != "tools/call" else {}
+    return result
+
+
+def _error(id: str | int | None, rejected: Rejected) -> Answer:
+    error: Row = {"code": rejected.code, "message": str(rejected)}
+    if rejected.data:
+        error["data"] = rejected.data
+    return _respond(rejected.status, {"jsonrpc": "2.0", "id": id, "error": error}, rejected.headers)
+
+
+def _respond(status: int, content: Row, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(to_json(content), status, headers or {}, "application/json")
+
+
+# The protocol's methods -----------------------------------------------------------------------
+
+
+def _initialize(request: Call, params: Row) -> Row:
+    asked = params.get("protocolVersion")
+    version = asked if asked in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+    return {"protocolVersion": version, "serverInfo": SERVER_INFO} | _introduction(request)
+
+
+def _discover(request: Call, params: Row) -> Row:
+    return {"supportedVersions": MODERN_VERSIONS} | _introduction(request)
+
+
+def _introduction(request: Call) -> Row:
+    """What the service can do, and the instructions: ours, then the workspace's own."""
+    instructions = INSTRUCTIONS + request.config["WORKSPACE"]["ai_instructions"]
+    return {"capabilities": {"tools": {}}, "instructions": clipped(instructions, MAX_INSTRUCTIONS)}
+
+
+def _ping(request: Call, params: Row) -> Row:
+    return {}
+
+
+def _list_tools(request: Call, params: Row) -> Row:
+    return {"tools": [tool.definition for tool in TOOLS.values() if tool.suits(request.caller)]}
+
+
+def _call_tool(request: Call, params: Row) -> Row:
+    """Run a tool; what the tool or the API refuses is a result that says so, for the model to read."""
+    name, arguments = params.get("name"), params.get("arguments", {})
+    if not isinstance(name, str) or name not in TOOLS:
+        raise Rejected(400, INVALID_PARAMS, f"there is no tool {schemas.printable(name)}")
+    if not isinstance(arguments, dict):
+        raise Rejected(400, INVALID_PARAMS, "arguments must be an object")
+    try:
+        TOOLS[name].check(arguments)
+        text = to_json(TOOLS[name].run(Agent(request, arguments), **arguments)).decode()
+        return {"content": [{"type": "text", "text": text}]}
+    except ToolError as error:
+        return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+
+
+# Each method with the versions that have it.
+METHODS: dict[str, tuple[Callable[[Call, Row], Row], tuple[str, ...]]] = {
+    "initialize": (_initialize, LEGACY_VERSIONS),
+    "ping": (_ping, LEGACY_VERSIONS),
+    "server/discover": (_discover, MODERN_VERSIONS),
+    "tools/list": (_list_tools, LEGACY_VERSIONS + MODERN_VERSIONS),
+    "tools/call": (_call_tool, LEGACY_VERSIONS + MODERN_VERSIONS),
+}
+
+
+# What a tool takes ----------------------------------------------------------------------------
+
+
+# What the model can do about an error, by the error's code.
+NEXT_STEPS = {
+    "validation_error": "correct this and call again",
+    "forbidden": "a person with that right can do it",
+    "not_found": "find_tasks finds tasks and their ids",
+    "conflict": "look with get_task or get_project first",
+    "precondition_failed": "someone changed it meanwhile: get_task, look, and call again",
+    "payload_too_large": "send less",
+    "rate_limited": "wait, then make the same call again",
+    "unavailable": "wait a few seconds, then make the same call again",
+    "unauthorized": "the key no longer works; a person can make another one",
+}
+ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
+ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
+TYPES: dict[str, tuple[type, str]] = {
+    "string": (str, "a string"),
+    "integer": (int, "an integer"),
+    "object": (dict, "an object"),
+}
+
+
+class ToolError(Exception):
+    """What a tool or the API refuses: the code, what is wrong, and what the model can do about it."""
+
+    def __init__(self, code: str, message: str):
+        self.code, self.message = code, message
+        super().__init__(f"{code}: {message}. Next: {NEXT_STEPS.get(code, 'tell a person')}.")
+
+
+class Tool(NamedTuple):
+    """A tool with its definition, as clients see it."""
+
+    run: Callable[..., Row]
+    definition: Row
+    writes: bool
+    for_team: bool
+
+    def suits(self, caller: Row) -> bool:
+        """Whether the caller may use it; the API decides anyway."""
+        is_allowed = caller["scope"] == "write" or not self.writes
+        return is_allowed and (caller["role"] != "client" or not self.for_team)
+
+    def check(self, arguments: Row) -> None:
+        """Raise `ToolError` for arguments that do not fit the schema."""
+        schema = self.definition["inputSchema"]
+        known = schema["properties"]
+        problems = [f"{name}: is required" for name in schema["required"] if name not in arguments]
+        if unknown := sorted(schemas.printable(name) for name in arguments.keys() - known.keys()):
+            accepted = ", ".join(known) or "none"
+            problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {accepted}")
+        mismatches = {name: _mismatch(arguments[name], known[name]) for name in known if name in arguments}
+        problems += [f"{name}: {problem}" for name, problem in mismatches.items() if problem]
+        if problems:
+            raise ToolError("validation_error", "; ".join(problems))
+
+
+def _mismatch(value: Any, schema: Row) -> str | None:
+    """Why the value does not fit the schema of an argument, or None."""
+    kind, noun = TYPES[schema["type"]]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return f"must be {noun}"
+    if value not in schema.get("enum", (value,)):
+        return f"must be one of {', '.join(schema['enum'])}"
+    if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        return f"must be from {schema['minimum']} to {schema['maximum']}"
+    return schemas.value_problem(value, schemas.MAX_DEPTH)
+
+
+# The schemas of those arguments that are not any text.
+SCHEMAS: dict[str, Row] = {
+    "status": {"type": "string", "enum": STATUSES},
+    "priority": {"type": "string", "enum": PRIORITIES},
+    "sort": {"type": "string", "enum": [sort for sort in SORTS if sort]},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+    "offset": {"type": "integer"},
+    "if_version": {"type": "integer"},
+    "metadata": {"type": "object"},
+}
+PLAN = "description priority assignee start_date due_date milestone metadata"  # of a task, as arguments
+TOOLS: dict[str, Tool] = {}
+
+
+def tool(
+    description: str, required: str = "", optional: str = "", *, writes: bool = False, for_team: bool = False
+) -> Callable[[Callable[..., Row]], Callable[..., Row]]:
+    """Declare a tool: its description for the model, and the names of its arguments."""
+    hints = {"destructiveHint": False, "idempotentHint": True} if writes else {}
+    arguments = f"{required} {optional}".split()
+
+    def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
+        definition = {
+            "name": method.__name__,
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": {name: SCHEMAS.get(name, {"type": "string"}) for name in arguments},
+                "required": required.split(),
+                "additionalProperties": False,
+            },
+            "annotations": {"readOnlyHint": not writes, **hints, "openWorldHint": False},
+        }
+        TOOLS[method.__name__] = Tool(method, definition, writes, for_team)
+        return method
+
+    return decorate
+
+
+# What a tool answers --------------------------------------------------------------------------
+
+
+# In UTF-8 bytes, of which a token has three or four; an answer has at most about 4 000 tokens.
+MAX_NAME = 100  # of a title or a name in a list
+MAX_DESCRIPTION = 8000
+MAX_COMMENT = 2000
+MAX_COMMENTS = 5000
+MAX_METADATA = 1000
+MAX_PAGE = 12_000
+
+
+def clipped(text: str, most: int) -> str:
+    """The text, shortened to so many bytes and a sign that it was."""
+    raw = text.encode()
+    return text if len(raw) <= most else raw[:most].decode(errors="ignore") + "…"
+
+
+def short_time(time: str | None) -> str | None:
+    """The time to the minute; midnight as a date."""
+    return time and (time[:10] if time[11:16] == "00:00" else f"{time[:16]}Z")
+
+
+def full_time(text: str) -> str:
+    """The time with seconds, without which the API takes none; other texts as they are."""
+    return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
+
+
+def present(**fields: Any) -> Row:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def within(most: int, rows: list[Row]) -> list[Row]:
+    """The first rows, of together at most so many bytes as JSON; at least one."""
+    sizes = accumulate(len(to_json(row)) for row in rows)
+    return [
+        row for number, (row, size) in enumerate(zip(rows, sizes, strict=True)) if size <= most or not number
+    ]
+
+
+def names_of(rows: list[Row], most: int, name: str = "full_name") -> list[str]:
+    """The names of the first rows, and how many more there are."""
+    shown = [clipped(row[name], MAX_NAME) for row in rows[:most]]
+    return shown + [f"and {len(rows) - most} more"] * (len(rows) > most)
+
+
+def project_line(project: Row) -> str:
+    """A project in one line."""
+    stats = project["stats"]
+    name = clipped(project["name"], MAX_NAME)
+    return f"{name}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
+
+
+def comment_row(comment: Row) -> Row:
+    return {
+        "by": clipped(comment["author"]["full_name"], MAX_NAME),
+        "at": short_time(comment["created_at"]),
+        "text": clipped(comment["content"], MAX_COMMENT),
+    }
+
+
+def activity_line(activity: Row) -> str:
+    """A change in one line."""
+    actor, title = (clipped(text, MAX_NAME) for text in (activity["actor"]["full_name"], activity["title"]))
+    line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
+    status = activity["changes"].get("status")
+    return f"{line}: {' → '.join(status)}" if status else line
+
+
+def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
+    """The row with this id or name, regardless of case, else the only one with this part of a name."""
+    text = fold(wanted.strip().removesuffix("…"))
+    found = [row for row in rows if text in (row["id"], *(fold(row[name]) for name in names))]
+    found = found or [row for row in rows if text and any(text in fold(row[name]) for name in names)]
+    if len(found) == 1:
+        return found[0]
+    asked, known = clipped(wanted, MAX_NAME), ", ".join(names_of(rows, 30, names[0])) or "none"
+    problem = f"there is no {asked!r}; there are: {known}"
+    if found:
+        matches = ", ".join(f"{clipped(row[names[0]], MAX_NAME)} ({row['id']})" for row in found[:20])
+        problem = f"{asked!r} may be any of: {matches}"
+    raise ToolError("validation_error", f"{argument}: {problem}")
+
+
+# The tools ------------------------------------------------------------------------------------
+
+
+PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
+DATES = {"start_date", "due_date", "due_before", "updated_since"}
+DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date"}
+
+
+class Agent:
+    """One call of a tool: its calls of the API, with the caller's key, and the tools themselves."""
+
+    def __init__(self, request: Call, arguments: Row):
+        self.request, self.arguments = request, arguments
+        self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
+
+    # The API
+
+    def get(self, path: str, **query: Any) -> Row:
+        """What the API answers to a GET. Raises `ToolError`."""
+        return self.call("GET", path, QUERY_STRING=urlencode(query))[0]
+
+    def call(self, method: str, path: str, body: Row | None = None, **more: str) -> tuple[Row, bool]:
+        """Call the application as a client does, without a network. Raises `ToolError`.
+
+        Returns the answer's data, and whether they are a repetition's.
+        """
+        content = b"" if body is None else json.dumps(body).encode()
+        environ = {
+            name: value
+            for name, value in self.request.environ.items()
+            if name.startswith(("SERVER_", "wsgi.")) or name in PASSED_ON
+        }
+        environ |= {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": API + path}
+        environ |= {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content))}
+        environ |= {"wsgi.input": BytesIO(content), "tasks.request_id": self.request.request_id, **more}
+        head: list[Any] = []  # status and headers
+        try:
+            application: Callable = self.request.app
+            answered = json.loads(b"".join(application(environ, lambda *parts: head.extend(parts))))
+        finally:
+            answering.call = self.request
+        if answered["success"]:
+            return answered["data"], ("Idempotent-Replayed", "true") in head[1]
+        raise self.refusal(answered["error"])
+
+    def refusal(self, error: Row) -> Exception:
+        """The API's error, with the tool's own names for arguments."""
+        if error["code"] == "internal_error":
+            return Rejected(200, INTERNAL_ERROR, error["message"])
+        details = error.get("details", [])[:10]
+        problems = [f"{self.argument(detail['field'])}: {detail['message']}" for detail in details]
+        return ToolError(error["code"], "; ".join(problems) or error["message"])
+
+    def argument(self, field: str) -> str:
+        """What the tool calls a field of the API."""
+        return field if field in self.arguments else ARGUMENTS.get(field, field)
+
+    def create(self, path: str, body: Row, find: Callable[[Row], Row | None]) -> tuple[Row, Row]:
+        """Create something once, however often that is repeated; return it, and what to add to the answer.
+
+        `find` returns what was created before as it is now, or None if it has been deleted since.
+        """
+        request = f"{path} {json.dumps(body, sort_keys=True)}"
+        while True:
+            made, is_repeated = self.call("POST", path, body, HTTP_IDEMPOTENCY_KEY=f"mcp-{digest(request)}")
+            if not is_repeated:
+                return made, {}
+            if found := find(made):
+                return found, {"already_made": True}
+            request += made["id"]
+
+    def existing(self, path: str) -> Row | None:
+        """What is at this path, or None."""
+        try:
+            return self.get(path)
+        except ToolError as error:
+            if error.code != "not_found":
+                raise
+            return None
+
+    # Names and ids
+
+    @cached_property
+    def projects(self) -> list[Row]:
+        projects = self.get("/projects")["projects"]
+        self.names |= {project["id"]: project["name"] for project in projects}
+        return projects
+
+    @cached_property
+    def members(self) -> list[Row]:
+        members = self.get("/members")["members"]
+        self.names |= {member["id"]: member["full_name"] for member in members}
+        return members
+
+    def project(self, wanted: str) -> Row:
+        """The project with this name or id."""
+        return chosen("project", wanted, self.projects, "name")
+
+    def person_id(self, wanted: str) -> str:
+        """The id of the member with this name, e-mail address or id, or of the caller."""
+        wanted = self.request.caller["id"] if fold(wanted.strip()) == "me" else wanted
+        return chosen("assignee", wanted, self.members, "full_name", "email")["id"]
+
+    def milestone_id(self, wanted: str, project_id: str) -> str:
+        """The id of the project's milestone with this title or id."""
+        milestones = self.get(f"/projects/{project_id}/milestones")["milestones"]
+        return chosen("milestone", wanted, milestones, "title")["id"]
+
+    def body(self, project_id: str, arguments: Row) -> Row:
+        """The API's fields for these arguments of a task; "" is null where that is possible."""
+        body = dict(arguments) | {
+            name: full_time(arguments[name]) or None for name in DATES & arguments.keys()
+        }
+        if "assignee" in body and (wanted := body.pop("assignee")) is not None:
+            body["assignee_id"] = self.person_id(wanted) if wanted else None
+        if "milestone" in body and (wanted := body.pop("milestone")) is not None:
+            body["milestone_id"] = self.milestone_id(wanted, project_id) if wanted else None
+        return body
+
+    def path_of(self, task_id: str) -> str:
+        """The path of a task, whose id is checked."""
+        if not schemas.Id.PATTERN.fullmatch(task_id.lower()):
+            raise ToolError("validation_error", "task_id: must be a task's id; find_tasks shows it")
+        return f"/tasks/{task_id.lower()}"
+
+    def task(self, path: str) -> Row:
+        """The task at this path; `brief` then knows its project and assignee."""
+        task = self.get(path)
+        self.names[task["project_id"]] = task["project"]["name"]
+        if task["assignee"]:
+            self.names[task["assignee_id"]] = task["assignee"]["full_name"]
+        return task
+
+    def brief(self, task: Row) -> Row:
+        """What every tool shows of a task."""
+        return present(
+            id=task["id"],
+            title=clipped(task["title"], MAX_NAME),
+            status=task["status"],
+            priority=task["priority"],
+            due=short_time(task["due_date"]),
+            assignee=clipped(self.names.get(task["assignee_id"], ""), MAX_NAME),
+            project=clipped(self.names.get(task["project_id"], ""), MAX_NAME),
+        )
+
+    def comment(self, path: str, content: str) -> tuple[Row, Row]:
+        """Comment on the task at this path; return the comment, and what to add to the answer."""
+
+        def find(made: Row) -> Row | None:
+            comments = self.get(f"{path}/comments")["comments"]
+            return next((comment for comment in comments if comment["id"] == made["id"]), None)
+
+        return self.create(f"{path}/comments", {"content": content}, find)
+
+    def meeting_row(self, meeting: Row) -> Row:
+        return present(
+            title=clipped(meeting["title"], MAX_NAME),
+            starts=short_time(meeting["starts_at"]),
+            ends=short_time(meeting["ends_at"]),
+            location=clipped(meeting["location"] or "", MAX_NAME),
+            project=clipped(self.names.get(meeting["project_id"], ""), MAX_NAME),
+            people=names_of([meeting["organizer"], *meeting["participants"]], 6),
+        )
+
+    # The tools
+
+    @tool("What is going on: your tasks in progress, urgent ones, projects, team, latest changes.")
+    def get_context(self) -> Row:
+        context = self.get("/context")
+        mine = self.get("/tasks", assignee_id="me", status="in_progress", sort="-priority", limit=5)["tasks"]
+        caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
+        self.names |= {project["id"]: project["name"] for project in context["projects"]}
+        self.names |= {task["project_id"]: task["project_name"] for task in urgent}
+        in_progress = [self.brief(task | {"assignee_id": None}) for task in mine]
+        self.names |= {task["assignee_id"]: task["assignee_name"] or "" for task in urgent}
+        return {
+            "now": short_time(context["system"]["current_time"]),
+            "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
+            "in_progress": in_progress,
+            "urgent": [self.brief(task) for task in urgent],
+            "projects": [project_line(project) for project in context["projects"][:20]],
+            "team": [
+                f"{clipped(row['full_name'], MAX_NAME)} ({row['role']})" for row in context["members"][:30]
+            ],
+            "recent": [activity_line(activity) for activity in context["recent_activity"]],
+            "whiteboards": names_of(context["whiteboards"], 10, "title"),
+        }
+
+    @tool(
+        "Find tasks; the filters combine. q: part of title or description.",
+        optional="q project assignee status priority due_before updated_since sort limit offset",
+    )
+    def find_tasks(
+        self, project: str = "", assignee: str = "", limit: int = 20, offset: int = 0, **filters: Any
+    ) -> Row:
+        filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
+        if project:
+            filters["project_id"] = self.project(project)["id"]
+        if assignee:
+            filters["assignee_id"] = self.person_id(assignee)
+        page = self.get("/tasks", limit=limit, offset=offset, **filters)
+        self.projects, self.members  # noqa: B018 - whose names `brief` needs
+        tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
+        pagination = page["pagination"]
+        total = pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
+        is_cut = len(tasks) < len(page["tasks"])
+        following = offset + len(tasks) if is_cut else pagination["next_offset"]
+        return {"tasks": tasks, "total": total} | present(next_offset=following)
+
+    @tool("A task with description, version and latest comments.", "task_id")
+    def get_task(self, task_id: str) -> Row:
+        task = self.task(self.path_of(task_id))
+        comments = self.get(f"/tasks/{task['id']}/comments")["comments"]
+        latest = within(MAX_COMMENTS, [comment_row(comment) for comment in comments[:-11:-1]])[::-1]
+        size = len(to_json(task["metadata"]))
+        return self.brief(task) | present(
+            title=task["title"],
+            description=clipped(task["description"] or "", MAX_DESCRIPTION),
+            milestone=task["milestone"] and clipped(task["milestone"]["title"], MAX_NAME),
+            start=short_time(task["start_date"]),
+            created=short_time(task["created_at"]),
+            created_by=task["creator"]["full_name"],
+            updated=short_time(task["updated_at"]),
+            completed=short_time(task["completed_at"]),
+            version=task["version"],
+            metadata=task["metadata"] if size <= MAX_METADATA else {"omitted_bytes": size},
+            attachments=names_of(task["attachments"], 10, "filename"),
+            earlier_comments=len(comments) - len(latest) or None,
+            comments=latest,
+        )
+
+    @tool("Create a task.", "project title", PLAN, writes=True, for_team=True)
+    def create_task(self, project: str, **arguments: Any) -> Row:
+        project_id = self.project(project)["id"]
+        body = {"project_id": project_id} | self.body(project_id, arguments)
+        task, note = self.create("/tasks", body, lambda made: self.existing(f"/tasks/{made['id']}"))
+        if note and task["assignee"]:  # who may be another one by now
+            self.names[task["assignee_id"]] = task["assignee"]["full_name"]
+        return self.brief(task) | note
+
+    @tool(
+        'Change a task; what is not given stays, "" clears. if_version: fail if it has another version.',
+        *("task_id", f"title status {PLAN} if_version"),
+        writes=True,
+        for_team=True,
+    )
+    def update_task(self, task_id: str, if_version: int | None = None, **arguments: Any) -> Row:
+        if not arguments:
+            raise ToolError("validation_error", "there is nothing to change: give an argument besides these")
+        path, changed = self.path_of(task_id), ""
+        task = self.task(path)
+        body = self.body(task["project_id"], arguments)
+        # A status is changed last: whoever is told that a task is done finds the rest as it shall be.
+        for suffix, names in {"/details": DETAILS, "": body.keys() - DETAILS}.items():
+            if not (part := {name: body[name] for name in body if name in names}):
+                continue
+            headers = {} if if_version is None else {"HTTP_IF_MATCH": f'"{if_version}"'}
+            try:
+                task, _ = self.call("PATCH", path + suffix, part, **headers)
+            except ToolError as error:
+                raise ToolError(error.code, error.message + changed) from error
+            done = ", ".join(map(self.argument, part))
+            changed = f"; {done} had been changed before, in version {task['version']}"
+            if_version = if_version and task["version"]
+        return self.brief(task) | {"version": task["version"]}
+
+    @tool(
+        "Mark a task as done; a comment can report on it.", "task_id", "comment", writes=True, for_team=True
+    )
+    def complete_task(self, task_id: str, comment: str = "") -> Row:
+        path = self.path_of(task_id)
+        self.task(path)
+        task, _ = self.call("POST", f"{path}/complete")
+        try:
+            if comment:
+                self.comment(path, comment)
+        except ToolError as error:
+            done = "; the task is done, but has no comment"
+            raise ToolError(error.code, error.message + done) from error
+        return self.brief(task)
+
+    @tool("Comment on a task.", "task_id content", writes=True)
+    def add_comment(self, task_id: str, content: str) -> Row:
+        comment, note = self.comment(self.path_of(task_id), content)
+        return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
+
+    @tool("A project with its description, figures and milestones.", "project")
+    def get_project(self, project: str) -> Row:
+        found = self.project(project)
+        milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
+        return present(
+            id=found["id"],
+            name=found["name"],
+            status=found["status"],
+            description=clipped(found["description"] or "", MAX_DESCRIPTION),
+            owner=found["owner"]["full_name"],
+            statistics=found["stats"],
+            milestones=[
+                present(title=clipped(row["title"], MAX_NAME), due=short_time(row["due_date"]))
+                for row in milestones[:30]
+            ],
+        )
+
+    @tool("Create a project.", "name", "description", writes=True, for_team=True)
+    def create_project(self, **fields: str) -> Row:
+        project, note = self.create(
+            "/projects", fields, lambda made: self.existing(f"/projects/{made['id']}")
+        )
+        return {"id": project["id"], "name": project["name"]} | note
+
+    @tool("Your meetings: the next ones, and the last few.")
+    def list_meetings(self) -> Row:
+        meetings = self.get("/meetings")["meetings"]
+        self.projects  # noqa: B018 - whose names the rows need
+        return {
+            when: [self.meeting_row(row) for row in meetings if row["when"] == when][:most]
+            for when, most in {"upcoming": 20, "past": 5}.items()
+        }
