@@ -308,7 +308,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
         return f"must be {noun}"
     if value not in schema.get("enum", (value,)):
         return f"must be one of {', '.join(schema['enum'])}"
-    if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+    if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
         return f"must be from {schema['minimum']} to {schema['maximum']}"
     return schemas.value_problem(value, schemas.MAX_DEPTH)
 
@@ -442,7 +442,6 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
 DATES = {"start_date", "due_date", "due_before", "updated_since"}
-DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date"}
 
 
 class Agent:
@@ -547,12 +546,10 @@ class Agent:
 
     def body(self, project_id: str, arguments: Row) -> Row:
         """The API's fields for these arguments of a task; "" is null where that is possible."""
-        body = dict(arguments) | {
-            name: full_time(arguments[name]) or None for name in DATES & arguments.keys()
-        }
-        if "assignee" in body and (wanted := body.pop("assignee")) is not None:
+        body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
+        if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted) if wanted else None
-        if "milestone" in body and (wanted := body.pop("milestone")) is not None:
+        if (wanted := body.pop("milestone", None)) is not None:
             body["milestone_id"] = self.milestone_id(wanted, project_id) if wanted else None
         return body
 
@@ -637,7 +634,7 @@ class Agent:
             filters["project_id"] = self.project(project)["id"]
         if assignee:
             filters["assignee_id"] = self.person_id(assignee)
-        page = self.get("/tasks", limit=limit, offset=offset, **filters)
+        page = self.get("/tasks", limit=limit, offset=offset, **present(**filters))
         self.projects, self.members  # noqa: B018 - whose names `brief` needs
         tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
         pagination = page["pagination"]
@@ -690,7 +687,7 @@ class Agent:
         task = self.task(path)
         body = self.body(task["project_id"], arguments)
         # A status is changed last: whoever is told that a task is done finds the rest as it shall be.
-        for suffix, names in {"/details": DETAILS, "": body.keys() - DETAILS}.items():
+        for suffix, names in {"/details": schemas.DETAILS, "": schemas.UPDATED}.items():
             if not (part := {name: body[name] for name in body if name in names}):
                 continue
             headers = {} if if_version is None else {"HTTP_IF_MATCH": f'"{if_version}"'}

@@ -1,0 +1,716 @@
+"""What the tools at /mcp take, do, answer and refuse."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+import requests
+from conftest import NOBODY, OWNER_KEY, PATIENCE, UUID, at_once, wait_past
+from jsonschema import Draft202012Validator
+
+NAMES = ["get_context", "find_tasks", "get_task", "create_task", "update_task", "complete_task"]
+NAMES += ["add_comment", "get_project", "create_project", "list_meetings"]
+READERS = ["get_context", "find_tasks", "get_task", "get_project", "list_meetings"]
+BRIEF = {"id", "title", "status", "priority", "due", "assignee", "project"}
+
+
+def ask(client, method, **params):
+    """The result of a method of the protocol, asked with this client's key."""
+    answer = requests.post(
+        client.base.replace("/api/v1", "/mcp"),
+        json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+        headers={"Authorization": f"Bearer {client.key}"},
+        timeout=PATIENCE,
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def text_of(client, tool, arguments):
+    """A tool's answer: its text, and whether it is an error."""
+    result = ask(client, "tools/call", name=tool, arguments=arguments)
+    (block,) = result["content"]
+    assert block["type"] == "text"
+    return block["text"], result.get("isError", False)
+
+
+def use(client, tool, **arguments):
+    """What the tool answers, as JSON without blanks; nothing in it is null."""
+    text, is_error = text_of(client, tool, arguments)
+    assert not is_error, text
+    assert "null" not in text
+    answer = json.loads(text)
+    assert text == json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
+    return answer
+
+
+def refused(client, tool, **arguments):
+    """The tool's refusal, which names the next step."""
+    text, is_error = text_of(client, tool, arguments)
+    assert is_error, text
+    assert ". Next: " in text
+    assert len(text) < 4000
+    return text
+
+
+def listed(client):
+    return [tool["name"] for tool in ask(client, "tools/list")["tools"]]
+
+
+@pytest.fixture(scope="module")
+def seeded(launch_module):
+    """A server with the demonstration workspace; its owner's client."""
+    server = launch_module()
+    assert server.flask("seed").returncode == 0
+    return server.client()
+
+
+@pytest.fixture(scope="module")
+def alone(launch_module):
+    """The owner's client of a server whose names are this file's own."""
+    return launch_module().client()
+
+
+# Definitions ----------------------------------------------------------------------------------
+
+
+def test_every_definition_is_closed_valid_and_true(owner):
+    definitions = ask(owner, "tools/list")["tools"]
+    assert [definition["name"] for definition in definitions] == NAMES
+    for definition in definitions:
+        assert set(definition) == {"name", "description", "inputSchema", "annotations"}
+        assert 10 < len(definition["description"]) < 200
+        schema = definition["inputSchema"]
+        Draft202012Validator.check_schema(schema)
+        assert (schema["type"], schema["additionalProperties"]) == ("object", False)
+        assert set(schema["required"]) <= set(schema["properties"])
+        hints = {"readOnlyHint": definition["name"] in READERS, "openWorldHint": False}
+        if not hints["readOnlyHint"]:
+            hints |= {"destructiveHint": False, "idempotentHint": True}
+        assert definition["annotations"] == hints
+
+
+def test_a_caller_sees_the_tools_that_it_may_use(server, owner, join):
+    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
+    reader, client = server.client(key), join("client")
+    assert listed(join("member")) == NAMES
+    assert listed(reader) == READERS
+    assert listed(client) == [name for name in NAMES if name in (*READERS, "add_comment")]
+
+
+def test_a_key_to_read_changes_nothing(server, owner, project, task):
+    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
+    reader, id = server.client(key), task["id"]
+    assert use(reader, "get_task", task_id=id)["title"] == "A task"
+    assert "scope read" in use(reader, "get_context")["you"]
+    for tool, arguments in {
+        "create_task": {"project": project["id"], "title": "x"},
+        "update_task": {"task_id": id, "title": "x", "priority": "low"},
+        "complete_task": {"task_id": id, "comment": "x"},
+        "add_comment": {"task_id": id, "content": "x"},
+        "create_project": {"name": "x"},
+    }.items():
+        assert refused(reader, tool, **arguments).startswith("forbidden: your key's scope is read")
+    now = owner.data(owner.get(f"/tasks/{id}"))
+    assert (now["version"], now["comment_count"]) == (1, 0)
+
+
+def test_a_client_of_the_team_may_comment(join, owner, project, task):
+    client = join("client")
+    assert use(client, "get_task", task_id=task["id"])["id"] == task["id"]
+    assert use(client, "add_comment", task_id=task["id"], content="When?")["id"]
+    for tool, arguments in {
+        "create_task": {"project": project["id"], "title": "x"},
+        "update_task": {"task_id": task["id"], "status": "done"},
+        "complete_task": {"task_id": task["id"], "comment": "x"},
+    }.items():
+        assert refused(client, tool, **arguments).startswith("forbidden: ")
+    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (now["status"], now["comment_count"]) == ("todo", 1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("get_task", {}, "task_id: is required"),
+        ("get_task", {"id": NOBODY}, "unknown argument id; accepted: task_id"),
+        ("get_context", {"x": 1}, "unknown argument x; accepted: none"),
+        ("get_task", {"task_id": "the first"}, "task_id: must be a task's id; find_tasks shows it"),
+        ("get_task", {"task_id": "../members"}, "task_id: must be a task's id"),
+        ("get_task", {"task_id": f"{NOBODY}/comments"}, "task_id: must be a task's id"),
+        ("get_task", {"task_id": 5}, "task_id: must be a string"),
+        ("get_task", {"task_id": NOBODY}, "not_found: no such task"),
+        ("find_tasks", {"limit": 51}, "limit: must be from 1 to 50"),
+        ("find_tasks", {"limit": 0}, "limit: must be from 1 to 50"),
+        ("find_tasks", {"limit": "5"}, "limit: must be an integer"),
+        ("find_tasks", {"limit": True}, "limit: must be an integer"),
+        ("find_tasks", {"offset": -1}, "offset: must be a whole number"),
+        ("find_tasks", {"status": "open"}, "status: must be one of todo, in_progress, review, done"),
+        ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
+        ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
+        ("find_tasks", {"q": "\ud800"}, "q: must not contain half a surrogate pair"),
+        ("create_task", {"title": "x"}, "project: is required"),
+        ("create_task", {"project": "", "title": "x"}, "project: there is no ''"),
+        ("create_task", {"project": "x", "title": "x", "metadata": []}, "metadata: must be an object"),
+        ("update_task", {"task_id": NOBODY}, "there is nothing to change"),
+        ("update_task", {"task_id": NOBODY, "if_version": 1}, "there is nothing to change"),
+        ("update_task", {"task_id": NOBODY, "status": None}, "status: must be a string"),
+        ("add_comment", {"task_id": NOBODY, "content": "x"}, "not_found: no such task"),
+        ("create_project", {"name": "a\nb"}, "name: must not contain control characters"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(owner, tool, arguments, words):
+    assert words in refused(owner, tool, **arguments)
+
+
+def test_every_wrong_argument_is_named_at_once(owner):
+    text = refused(owner, "create_task", project=1, priority="top", colour="red")
+    for words in (
+        "title: is required",
+        "unknown argument colour",
+        "project: must be",
+        "priority: must be one",
+    ):
+        assert words in text
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+def test_the_context_tells_what_is_going_on(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project(name="Website")
+    mine = owner.make_task(project, title="Mine", assignee_id=owner.data(owner.get("/me"))["member"]["id"])
+    owner.data(owner.patch(f"/tasks/{mine['id']}", {"status": "in_progress"}))
+    owner.make_task(project, title="Late", due_date="2026-01-01")
+    for number in range(6):
+        due = "2099-01-01T10:30:00Z"
+        owner.make_task(project, title=f"Urgent {number}", priority="urgent", due_date=due)
+    owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
+    context = use(owner, "get_context")
+    assert context["you"] == "Olga Owner (owner, key of scope write)"
+    assert context["in_progress"] == [
+        {
+            "id": mine["id"],
+            "title": "Mine",
+            "status": "in_progress",
+            "priority": "medium",
+            "project": "Website",
+        }
+    ]
+    assert [task["title"] for task in context["urgent"]] == ["Late", *(f"Urgent {n}" for n in range(4))]
+    assert [task["due"] for task in context["urgent"]][:2] == ["2026-01-01", "2099-01-01T10:30Z"]
+    assert context["projects"] == ["Website: 8 open, 1 overdue"]
+    assert context["team"] == ["Olga Owner (owner)"]
+    assert context["whiteboards"] == ["Ideas"]
+    assert len(context["recent"]) == 5
+    assert context["recent"][0].endswith("Olga Owner created whiteboard Ideas")
+    owner.data(owner.post(f"/tasks/{mine['id']}/complete"))
+    assert use(owner, "get_context")["recent"][0].endswith("moved task Mine: in_progress → done")
+    assert use(owner, "get_context")["in_progress"] == []
+
+
+def test_tasks_are_found_by_every_filter(join, owner):
+    ana, project = join(full_name="Ana of the filters"), owner.make_project(name="Filters")
+    first = owner.make_task(project, title="First", priority="urgent", due_date="2026-12-01T17:00:00Z")
+    second = owner.make_task(project, title="Second", assignee_id=ana.member["id"])
+    wait_past(second["updated_at"])
+    owner.data(owner.patch(f"/tasks/{first['id']}", {"status": "review"}))
+    first = owner.data(owner.get(f"/tasks/{first['id']}"))
+
+    def found(**filters):
+        page = use(owner, "find_tasks", project="Filters", **filters)
+        assert page["total"] == len(page["tasks"])
+        return [task["title"] for task in page["tasks"]]
+
+    assert found() == ["Second", "First"]
+    assert found(sort="created_at") == ["First", "Second"]
+    assert found(q="irs") == ["First"]
+    assert found(status="review") == ["First"]
+    assert found(priority="urgent") == ["First"]
+    assert found(assignee="ana of the filters") == ["Second"]
+    assert found(assignee=ana.member["email"].upper()) == ["Second"]
+    assert found(due_before="2026-12-01T17:00Z") == []
+    assert found(due_before="2026-12-01T17:01Z") == ["First"]
+    assert found(due_before="2026-12-02") == ["First"]
+    assert found(updated_since=first["updated_at"]) == ["First"]
+    assert found(q="", assignee="", sort="-due_date") == ["First", "Second"]
+    assert use(ana, "find_tasks", assignee="me") == {
+        "tasks": [
+            {
+                "id": second["id"],
+                "title": "Second",
+                "status": "todo",
+                "priority": "medium",
+                "assignee": "Ana of the filters",
+                "project": "Filters",
+            }
+        ],
+        "total": 1,
+    }
+
+
+def test_tasks_come_in_pages(owner, project):
+    for number in range(5):
+        owner.make_task(project, title=f"Task {number}")
+    seen, offset = [], 0
+    while offset is not None:
+        page = use(owner, "find_tasks", project=project["id"], sort="created_at", limit=2, offset=offset)
+        assert page["total"] == 5
+        seen += [task["title"] for task in page["tasks"]]
+        offset = page.get("next_offset")
+    assert seen == [f"Task {number}" for number in range(5)]
+
+
+def test_a_page_of_long_titles_ends_early_and_tells_where_to_continue(owner, join):
+    project = owner.make_project(name="長" * 100)
+    for number in range(50):
+        owner.make_task(
+            project, title=f"{number} " + "題" * 490, assignee_id=owner.data(owner.get("/me"))["member"]["id"]
+        )
+    seen, offset = [], 0
+    while offset is not None:
+        page = use(owner, "find_tasks", project=project["id"], sort="created_at", limit=50, offset=offset)
+        assert len(json.dumps(page, ensure_ascii=False).encode()) < 13_000
+        seen += [int(task["title"].split()[0]) for task in page["tasks"]]
+        offset = page.get("next_offset")
+    assert seen == list(range(50))
+
+
+def test_a_task_is_shown_with_what_one_needs_to_work_on_it(owner, project):
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    task = owner.make_task(
+        project,
+        description="Line one\nline two",
+        milestone_id=milestone["id"],
+        start_date="2026-11-01",
+        metadata={"estimate": 3},
+    )
+    path = f"/tasks/{task['id']}"
+    owner.data(owner.request("POST", f"{path}/attachments", files={"file": ("a.txt", b"x")}), 201)
+    for number in range(12):
+        owner.data(owner.post(f"{path}/comments", {"content": f"Comment {number}"}), 201)
+    shown = use(owner, "get_task", task_id=task["id"].upper())
+    assert shown["description"] == "Line one\nline two"
+    assert (shown["milestone"], shown["start"], shown["version"]) == ("Launch", "2026-11-01", 1)
+    assert (shown["metadata"], shown["attachments"]) == ({"estimate": 3}, ["a.txt"])
+    assert shown["created_by"] == "Olga Owner"
+    assert [comment["text"] for comment in shown["comments"]] == [f"Comment {n}" for n in range(2, 12)]
+    assert {comment["by"] for comment in shown["comments"]} == {"Olga Owner"}
+    assert shown["earlier_comments"] == 2
+
+
+def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
+    task = owner.make_task(
+        project,
+        title="t" * 500,
+        description="ü" * 50_000,
+        metadata={"a": "x" * 60_000},
+        due_date="2026-12-01",
+    )
+    for number in range(12):
+        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"{number}" * 20_000}), 201)
+    shown = use(owner, "get_task", task_id=task["id"])
+    assert shown["title"] == "t" * 500
+    assert shown["description"] == "ü" * 4000 + "…"
+    assert shown["metadata"] == {"omitted_bytes": 60_008}
+    assert [comment["text"][:2] for comment in shown["comments"]] == ["10", "11"]
+    assert shown["earlier_comments"] == 10
+    assert len(json.dumps(shown, ensure_ascii=False).encode()) < 15_000
+
+
+def test_a_project_is_shown_with_figures_and_milestones(owner):
+    project = owner.make_project(name="Shown project", description="What for")
+    for body in ({"title": "Launch", "due_date": "2026-12-20"}, {"title": "Some day"}):
+        owner.data(owner.post(f"/projects/{project['id']}/milestones", body), 201)
+    owner.make_task(project)
+    shown = use(owner, "get_project", project="shown project")
+    assert shown["id"] == project["id"]
+    assert (shown["description"], shown["owner"], shown["status"]) == ("What for", "Olga Owner", "active")
+    assert shown["statistics"]["todo"] == 1
+    assert shown["milestones"] == [{"title": "Launch", "due": "2026-12-20"}, {"title": "Some day"}]
+
+
+def test_meetings_are_the_caller_s_own(join, owner, project):
+    ana = join(full_name="Ana who meets")
+    meeting = {"title": "Planning", "starts_at": "2099-01-01T09:00:00Z", "ends_at": "2099-01-01T10:30:00Z"}
+    more = {"location": "Room 2", "project_id": project["id"], "participant_ids": [ana.member["id"]]}
+    owner.data(owner.post("/meetings", meeting | more), 201)
+    ana.data(ana.post("/meetings", {"title": "Past", "starts_at": "2020-01-01"}), 201)
+    for number in range(25):
+        ana.data(
+            ana.post(
+                "/meetings", meeting | {"title": f"Later {number}", "starts_at": "2099-01-01T10:00:00Z"}
+            ),
+            201,
+        )
+    meetings = use(ana, "list_meetings")
+    assert meetings["upcoming"][0] == {
+        "title": "Planning",
+        "starts": "2099-01-01T09:00Z",
+        "ends": "2099-01-01T10:30Z",
+        "location": "Room 2",
+        "project": "A project",
+        "people": ["Olga Owner", "Ana who meets"],
+    }
+    assert len(meetings["upcoming"]) == 20
+    assert meetings["past"] == [{"title": "Past", "starts": "2020-01-01", "people": ["Ana who meets"]}]
+
+
+def test_answers_are_short(seeded):
+    task = use(seeded, "find_tasks")["tasks"][0]["id"]
+    for most, tool, arguments in (
+        (2600, "get_context", {}),
+        (5000, "find_tasks", {}),
+        (12_500, "find_tasks", {"limit": 50}),
+        (1500, "get_task", {"task_id": task}),
+        (700, "get_project", {"project": "Mobile app"}),
+        (2500, "list_meetings", {}),
+        (300, "update_task", {"task_id": task, "priority": "high"}),
+        (300, "complete_task", {"task_id": task}),
+        (120, "add_comment", {"task_id": task, "content": "Done."}),
+        (300, "create_task", {"project": "Mobile app", "title": "Short"}),
+        (120, "create_project", {"name": "Short"}),
+    ):
+        assert len(text_of(seeded, tool, arguments)[0]) < most, tool
+
+
+# Names ----------------------------------------------------------------------------------------
+
+
+def test_projects_are_chosen_by_name_or_id(alone):
+    projects = {name: alone.make_project(name=name)["id"] for name in ("Site", "Site map", "Ünïcode café")}
+
+    def chosen(project):
+        return use(alone, "get_project", project=project)["id"]
+
+    assert chosen(projects["Site"].upper()) == projects["Site"]
+    assert chosen(" sITE ") == projects["Site"]
+    assert chosen("map") == projects["Site map"]
+    assert chosen("CAFÉ") == projects["Ünïcode café"]
+    assert chosen("cafe\u0301") == projects["Ünïcode café"]
+    assert chosen("Site m…") == projects["Site map"]
+    ambiguous = refused(alone, "get_project", project="i")
+    for name, id in projects.items():
+        assert f"{name} ({id})" in ambiguous or name == "Ünïcode café"
+    assert "project: 'i' may be any of: " in ambiguous
+    unknown = refused(alone, "get_project", project="Sight")
+    assert "project: there is no 'Sight'; there are: Site, Site map, Ünïcode café." in unknown
+    twin = alone.make_project(name="site")["id"]
+    assert f"({twin})" in refused(alone, "get_project", project="Site")
+    assert chosen(twin) == twin
+
+
+def test_people_are_chosen_by_name_address_or_id(server, join, owner, project, task):
+    ana, anatol = join(full_name="Ana Chosen"), join(full_name="Anatol Chosen")
+
+    def assigned(assignee):
+        use(owner, "update_task", task_id=task["id"], assignee=assignee)
+        return owner.data(owner.get(f"/tasks/{task['id']}"))["assignee_id"]
+
+    assert assigned("ana chosen") == ana.member["id"]
+    assert assigned("Anatol C") == anatol.member["id"]
+    assert assigned(ana.member["email"]) == ana.member["id"]
+    assert assigned(anatol.member["id"]) == anatol.member["id"]
+    assert assigned("Me") == owner.data(owner.get("/me"))["member"]["id"]
+    assert assigned("") is None
+    text = refused(owner, "update_task", task_id=task["id"], assignee="chosen")
+    assert f"Ana Chosen ({ana.member['id']}), Anatol Chosen ({anatol.member['id']})" in text
+    text = refused(owner, "find_tasks", assignee="Nobody of the tests")
+    assert "assignee: there is no 'Nobody of the tests'; there are: " in text
+
+
+def test_milestones_are_those_of_the_project(owner):
+    ours, theirs = owner.make_project(name="Ours"), owner.make_project(name="Theirs")
+    for project in (ours, theirs):
+        owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    made = use(owner, "create_task", project=theirs["id"], title="x", milestone="launch")
+    task = owner.data(owner.get(f"/tasks/{made['id']}"))
+    assert (task["milestone"]["title"], task["project"]["id"]) == ("Launch", theirs["id"])
+    text = refused(owner, "update_task", task_id=made["id"], milestone="Landing")
+    assert "milestone: there is no 'Landing'; there are: Launch." in text
+    owner.make_project(name="Bare")
+    text = refused(owner, "create_task", project="Bare", title="x", milestone="Launch")
+    assert "there are: none" in text
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def test_a_task_is_created_with_everything(owner, project):
+    owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    made = use(
+        owner,
+        "create_task",
+        project=project["id"],
+        title="Everything",
+        description="Why",
+        priority="high",
+        assignee="me",
+        start_date="2026-12-01",
+        due_date="2026-12-01T17:30+01:00",
+        milestone="Launch",
+        metadata={"estimate": 3},
+    )
+    assert made == {
+        "id": made["id"],
+        "title": "Everything",
+        "status": "todo",
+        "priority": "high",
+        "due": "2026-12-01T16:30Z",
+        "assignee": "Olga Owner",
+        "project": "A project",
+    }
+    task = owner.data(owner.get(f"/tasks/{made['id']}"))
+    assert (task["description"], task["metadata"]) == ("Why", {"estimate": 3})
+    assert (task["milestone"]["title"], task["start_date"]) == ("Launch", "2026-12-01T00:00:00.000Z")
+
+
+def test_what_the_api_refuses_has_the_tool_s_names(owner, project):
+    text = refused(
+        owner, "create_task", project=project["id"], title=" ", start_date="2026-12-02", due_date="2026-12-01"
+    )
+    assert "title: must not be blank" in text
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    text = refused(owner, "create_task", project=project["id"], title="x")
+    assert text.startswith("validation_error: project: ")
+
+
+@pytest.mark.parametrize("kind", ["task", "project", "comment"])
+def test_a_repeated_creation_makes_one_thing(server, owner, project, task, kind):
+    """Until that is deleted; and repetitions do not count where something differs."""
+    tool, arguments, other, path = {
+        "task": ("create_task", {"project": project["id"], "title": "Once"}, {"title": "Twice"}, "/tasks/{}"),
+        "project": ("create_project", {"name": f"Once {task['id']}"}, {"description": "x"}, "/projects/{}"),
+        "comment": (
+            "add_comment",
+            {"task_id": task["id"], "content": "Once"},
+            {"content": "Twice"},
+            f"/tasks/{task['id']}/comments/{{}}",
+        ),
+    }[kind]
+    made = use(owner, tool, **arguments)
+    assert UUID.fullmatch(made["id"])
+    shuffled = dict(reversed(arguments.items()))
+    for _ in range(2):
+        assert use(owner, tool, **shuffled) == made | {"already_made": True}
+    different = use(owner, tool, **arguments | other)
+    assert "already_made" not in different
+    assert different["id"] != made["id"]
+    for _ in range(2):
+        assert owner.delete(path.format(made["id"])).status_code == 200
+        new = use(owner, tool, **arguments)
+        assert "already_made" not in new
+        assert new["id"] != made["id"]
+        assert use(owner, tool, **arguments) == new | {"already_made": True}
+        made = new
+
+
+def test_creations_at_the_same_time_make_one_thing(owner, project):
+    answers = at_once(*[lambda: use(owner, "create_task", project=project["id"], title="Once")] * 8)
+    assert len({answer["id"] for answer in answers}) == 1
+    assert sum("already_made" not in answer for answer in answers) == 1
+    assert use(owner, "find_tasks", project=project["id"])["total"] == 1
+
+
+def test_a_repeated_creation_shows_the_task_as_it_is_now(owner, join, project):
+    ana = join(full_name="Ana of now")
+    made = use(owner, "create_task", project=project["id"], title="Before", assignee="me")
+    owner.data(owner.patch(f"/tasks/{made['id']}", {"title": "After", "assignee_id": ana.member["id"]}))
+    again = use(owner, "create_task", project=project["id"], title="Before", assignee="me")
+    assert (again["title"], again["assignee"], again["already_made"]) == ("After", "Ana of now", True)
+
+
+def test_what_another_key_creates_is_another_thing(owner, join, project):
+    other = join("member")
+    ids = {use(client, "create_task", project=project["id"], title="x")["id"] for client in (owner, other)}
+    assert len(ids) == 2
+
+
+def test_a_comment_on_a_task_that_was_deleted_is_refused_also_when_repeated(owner, task):
+    use(owner, "add_comment", task_id=task["id"], content="x")
+    owner.data(owner.delete(f"/tasks/{task['id']}"))
+    assert refused(owner, "add_comment", task_id=task["id"], content="x").startswith(
+        "not_found: no such task"
+    )
+
+
+def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
+    owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    changed = use(
+        owner,
+        "update_task",
+        task_id=task["id"],
+        title="New",
+        status="review",
+        assignee="me",
+        metadata={"a": 1},
+        description="Why",
+        priority="urgent",
+        milestone="launch",
+        start_date="2026-12-01",
+        due_date="2026-12-24T18:00Z",
+    )
+    assert changed == {
+        "id": task["id"],
+        "title": "New",
+        "status": "review",
+        "priority": "urgent",
+        "due": "2026-12-24T18:00Z",
+        "assignee": "Olga Owner",
+        "project": "A project",
+        "version": 3,
+    }
+    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (now["metadata"], now["description"], now["milestone"]["title"]) == ({"a": 1}, "Why", "Launch")
+    assert now["start_date"] == "2026-12-01T00:00:00.000Z"
+    cleared = {name: "" for name in ("assignee", "description", "milestone", "start_date", "due_date")}
+    changed = use(owner, "update_task", task_id=task["id"], metadata={}, **cleared)
+    assert set(changed) == {"id", "title", "status", "priority", "project", "version"}
+    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert [now[name] for name in ("assignee_id", "milestone_id", "start_date", "due_date")] == [None] * 4
+    assert (now["metadata"], now["description"] or "", now["title"]) == ({}, "", "New")
+
+
+def test_an_update_with_a_version_covers_both_halves(owner, task):
+    changed = use(owner, "update_task", task_id=task["id"], priority="high", status="review", if_version=1)
+    assert changed["version"] == 3
+    for arguments in ({"status": "todo"}, {"priority": "low"}, {"status": "todo", "priority": "low"}):
+        text = refused(owner, "update_task", task_id=task["id"], if_version=1, **arguments)
+        assert text.startswith("precondition_failed: the task's version is 3")
+        assert "someone changed it meanwhile: get_task, look, and call again" in text
+    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (now["version"], now["status"], now["priority"]) == (3, "review", "high")
+
+
+def test_an_update_that_is_refused_halfway_says_what_was_changed(owner, task):
+    text = refused(
+        owner, "update_task", task_id=task["id"], priority="high", due_date="2026-12-01", title=" "
+    )
+    assert text.startswith("validation_error: title: must not be blank; ")
+    assert "priority, due_date had been changed before, in version 2" in text
+    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (now["priority"], now["version"], now["title"]) == ("high", 2, "A task")
+
+
+def test_a_status_is_not_changed_when_the_rest_is_refused(owner, task):
+    text = refused(
+        owner,
+        "update_task",
+        task_id=task["id"],
+        status="done",
+        start_date="2026-12-02",
+        due_date="2026-12-01",
+    )
+    assert "start_date: must not be after due_date" in text
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
+
+
+def test_an_update_to_what_is_there_changes_nothing(owner, task):
+    assert use(owner, "update_task", task_id=task["id"], title="A task", priority="medium")["version"] == 1
+
+
+def test_completing_with_a_comment_does_both_once(owner, task):
+    for _ in range(2):
+        done = use(owner, "complete_task", task_id=task["id"], comment="It works.")
+        assert done["status"] == "done"
+    now = use(owner, "get_task", task_id=task["id"])
+    assert [comment["text"] for comment in now["comments"]] == ["It works."]
+    assert now["version"] == 2
+    assert "completed" in now
+    assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
+
+
+def test_a_task_stays_done_when_its_comment_is_refused(owner, task):
+    text = refused(owner, "complete_task", task_id=task["id"], comment=" ")
+    assert text.startswith("validation_error: comment: must not be blank; the task is done")
+    assert use(owner, "get_task", task_id=task["id"])["status"] == "done"
+
+
+def test_webhooks_and_activity_are_those_of_the_api(hooked, receiver):
+    """Each change is sent before its tool answers, under the id of the tool's request."""
+    owner = hooked.client()
+    project = use(owner, "create_project", name="Website")["id"]
+    task = use(owner, "create_task", project="website", title="Draft", assignee="me")["id"]
+    use(owner, "create_task", project="website", title="Draft", assignee="me")
+    use(owner, "update_task", task_id=task, status="in_progress", priority="high")
+    use(owner, "add_comment", task_id=task, content="Half of it")
+    use(owner, "complete_task", task_id=task, comment="All of it")
+    calls = [call.event for call in receiver.all_here()]
+    assert [(call["event"], sorted(call["data"].get("changes", {}))) for call in calls] == [
+        ("task.created", []),
+        ("task.updated", ["priority"]),
+        ("task.updated", ["status"]),
+        ("comment.added", []),
+        ("task.completed", ["status"]),
+        ("comment.added", []),
+    ]
+    assert {call["actor"]["full_name"] for call in calls} == {"Olga Owner"}
+    ids = [call["request_id"] for call in calls]
+    assert ids == [ids[0], ids[1], ids[1], ids[3], ids[4], ids[4]]
+    entries = owner.data(owner.get("/activity"))["activity"]
+    assert [(entry["action"], entry["entity"]) for entry in entries[:-1]] == [
+        ("created", "comment"),
+        ("moved", "task"),
+        ("created", "comment"),
+        ("moved", "task"),
+        ("updated", "task"),
+        ("created", "task"),
+        ("created", "project"),
+    ]
+    assert entries[-2]["entity_id"] == project
+
+
+# Limits and outages ---------------------------------------------------------------------------
+
+
+def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
+    owner = launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="5").client()
+    assert listed(owner) == NAMES  # which makes none
+    use(owner, "get_context")  # two
+    use(owner, "list_meetings")  # two
+    text = refused(owner, "find_tasks")  # the second
+    assert text.startswith("rate_limited: too many requests; try again in ")
+    assert "wait, then make the same call again" in text
+    assert refused(owner, "create_project", name="x").startswith("rate_limited: ")
+    assert ask(owner, "ping") == {}
+    assert listed(owner) == NAMES
+
+
+def test_a_locked_database_is_an_error_that_the_model_can_read(launch):
+    server = launch(TASKS_DELIVERY__SWEEPER="false")
+    owner = server.client()
+    project = owner.make_project()
+    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        text = refused(owner, "create_task", project=project["id"], title="Later")
+        assert text.startswith("unavailable: ")
+        assert "make the same call again" in text
+        assert use(owner, "find_tasks")["tasks"] == []
+        other.execute("ROLLBACK")
+    assert "already_made" not in use(owner, "create_task", project=project["id"], title="Later")
+
+
+def test_a_key_that_is_revoked_ends_the_connection(server, owner):
+    made = owner.data(owner.post("/keys", {"name": "short-lived"}), 201)
+    agent = server.client(made["api_key"])
+    assert listed(agent) == NAMES
+    owner.data(owner.delete(f"/keys/{made['key']['id']}"))
+    answer = requests.post(
+        f"{server.base}/mcp", json={}, headers={"Authorization": f"Bearer {agent.key}"}, timeout=PATIENCE
+    )
+    assert answer.status_code == 401
+
+
+def test_addresses_behind_a_proxy_do_not_matter(launch):
+    """The proxy's headers are read once, and do not reach the calls that a tool makes."""
+    owner = launch(TASKS_SERVER__TRUSTED_PROXIES="1").client()
+    answer = requests.post(
+        owner.base.replace("/api/v1", "/mcp"),
+        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}},
+        headers={"Authorization": f"Bearer {OWNER_KEY}", "X-Forwarded-For": "203.0.113.7"},
+        timeout=PATIENCE,
+    )
+    assert "isError" not in answer.json()["result"]

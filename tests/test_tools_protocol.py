@@ -1,0 +1,434 @@
+"""The Model Context Protocol at /mcp, as it is on the wire."""
+
+import base64
+import json
+
+import pytest
+import requests
+from conftest import OWNER_KEY, PATIENCE, Server
+
+import tools
+
+META = "io.modelcontextprotocol/"
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+
+
+def exchange(server, body=None, *, method="POST", key=OWNER_KEY, path="/mcp", **headers):
+    """Send a request, and check what holds for every answer."""
+    given = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    given |= {name.replace("_", "-"): text for name, text in headers.items()}
+    raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    answer = requests.request(method, server.base + path, data=raw, headers=given, timeout=PATIENCE)
+    assert answer.status_code < 500, answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert not [name for name in answer.headers if name.startswith(("Access-Control", "Mcp-Session"))]
+    if answer.content:
+        assert answer.headers["Content-Type"] == "application/json"
+        message = answer.json()
+        assert message["jsonrpc"] == "2.0"
+        assert set(message) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
+    return answer
+
+
+def message(method="ping", **params):
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+
+
+def modern(method, *, version=MODERN, **params):
+    """The body of a modern request, and its headers."""
+    meta = {f"{META}protocolVersion": version, f"{META}clientCapabilities": {}}
+    meta[f"{META}clientInfo"] = {"name": "tests", "version": "1"}
+    headers = {"MCP_Protocol_Version": version, "Mcp_Method": method}
+    if "name" in params:
+        headers["Mcp_Name"] = params["name"]
+    return message(method, **params, _meta=meta), headers
+
+
+def error_of(answer):
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], answer.json()["id"]
+
+
+def result_of(answer):
+    assert answer.status_code == 200
+    assert answer.json()["id"] == 7
+    return answer.json()["result"]
+
+
+# Before the protocol --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost", 200),
+        ("http://localhost:5173", 200),
+        ("https://localhost:5173", 200),
+        ("http://127.0.0.1:8000", 200),
+        ("http://[::1]:3000", 200),
+        ("https://tasks.example.com", 200),
+        ("https://tasks.example.com:8443", 403),
+        ("http://tasks.example.com", 403),
+        ("https://tasks.example.com.evil.example", 403),
+        ("https://evil.example", 403),
+        ("http://localhost.evil.example", 403),
+        ("http://localhost:80@evil.example", 403),
+        ("http://127.0.0.10", 403),
+        ("vscode-webview://localhost", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+def test_only_local_pages_and_our_own_may_call(proxied, origin, status):
+    answer = exchange(proxied, message(), Origin=origin)
+    assert answer.status_code == status
+    if status == 403:
+        assert error_of(answer) == (403, -32600, None)
+
+
+@pytest.fixture(scope="module")
+def proxied(launch_module):
+    """A server whose `base_url` has another origin, with a default port and a path."""
+    return launch_module(
+        TASKS_SERVER__BASE_URL="https://Tasks.example.com:443/team", TASKS_SERVER__TRUSTED_PROXIES="1"
+    )
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS", "PUT", "PATCH"])
+def test_only_post_is_taken(server, method):
+    for key in (OWNER_KEY, None):
+        answer = exchange(server, method=method, key=key)
+        assert answer.status_code == 405
+        assert answer.headers["Allow"] == "POST"
+
+
+def test_without_a_valid_key_there_is_no_trace_of_oauth(server):
+    for key in (None, "tms_wrong", ""):
+        answer = exchange(server, message(), key=key)
+        assert error_of(answer) == (401, -32600, None)
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-authorization-server/mcp",
+        "/mcp/.well-known/oauth-protected-resource",
+        "/.well-known/openid-configuration",
+        "/register",
+    ],
+)
+def test_what_clients_ask_about_oauth_does_not_exist(server, path):
+    """With any other answer Claude Code and Cursor ignore the key in their configuration."""
+    for method in ("GET", "POST"):
+        assert requests.request(method, server.base + path, timeout=PATIENCE).status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "text/json"])
+def test_only_json_is_taken(server, kind):
+    assert error_of(exchange(server, message(), Content_Type=kind)) == (415, -32600, None)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Content_Type": "Application/JSON; charset=utf-8"}, {"Accept": "text/x"}]
+)
+def test_other_headers_do_not_matter(server, headers):
+    assert result_of(exchange(server, message(), **headers)) == {}
+
+
+def test_a_slash_at_the_end_does_not_matter(server):
+    assert result_of(exchange(server, message(), path="/mcp/")) == {}
+
+
+def test_the_body_is_as_limited_as_the_api_s(launch):
+    server = launch(TASKS_SERVER__MAX_BODY_BYTES="2048")
+    assert error_of(exchange(server, message(text="x" * 3000))) == (413, -32600, None)
+    chunks = iter([b'{"jsonrpc": "2.0", "id": 7', b" " * 4000, b"}"])
+    answer = requests.post(
+        f"{server.base}/mcp",
+        data=chunks,
+        headers={"Authorization": f"Bearer {OWNER_KEY}", "Content-Type": "application/json"},
+        timeout=PATIENCE,
+    )
+    assert error_of(answer) == (413, -32600, None)
+    assert result_of(exchange(server, message(text="x" * 1000))) == {}
+
+
+# Messages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b"\xff\xfe", -32700),
+        (b'{"id": NaN}', -32700),
+        (b'{"id": 1, "id": 2}', -32700),
+        (b"[" * 3000, -32700),
+        (b"[]", -32600),
+        (json.dumps([message()]).encode(), -32600),
+        (b'"ping"', -32600),
+        (b"{}", -32600),
+        (json.dumps(message() | {"jsonrpc": "1.0"}).encode(), -32600),
+        (json.dumps(message() | {"jsonrpc": 2.0}).encode(), -32600),
+        (json.dumps(message() | {"method": 1}).encode(), -32600),
+        (json.dumps(message() | {"method": None}).encode(), -32600),
+        (json.dumps(message() | {"id": None}).encode(), -32600),
+        (json.dumps(message() | {"id": True}).encode(), -32600),
+        (json.dumps(message() | {"id": 1.5}).encode(), -32600),
+        (json.dumps(message() | {"id": [1]}).encode(), -32600),
+        (json.dumps(message() | {"id": 10**30}).encode(), -32600),
+        (json.dumps(message() | {"id": "\ud800"}).encode(), -32600),
+        (json.dumps(message() | {"params": []}).encode(), -32600),
+        (json.dumps(message() | {"params": None}).encode(), -32600),
+        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600),
+    ],
+)
+def test_what_is_no_message_is_refused(server, raw, code):
+    assert error_of(exchange(server, raw)) == (400, code, None)
+
+
+@pytest.mark.parametrize("id", ["", "a", "ünï", 0, -1, 2**53 - 1])
+def test_an_answer_has_the_request_s_id(server, id):
+    assert exchange(server, message() | {"id": id}).json()["id"] == id
+    assert exchange(server, message("nothing") | {"id": id}).json()["id"] == id
+
+
+def test_params_may_be_absent(server):
+    assert result_of(exchange(server, {"jsonrpc": "2.0", "id": 7, "method": "ping"})) == {}
+
+
+def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
+    before = len(owner.data(owner.get("/projects"))["projects"])
+    call = message("tools/call", name="create_project", arguments={"name": "Not made"})
+    body, headers = modern("tools/call", name="create_project", arguments={"name": "Not made"})
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    del call["id"], body["id"]
+    for answer in (
+        exchange(server, initialized),
+        exchange(server, call),
+        exchange(server, body, **headers),
+        exchange(server, {"jsonrpc": "2.0", "method": "no/such"}),
+    ):
+        assert (answer.status_code, answer.content) == (202, b"")
+    assert len(owner.data(owner.get("/projects"))["projects"]) == before
+
+
+def test_each_step_may_refuse_in_its_order(server):
+    """A request that is wrong in every way, of which one after the other is put right."""
+    body, right = modern("tools/call", name="no_such_tool", arguments={})
+    meta = body["params"]["_meta"]
+    lacking = {name: value for name, value in meta.items() if "Capabilities" not in name}
+    unknown = meta | {f"{META}protocolVersion": "2031-01-01"}
+
+    def called(**params):
+        return body | {"params": body["params"] | params}
+
+    wrong = {
+        "Origin": "https://evil.example",
+        "Content_Type": "text/plain",
+        "Mcp_Method": "x",
+        "method": "PUT",
+    }
+    steps = [
+        ({}, b"{", None, (403, -32600)),
+        ({"Origin": "http://localhost"}, b"{", None, (405, -32600)),
+        ({"method": "POST"}, b"{", None, (401, -32600)),
+        ({}, b"{", OWNER_KEY, (415, -32600)),
+        ({"Content_Type": "application/json"}, b"{", OWNER_KEY, (400, -32700)),
+        ({}, {"jsonrpc": "3"}, OWNER_KEY, (400, -32600)),
+        ({}, called(_meta=lacking), OWNER_KEY, (400, -32602)),
+        ({}, called(_meta=unknown), OWNER_KEY, (400, -32020)),
+        (right, called(_meta=unknown), OWNER_KEY, (400, -32020)),
+        ({"MCP_Protocol_Version": "2031-01-01"}, called(_meta=unknown), OWNER_KEY, (400, -32022)),
+        (right, body, OWNER_KEY, (400, -32602)),
+    ]
+    given = dict(wrong)
+    for corrected, sent, key, (status, code) in steps:
+        given |= corrected
+        answer = exchange(server, sent, key=key, **given)
+        assert error_of(answer)[:2] == (status, code), (corrected, answer.text)
+    body, headers = modern("tools/call", name="list_meetings")
+    assert result_of(exchange(server, body, **headers))["content"]
+
+
+# The older era --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ("2025-03-26", "2025-03-26"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2024-11-05", LEGACY),
+        (MODERN, LEGACY),
+        ("soon", LEGACY),
+        (None, LEGACY),
+        ([], LEGACY),
+    ],
+)
+def test_initialize_agrees_on_a_version(server, asked, answered):
+    result = result_of(exchange(server, message("initialize", protocolVersion=asked, capabilities={})))
+    assert result["protocolVersion"] == answered
+    assert result["capabilities"] == {"tools": {}}
+    assert set(result["serverInfo"]) == {"name", "version"}
+    assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
+
+
+def test_an_older_request_needs_no_initialize_and_no_session(server):
+    listed = result_of(exchange(server, message("tools/list")))
+    assert set(listed) == {"tools"}
+    called = result_of(exchange(server, message("tools/call", name="list_meetings")))
+    assert set(called) == {"content"}
+    assert json.loads(called["content"][0]["text"]).keys() == {"upcoming", "past"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("no/such", {}, -32601),
+        ("server/discover", {}, -32601),
+        ("resources/list", {}, -32601),
+        ("tools/call", {"name": "no_such_tool"}, -32602),
+        ("tools/call", {"name": 5}, -32602),
+        ("tools/call", {}, -32602),
+        ("tools/call", {"name": "list_meetings", "arguments": []}, -32602),
+        ("tools/call", {"name": "list_meetings", "arguments": "x"}, -32602),
+    ],
+)
+def test_an_error_in_the_older_era_has_status_200(server, method, params, code):
+    """Its clients take any other status for the end of the connection."""
+    assert error_of(exchange(server, message(method, **params))) == (200, code, 7)
+    assert error_of(exchange(server, message(method, **params, _meta={"progressToken": 1}))) == (200, code, 7)
+
+
+# The stateless era ----------------------------------------------------------------------------
+
+
+def test_discovery_tells_what_there_is(server):
+    body, headers = modern("server/discover")
+    result = result_of(exchange(server, body, **headers))
+    assert result["supportedVersions"] == [MODERN]
+    assert result["capabilities"] == {"tools": {}}
+    assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
+    assert result["ttlMs"] > 0
+    assert set(result["_meta"][f"{META}serverInfo"]) == {"name", "version"}
+
+
+def test_modern_results_are_complete(server):
+    body, headers = modern("tools/list")
+    listed = result_of(exchange(server, body, **headers))
+    assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
+    body, headers = modern("tools/call", name="list_meetings", arguments={})
+    called = result_of(exchange(server, body, **headers))
+    assert called["resultType"] == "complete"
+    assert f"{META}serverInfo" in called["_meta"]
+    assert "cacheScope" not in called
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "status", "code"),
+    [
+        ("no/such", {}, 404, -32601),
+        ("initialize", {}, 404, -32601),
+        ("ping", {}, 404, -32601),
+        ("tools/call", {"name": "no_such_tool"}, 400, -32602),
+        ("tools/call", {"name": "list_meetings", "arguments": []}, 400, -32602),
+        ("tools/call", {}, 400, -32602),
+    ],
+)
+def test_a_modern_error_has_its_status(server, method, params, status, code):
+    body, headers = modern(method, **params)
+    assert error_of(exchange(server, body, **headers)) == (status, code, 7)
+
+
+@pytest.mark.parametrize("name", ["clientCapabilities", "protocolVersion"])
+def test_modern_requests_say_what_they_are(server, name):
+    body, headers = modern("tools/list")
+    body["params"]["_meta"][META + name] = 5
+    assert error_of(exchange(server, body, **headers)) == (400, -32602, 7)
+
+
+def test_a_client_need_not_say_its_name(server):
+    body, headers = modern("tools/list")
+    del body["params"]["_meta"][f"{META}clientInfo"]
+    assert result_of(exchange(server, body, **headers))["tools"]
+
+
+@pytest.mark.parametrize("name", ["MCP_Protocol_Version", "Mcp_Method", "Mcp_Name"])
+@pytest.mark.parametrize("text", [None, "", "other", "=?base64?!?=", "=?base64?/w==?="])
+def test_modern_headers_say_what_the_body_says(server, name, text):
+    body, headers = modern("tools/call", name="list_meetings")
+    if text is None:
+        del headers[name]
+    else:
+        headers[name] = text
+    answer = exchange(server, body, **headers)
+    assert error_of(answer) == (400, -32020, 7)
+    assert name.replace("_", "-") in answer.json()["error"]["message"]
+
+
+def test_a_header_may_be_wrapped(server):
+    body, headers = modern("tools/call", name="list_meetings")
+    wrapped = base64.b64encode(b"list_meetings").decode()
+    assert result_of(exchange(server, body, **headers | {"Mcp_Name": f"=?base64?{wrapped}?="}))["content"]
+
+
+@pytest.mark.parametrize("version", [LEGACY, "2099-01-01", "x"])
+def test_an_unknown_version_is_told_the_known_ones(server, version):
+    body, headers = modern("tools/list", version=version)
+    answer = exchange(server, body, **headers)
+    assert error_of(answer) == (400, -32022, 7)
+    assert answer.json()["error"]["data"] == {"supported": [MODERN], "requested": version}
+
+
+# Faults and the log ---------------------------------------------------------------------------
+
+
+def test_a_bug_is_an_internal_error_with_the_request_s_id(launch):
+    server = launch()
+    server.allow_bugs = True
+    server.rows("ALTER TABLE whiteboard RENAME TO elsewhere")
+    body, headers = modern("tools/call", name="get_context")
+    for answer in (
+        exchange(server, message("tools/call", name="get_context")),
+        exchange(server, body, **headers),
+    ):
+        assert error_of(answer) == (200, -32603, 7)
+        assert answer.headers["X-Request-Id"] in answer.json()["error"]["message"]
+        assert answer.headers["X-Request-Id"] in server.log.read_text()
+        assert "whiteboard" not in answer.text
+
+
+def test_the_log_has_the_request_and_the_calls_that_it_made_under_one_id(tmp_path):
+    server = Server(tmp_path).start()
+    answer = exchange(server, message("tools/call", name="list_meetings"))
+    refused = exchange(server, message(), key=OWNER_KEY + "x")
+    server.stop()
+    log = server.log.read_text()
+    lines = [line.split()[1:4] for line in log.splitlines() if answer.headers["X-Request-Id"] in line]
+    assert lines == [
+        ["GET", "/api/v1/meetings", "200"],
+        ["GET", "/api/v1/projects", "200"],
+        ["POST", "/mcp", "200"],
+    ]
+    assert "POST /mcp 401 " in log
+    assert refused.status_code == 401
+    assert OWNER_KEY not in log
+
+
+def test_a_caller_cannot_choose_the_request_s_id(server):
+    answer = exchange(server, message("tools/call", name="list_meetings"), **{"tasks.request_id": "mine"})
+    assert answer.headers["X-Request-Id"].startswith("req_")
+
+
+def test_the_instructions_are_short_whatever_the_workspace_adds(launch):
+    server = launch(TASKS_WORKSPACE__AI_INSTRUCTIONS="Ask Olga first. " + "ü" * 5000)
+    result = result_of(exchange(server, message("initialize", protocolVersion=LEGACY)))
+    assert tools.INSTRUCTIONS + "Ask Olga first." in result["instructions"]
+    assert len(result["instructions"]) <= 2048
