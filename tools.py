@@ -393,33 +393,28 @@ def within(most: int, rows: list[Row]) -> list[Row]:
     ]
 
 
-def names_of(rows: list[Row], most: int, name: str = "full_name") -> list[str]:
-    """The names of the first rows, and how many more there are."""
-    shown = [clipped(row[name], MAX_NAME) for row in rows[:most]]
-    return shown + [f"and {len(rows) - most} more"] * (len(rows) > most)
+def short(text: str | None) -> str:
+    """A title or a name in a list."""
+    return clipped(text or "", MAX_NAME)
+
+
+def some(lines: list[str], most: int) -> list[str]:
+    """The first lines, and how many more there are."""
+    return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
+
+
+def activity_line(activity: Row) -> str:
+    """A change in one line."""
+    actor, title = short(activity["actor"]["full_name"]), short(activity["title"])
+    line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
+    status = activity["changes"].get("status")
+    return f"{line}: {' → '.join(status)}" if status else line
 
 
 def project_line(project: Row) -> str:
     """A project in one line."""
     stats = project["stats"]
-    name = clipped(project["name"], MAX_NAME)
-    return f"{name}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
-
-
-def comment_row(comment: Row) -> Row:
-    return {
-        "by": clipped(comment["author"]["full_name"], MAX_NAME),
-        "at": short_time(comment["created_at"]),
-        "text": clipped(comment["content"], MAX_COMMENT),
-    }
-
-
-def activity_line(activity: Row) -> str:
-    """A change in one line."""
-    actor, title = (clipped(text, MAX_NAME) for text in (activity["actor"]["full_name"], activity["title"]))
-    line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
-    status = activity["changes"].get("status")
-    return f"{line}: {' → '.join(status)}" if status else line
+    return f"{short(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
@@ -429,11 +424,11 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     found = found or [row for row in rows if text and any(text in fold(row[name]) for name in names)]
     if len(found) == 1:
         return found[0]
-    asked, known = clipped(wanted, MAX_NAME), ", ".join(names_of(rows, 30, names[0])) or "none"
-    problem = f"there is no {asked!r}; there are: {known}"
+    shown = [short(row[names[0]]) for row in rows]
+    problem = f"there is no {short(wanted)!r}; there are: {', '.join(some(shown, 30)) or 'none'}"
     if found:
-        matches = ", ".join(f"{clipped(row[names[0]], MAX_NAME)} ({row['id']})" for row in found[:20])
-        problem = f"{asked!r} may be any of: {matches}"
+        shown = [f"{short(row[names[0]])} ({row['id']})" for row in found]
+        problem = f"{short(wanted)!r} may be any of: {', '.join(some(shown, 20))}"
     raise ToolError("validation_error", f"{argument}: {problem}")
 
 
@@ -571,12 +566,12 @@ class Agent:
         """What every tool shows of a task."""
         return present(
             id=task["id"],
-            title=clipped(task["title"], MAX_NAME),
+            title=short(task["title"]),
             status=task["status"],
             priority=task["priority"],
             due=short_time(task["due_date"]),
-            assignee=clipped(self.names.get(task["assignee_id"], ""), MAX_NAME),
-            project=clipped(self.names.get(task["project_id"], ""), MAX_NAME),
+            assignee=short(self.names.get(task["assignee_id"])),
+            project=short(self.names.get(task["project_id"])),
         )
 
     def comment(self, path: str, content: str) -> tuple[Row, Row]:
@@ -589,13 +584,14 @@ class Agent:
         return self.create(f"{path}/comments", {"content": content}, find)
 
     def meeting_row(self, meeting: Row) -> Row:
+        people = [meeting["organizer"], *meeting["participants"]]
         return present(
-            title=clipped(meeting["title"], MAX_NAME),
+            title=short(meeting["title"]),
             starts=short_time(meeting["starts_at"]),
             ends=short_time(meeting["ends_at"]),
-            location=clipped(meeting["location"] or "", MAX_NAME),
-            project=clipped(self.names.get(meeting["project_id"], ""), MAX_NAME),
-            people=names_of([meeting["organizer"], *meeting["participants"]], 6),
+            location=short(meeting["location"]),
+            project=short(self.names.get(meeting["project_id"])),
+            people=some([short(person["full_name"]) for person in people], 6),
         )
 
     # The tools
@@ -609,17 +605,16 @@ class Agent:
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
         in_progress = [self.brief(task | {"assignee_id": None}) for task in mine]
         self.names |= {task["assignee_id"]: task["assignee_name"] or "" for task in urgent}
+        team = [f"{short(member['full_name'])} ({member['role']})" for member in context["members"]]
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
             "in_progress": in_progress,
             "urgent": [self.brief(task) for task in urgent],
-            "projects": [project_line(project) for project in context["projects"][:20]],
-            "team": [
-                f"{clipped(row['full_name'], MAX_NAME)} ({row['role']})" for row in context["members"][:30]
-            ],
+            "projects": some([project_line(project) for project in context["projects"]], 20),
+            "team": some(team, 30),
             "recent": [activity_line(activity) for activity in context["recent_activity"]],
-            "whiteboards": names_of(context["whiteboards"], 10, "title"),
+            "whiteboards": [short(whiteboard["title"]) for whiteboard in context["whiteboards"]],
         }
 
     @tool(
@@ -647,12 +642,20 @@ class Agent:
     def get_task(self, task_id: str) -> Row:
         task = self.task(self.path_of(task_id))
         comments = self.get(f"/tasks/{task['id']}/comments")["comments"]
-        latest = within(MAX_COMMENTS, [comment_row(comment) for comment in comments[:-11:-1]])[::-1]
+        rows = [
+            {
+                "by": short(comment["author"]["full_name"]),
+                "at": short_time(comment["created_at"]),
+                "text": clipped(comment["content"], MAX_COMMENT),
+            }
+            for comment in comments[:-11:-1]
+        ]
+        latest = within(MAX_COMMENTS, rows)[::-1]
         size = len(to_json(task["metadata"]))
         return self.brief(task) | present(
             title=task["title"],
             description=clipped(task["description"] or "", MAX_DESCRIPTION),
-            milestone=task["milestone"] and clipped(task["milestone"]["title"], MAX_NAME),
+            milestone=task["milestone"] and short(task["milestone"]["title"]),
             start=short_time(task["start_date"]),
             created=short_time(task["created_at"]),
             created_by=task["creator"]["full_name"],
@@ -660,7 +663,7 @@ class Agent:
             completed=short_time(task["completed_at"]),
             version=task["version"],
             metadata=task["metadata"] if size <= MAX_METADATA else {"omitted_bytes": size},
-            attachments=names_of(task["attachments"], 10, "filename"),
+            attachments=some([short(file["filename"]) for file in task["attachments"]], 10),
             earlier_comments=len(comments) - len(latest) or None,
             comments=latest,
         )
@@ -732,8 +735,7 @@ class Agent:
             owner=found["owner"]["full_name"],
             statistics=found["stats"],
             milestones=[
-                present(title=clipped(row["title"], MAX_NAME), due=short_time(row["due_date"]))
-                for row in milestones[:30]
+                present(title=short(row["title"]), due=short_time(row["due_date"])) for row in milestones[:30]
             ],
         )
 

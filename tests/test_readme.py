@@ -5,6 +5,7 @@ import re
 import shlex
 import socket
 import subprocess
+import tomllib
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +15,7 @@ from conftest import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, Server, needs_
 import app
 import gateway
 import schemas
+import tools
 from settings import load_settings
 
 README = (ROOT / "README.md").read_text()
@@ -180,6 +182,14 @@ def test_the_readme_has_every_error():
 def test_the_readme_has_every_event_action_and_filter():
     for name in [*EVERY_EVENT, *gateway.ACTIONS, *schemas.LIST_TASKS.fields]:
         assert f"`{name}`" in README, name
+
+
+def test_the_readme_s_configurations_of_agents_can_be_read():
+    cursor = json.loads(block("json", "mcpServers"))["mcpServers"]["tasks"]
+    codex = tomllib.loads(block("toml", "mcp_servers"))["mcp_servers"]["tasks"]
+    assert cursor["url"] == codex["url"] == "http://127.0.0.1:8000" + tools.PATHS[0]
+    assert cursor["headers"]["Authorization"].startswith("Bearer tms_")
+    assert [name for name in tools.TOOLS if f"`{name}`" not in README] == []
 
 
 def test_the_readme_tells_the_retry_schedule():
