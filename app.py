@@ -145,7 +145,7 @@ class Service(Flask):
         if route := gateway.find_route(environ):  # no view must answer there
             return gateway.answer(route, current)
         if current.path in tools.PATHS:
-            return tools.answer(current, authenticate, refuse)(environ, current.start)
+            return tools.answer_agent(current, authenticate, refuse)(environ, current.start)
         try:
             answer = self.find_answer(current)
         except Exception as error:

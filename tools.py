@@ -9,8 +9,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable
 from io import BytesIO
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -47,14 +46,15 @@ HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 
 class Rejected(Exception):
-    """A request that one of the steps refuses, with the status and the error of its answer."""
+    """A request that one of the steps refuses, with its answer's status, error and headers."""
 
     def __init__(self, status: int, code: int, message: str, data: Row | None = None, **headers: str):
         super().__init__(message)
-        self.status, self.code, self.data, self.headers = status, code, data, headers
+        self.status, self.headers = status, headers
+        self.error: Row = {"code": code, "message": message} | ({"data": data} if data else {})
 
 
-def answer(
+def answer_agent(
     request: Call, authenticate: Callable[[str | None], Row], refuse: Callable[[Exception], Any]
 ) -> Answer:
     """Answer a request; each step may refuse it, in this order.
@@ -62,40 +62,38 @@ def answer(
     `authenticate` is how the application finds the caller, and `refuse` how it answers an exception: with
     a `body`, a `status` and `headers`.
     """
+    message: Row = {}
+    content: Row
+    status, headers, is_modern = 200, {}, False
     try:
-        _admit(request)
+        _check_head(request)
         request.caller = authenticate(request.environ.get("HTTP_AUTHORIZATION"))
         message = _read(request)
-    except Exception as error:
-        return _error(None, rejection(error, refuse))
-    if "id" not in message:  # a notification, of which none asks for anything
-        return Answer(b"", 202, {}, "application/json")
-    params = message.get("params", {})
-    meta = params.get("_meta")
-    is_modern = isinstance(meta, dict) and f"{META}protocolVersion" in meta
-    try:
+        if "id" not in message:  # a notification, of which none asks for anything
+            return Answer(b"", 202, {}, "application/json")
+        method, params = message["method"], message.get("params", {})
+        meta = params.get("_meta")
+        is_modern = isinstance(meta, dict) and f"{META}protocolVersion" in meta
         if is_modern:
-            _check_headers(request, message["method"], params, meta)
-        result = _dispatch(request, message["method"], params, is_modern)
+            _check_headers(request, method, params, meta)
+        content = {"result": _dispatch(request, method, params, is_modern)}
     except Exception as error:
-        rejected = rejection(error, refuse)
-        if not is_modern or rejected.code == INTERNAL_ERROR:
-            rejected.status = 200  # older clients take any other for the end of the connection
-        return _error(message["id"], rejected)
-    return _respond(200, {"jsonrpc": "2.0", "id": message["id"], "result": result})
+        rejected = error if isinstance(error, Rejected) else _rejection(refuse(error))
+        content, status, headers = {"error": rejected.error}, rejected.status, rejected.headers
+        if message and (not is_modern or status >= 500):
+            status = 200  # older clients take any other for the end of the connection
+    content = {"jsonrpc": "2.0", "id": message.get("id")} | content
+    return Answer(to_json(content), status, headers, "application/json")
 
 
-def rejection(error: Exception, refuse: Callable[[Exception], Any]) -> Rejected:
-    """What the request is refused with: no key, a body that is too large or too slow, an outage, a bug."""
-    if isinstance(error, Rejected):
-        return error
-    plain = refuse(error)
+def _rejection(plain: Any) -> Rejected:
+    """What the application refuses: no key, a body that is too large or too slow, an outage, a bug."""
     codes = {400: PARSE_ERROR, 500: INTERNAL_ERROR, 503: INTERNAL_ERROR}
     code = codes.get(plain.status, INVALID_REQUEST)
     return Rejected(plain.status, code, plain.body.decode().strip(), **plain.headers)
 
 
-def _admit(request: Call) -> None:
+def _check_head(request: Call) -> None:
     """Check origin and method. Another site's page must not use a key that a local client holds."""
     origin = request.environ.get("HTTP_ORIGIN")
     if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != _own_origin(request):
@@ -112,14 +110,12 @@ def _own_origin(request: Call) -> str:
 
 
 def _read(request: Call) -> Row:
-    """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` does."""
+    """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` and `parse_json` do."""
     if request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
         raise Rejected(415, INVALID_REQUEST, "send the body as Content-Type: application/json")
-    message = schemas.parse_json(
-        request.read(request.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS)
-    )
-    problem = _problem(message)
-    if problem:
+    most = request.config["SERVER"]["max_body_bytes"]
+    message = schemas.parse_json(request.read(most, limits.READ_SECONDS))
+    if problem := _problem(message):
         raise Rejected(400, INVALID_REQUEST, problem)
     return message
 
@@ -132,10 +128,11 @@ def _problem(message: Any) -> str | None:
         return 'jsonrpc must be "2.0"'
     if not isinstance(message.get("method"), str):
         return "method must be a string"
-    if type(id := message.get("id", "")) not in (str, int) or schemas.text_problem(str(id)):
-        return "id must be a string or an integer"
-    if abs(id if isinstance(id, int) else 0) > schemas.MAX_SAFE_INTEGER:
-        return "id is too large an integer"
+    id = message.get("id", 0)
+    if type(id) not in (str, int) or (isinstance(id, int) and abs(id) > schemas.MAX_SAFE_INTEGER):
+        return "id must be a string or an integer that a double holds exactly"
+    if problem := schemas.value_problem(id, 1):
+        return f"id {problem}"
     if not isinstance(message.get("params", {}), dict):
         return "params must be an object"
     return None
@@ -177,17 +174,6 @@ def _dispatch(request: Call, method: str, params: Row, is_modern: bool) -> Row:
         result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": SERVER_INFO}}
         result |= CACHING if method != "tools/call" else {}
     return result
-
-
-def _error(id: str | int | None, rejected: Rejected) -> Answer:
-    error: Row = {"code": rejected.code, "message": str(rejected)}
-    if rejected.data:
-        error["data"] = rejected.data
-    return _respond(rejected.status, {"jsonrpc": "2.0", "id": id, "error": error}, rejected.headers)
-
-
-def _respond(status: int, content: Row, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(to_json(content), status, headers or {}, "application/json")
 
 
 # The protocol's methods -----------------------------------------------------------------------
@@ -360,7 +346,7 @@ MAX_NAME = 100  # of a title or a name in a list
 MAX_DESCRIPTION = 8000
 MAX_COMMENT = 2000
 MAX_COMMENTS = 5000
-MAX_METADATA = 1000
+MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
 
 
@@ -513,26 +499,22 @@ class Agent:
 
     # Names and ids
 
-    @cached_property
     def projects(self) -> list[Row]:
+        """All projects, whose names `brief` then knows."""
         projects = self.get("/projects")["projects"]
         self.names |= {project["id"]: project["name"] for project in projects}
         return projects
 
-    @cached_property
     def members(self) -> list[Row]:
+        """All members, whose names `brief` then knows."""
         members = self.get("/members")["members"]
         self.names |= {member["id"]: member["full_name"] for member in members}
         return members
 
-    def project(self, wanted: str) -> Row:
-        """The project with this name or id."""
-        return chosen("project", wanted, self.projects, "name")
-
-    def person_id(self, wanted: str) -> str:
+    def person_id(self, wanted: str, members: list[Row]) -> str:
         """The id of the member with this name, e-mail address or id, or of the caller."""
         wanted = self.request.caller["id"] if fold(wanted.strip()) == "me" else wanted
-        return chosen("assignee", wanted, self.members, "full_name", "email")["id"]
+        return chosen("assignee", wanted, members, "full_name", "email")["id"]
 
     def milestone_id(self, wanted: str, project_id: str) -> str:
         """The id of the project's milestone with this title or id."""
@@ -543,7 +525,7 @@ class Agent:
         """The API's fields for these arguments of a task; "" is null where that is possible."""
         body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
         if (wanted := body.pop("assignee", None)) is not None:
-            body["assignee_id"] = self.person_id(wanted) if wanted else None
+            body["assignee_id"] = self.person_id(wanted, self.members()) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
             body["milestone_id"] = self.milestone_id(wanted, project_id) if wanted else None
         return body
@@ -625,12 +607,12 @@ class Agent:
         self, project: str = "", assignee: str = "", limit: int = 20, offset: int = 0, **filters: Any
     ) -> Row:
         filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
+        projects, members = self.projects(), self.members()
         if project:
-            filters["project_id"] = self.project(project)["id"]
+            filters["project_id"] = chosen("project", project, projects, "name")["id"]
         if assignee:
-            filters["assignee_id"] = self.person_id(assignee)
+            filters["assignee_id"] = self.person_id(assignee, members)
         page = self.get("/tasks", limit=limit, offset=offset, **present(**filters))
-        self.projects, self.members  # noqa: B018 - whose names `brief` needs
         tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
         pagination = page["pagination"]
         total = pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
@@ -662,7 +644,7 @@ class Agent:
             updated=short_time(task["updated_at"]),
             completed=short_time(task["completed_at"]),
             version=task["version"],
-            metadata=task["metadata"] if size <= MAX_METADATA else {"omitted_bytes": size},
+            metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=some([short(file["filename"]) for file in task["attachments"]], 10),
             earlier_comments=len(comments) - len(latest) or None,
             comments=latest,
@@ -670,7 +652,7 @@ class Agent:
 
     @tool("Create a task.", "project title", PLAN, writes=True, for_team=True)
     def create_task(self, project: str, **arguments: Any) -> Row:
-        project_id = self.project(project)["id"]
+        project_id = chosen("project", project, self.projects(), "name")["id"]
         body = {"project_id": project_id} | self.body(project_id, arguments)
         task, note = self.create("/tasks", body, lambda made: self.existing(f"/tasks/{made['id']}"))
         if note and task["assignee"]:  # who may be another one by now
@@ -725,7 +707,7 @@ class Agent:
 
     @tool("A project with its description, figures and milestones.", "project")
     def get_project(self, project: str) -> Row:
-        found = self.project(project)
+        found = chosen("project", project, self.projects(), "name")
         milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
         return present(
             id=found["id"],
@@ -749,7 +731,7 @@ class Agent:
     @tool("Your meetings: the next ones, and the last few.")
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
-        self.projects  # noqa: B018 - whose names the rows need
+        self.projects()
         return {
             when: [self.meeting_row(row) for row in meetings if row["when"] == when][:most]
             for when, most in {"upcoming": 20, "past": 5}.items()
