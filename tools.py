@@ -112,7 +112,7 @@ def _own_origin(request: Call) -> str:
 def _read(request: Call) -> Row:
     """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` and `parse_json` do."""
     if request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
-        raise Rejected(415, INVALID_REQUEST, "send the body as Content-Type: application/json")
+        raise schemas.Unsupported("send the body as Content-Type: application/json")
     most = request.config["SERVER"]["max_body_bytes"]
     message = schemas.parse_json(request.read(most, limits.READ_SECONDS))
     if problem := _problem(message):
@@ -696,7 +696,7 @@ class Agent:
             if comment:
                 self.comment(path, comment)
         except ToolError as error:
-            done = "; the task is done, but has no comment"
+            done = "; the task is done, without this comment"
             raise ToolError(error.code, error.message + done) from error
         return self.brief(task)
 

@@ -362,12 +362,12 @@ def test_meetings_are_the_caller_s_own(join, owner, project):
 def test_answers_are_short(seeded):
     task = use(seeded, "find_tasks")["tasks"][0]["id"]
     for most, tool, arguments in (
-        (2600, "get_context", {}),
+        (4000, "get_context", {}),
         (5000, "find_tasks", {}),
         (12_500, "find_tasks", {"limit": 50}),
         (1500, "get_task", {"task_id": task}),
         (700, "get_project", {"project": "Mobile app"}),
-        (2500, "list_meetings", {}),
+        (3000, "list_meetings", {}),
         (300, "update_task", {"task_id": task, "priority": "high"}),
         (300, "complete_task", {"task_id": task}),
         (120, "add_comment", {"task_id": task, "content": "Done."}),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import socket
 
 import pytest
 import requests
@@ -155,6 +156,17 @@ def test_the_body_is_as_limited_as_the_api_s(launch):
     )
     assert error_of(answer) == (413, -32600, None)
     assert result_of(exchange(server, message(text="x" * 1000))) == {}
+
+
+def test_a_body_that_stops_coming_is_timed_out(launch):
+    server = launch()  # of its own, since the test waits for the service's own limit of 15 seconds
+    host, port = server.base.removeprefix("http://").split(":")
+    head = f"POST /mcp HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {OWNER_KEY}\r\n"
+    with socket.create_connection((host, int(port)), PATIENCE) as line:
+        line.sendall(f'{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"id"'.encode())
+        with line.makefile("rb") as answer:
+            assert b" 408 " in answer.readline()
+            assert json.loads(answer.read().partition(b"\r\n\r\n")[2])["error"]["code"] == -32600
 
 
 # Messages -------------------------------------------------------------------------------------
