@@ -704,13 +704,17 @@ def test_a_key_that_is_revoked_ends_the_connection(server, owner):
     assert answer.status_code == 401
 
 
-def test_addresses_behind_a_proxy_do_not_matter(launch):
-    """The proxy's headers are read once, and do not reach the calls that a tool makes."""
+def test_a_request_s_own_headers_do_not_reach_the_calls_that_a_tool_makes(launch):
+    """With this `If-Match`, the API would refuse the change."""
     owner = launch(TASKS_SERVER__TRUSTED_PROXIES="1").client()
+    task = owner.make_task(owner.make_project())
+    params = {"name": "update_task", "arguments": {"task_id": task["id"], "title": "New"}}
+    given = {"Authorization": f"Bearer {OWNER_KEY}", "If-Match": '"99"', "X-Forwarded-For": "203.0.113.7"}
     answer = requests.post(
         owner.base.replace("/api/v1", "/mcp"),
-        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}},
-        headers={"Authorization": f"Bearer {OWNER_KEY}", "X-Forwarded-For": "203.0.113.7"},
+        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+        headers=given,
         timeout=PATIENCE,
     )
-    assert "isError" not in answer.json()["result"]
+    assert "isError" not in answer.json()["result"], answer.text
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == "New"
