@@ -18,7 +18,6 @@ from urllib.parse import urlencode, urlsplit
 import limits
 import schemas
 from database import Row, digest, fold, to_json
-from lists import SORTS
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Answer, Call, answering
@@ -31,9 +30,9 @@ SERVER_INFO = {"name": "task-service", "version": VERSION}
 CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 INSTRUCTIONS = (
-    "The tasks of a team. Begin with get_context. Give projects, people (also by e-mail, or me) and "
-    "milestones by name or id, tasks by id. Times are UTC, like 2026-12-01 or 2026-12-01T17:00Z. A creation "
-    "repeated within a day makes one thing. Deleting, inviting people and making keys are a person's matter. "
+    "A team's tasks. Begin with get_context. Give projects, people (or me) and milestones by name, "
+    "tasks by id. Times are UTC, like 2026-12-01 or 2026-12-01T17:00Z. "
+    "Deleting, inviting and making keys are for people to do. "
 )
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
 
@@ -277,7 +276,7 @@ class Tool(NamedTuple):
         """Raise `ToolError` for arguments that do not fit the schema."""
         schema = self.definition["inputSchema"]
         known = schema["properties"]
-        problems = [f"{name}: is required" for name in schema["required"] if name not in arguments]
+        problems = [f"{name}: is required" for name in schema.get("required", ()) if name not in arguments]
         if unknown := sorted(schemas.printable(name) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
             problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {accepted}")
@@ -303,7 +302,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 SCHEMAS: dict[str, Row] = {
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
-    "sort": {"type": "string", "enum": [sort for sort in SORTS if sort]},
+    "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
     "offset": {"type": "integer"},
     "if_version": {"type": "integer"},
@@ -321,15 +320,17 @@ def tool(
     arguments = f"{required} {optional}".split()
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
+        schema: Row = {
+            "type": "object",
+            "properties": {name: SCHEMAS.get(name, {"type": "string"}) for name in arguments},
+            "additionalProperties": False,
+        }
+        if required:
+            schema["required"] = required.split()
         definition = {
             "name": method.__name__,
             "description": description,
-            "inputSchema": {
-                "type": "object",
-                "properties": {name: SCHEMAS.get(name, {"type": "string"}) for name in arguments},
-                "required": required.split(),
-                "additionalProperties": False,
-            },
+            "inputSchema": schema,
             "annotations": {"readOnlyHint": not writes, **hints, "openWorldHint": False},
         }
         TOOLS[method.__name__] = Tool(method, definition, writes, for_team)
@@ -578,7 +579,7 @@ class Agent:
 
     # The tools
 
-    @tool("What is going on: your tasks in progress, urgent ones, projects, team, latest changes.")
+    @tool("What is going on: your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         mine = self.get("/tasks", assignee_id="me", status="in_progress", sort="-priority", limit=5)["tasks"]
@@ -600,7 +601,7 @@ class Agent:
         }
 
     @tool(
-        "Find tasks; the filters combine. q: part of title or description.",
+        "Find tasks. q: part of title or description.",
         optional="q project assignee status priority due_before updated_since sort limit offset",
     )
     def find_tasks(
@@ -620,7 +621,7 @@ class Agent:
         following = offset + len(tasks) if is_cut else pagination["next_offset"]
         return {"tasks": tasks, "total": total} | present(next_offset=following)
 
-    @tool("A task with description, version and latest comments.", "task_id")
+    @tool("A task: description, version, latest comments.", "task_id")
     def get_task(self, task_id: str) -> Row:
         task = self.task(self.path_of(task_id))
         comments = self.get(f"/tasks/{task['id']}/comments")["comments"]
@@ -660,7 +661,7 @@ class Agent:
         return self.brief(task) | note
 
     @tool(
-        'Change a task; what is not given stays, "" clears. if_version: fail if it has another version.',
+        'Change a task; "" clears. if_version: fail if it has another version.',
         *("task_id", f"title status {PLAN} if_version"),
         writes=True,
         for_team=True,
@@ -685,9 +686,7 @@ class Agent:
             if_version = if_version and task["version"]
         return self.brief(task) | {"version": task["version"]}
 
-    @tool(
-        "Mark a task as done; a comment can report on it.", "task_id", "comment", writes=True, for_team=True
-    )
+    @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)
     def complete_task(self, task_id: str, comment: str = "") -> Row:
         path = self.path_of(task_id)
         self.task(path)
@@ -705,7 +704,7 @@ class Agent:
         comment, note = self.comment(self.path_of(task_id), content)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 
-    @tool("A project with its description, figures and milestones.", "project")
+    @tool("A project: description, statistics, milestones.", "project")
     def get_project(self, project: str) -> Row:
         found = chosen("project", project, self.projects(), "name")
         milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
@@ -728,7 +727,7 @@ class Agent:
         )
         return {"id": project["id"], "name": project["name"]} | note
 
-    @tool("Your meetings: the next ones, and the last few.")
+    @tool("Your next meetings, and the last few.")
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
         self.projects()

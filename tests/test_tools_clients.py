@@ -205,5 +205,4 @@ def test_what_next_do_it_report_takes_three_calls_and_few_tokens(launch, tokens,
     total = sum(costs.values())
     with capsys.disabled():
         print(f"\nwhat next, do it, report: {total} tokens: {costs}")
-    assert total <= 2200
-    assert total - costs["annotations"] < 2000
+    assert total < 2200
