@@ -86,6 +86,7 @@ from webhooks import deliver, emit, enable, ping, redeliver
 from wire import Answer, Call, answering, call
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
+STATIC = Path(__file__).with_name("static")
 STARTED = time.monotonic()
 
 log = logging.getLogger("tasks")
@@ -623,6 +624,25 @@ def join(transaction: Transaction, token: str) -> Callable[[], Response]:
     return lambda: page("enroll.html", joined=joined)
 
 
+@pages.get("/")
+def show_board() -> Response | Answer:
+    """Show the page for people, or to what is no browser the addresses of this service."""
+    if dict(call().request.accept_mimetypes).get("text/html"):
+        board = page("board.html")
+        board.headers["Vary"] = "Accept"
+        return board
+    name, base_url = call().config["WORKSPACE"]["name"], call().config["SERVER"]["base_url"]
+    text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
+    text += f"Health: {base_url}{API}/health\n"
+    return Answer(text.encode(), 200, {"Vary": "Accept"}, "text/plain; charset=utf-8")
+
+
+@pages.get("/static/<string:name>")
+def show_static_file(name: str) -> Any:
+    """Serve a file of the board; a browser asks each time whether an upgrade has changed it."""
+    return send_from_directory(STATIC, name, call().environ, response_class=Response)
+
+
 @api.get("/openapi.json")
 @operation(gives="application/json", role=None)
 def get_openapi() -> Response:
@@ -636,6 +656,8 @@ def openapi_json(base_url: str) -> bytes:
     operations = []
     for rule in call().app.url_map.iter_rules():
         view: Any = call().app.view_functions[rule.endpoint]
+        if not hasattr(view, "declaration"):  # a page for people, which is no operation
+            continue
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
         if view.declaration.gives is not None:

@@ -218,6 +218,6 @@ def test_the_files_that_are_linked_exist():
 
 def test_the_container_holds_every_module():
     copied = " ".join(re.findall("^COPY (.*) ", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE))
-    assert {"*.py", "migrations", "templates", "requirements.txt", "config.example.toml"} == set(
+    assert {"*.py", "migrations", "templates", "static", "requirements.txt", "config.example.toml"} == set(
         copied.split()
     )

@@ -1,0 +1,56 @@
+// Asks every few seconds what has changed, while the page is seen: two small requests as long as nothing has.
+
+import { get, hasKey, serverTime } from "./api.js";
+import { find, moment, say } from "./elements.js";
+
+const SECONDS = 5;
+const takers = [];
+let since = ""; // every change is known up to this time of the server
+let seen = new Set(); // what an earlier answer had already
+let timer = 0;
+let last = Promise.resolve();
+
+/** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
+export const onRefresh = (take) => takers.push(take);
+
+/** Begin to refresh, when everything is loaded that had changed until then. */
+export function startRefreshing(time) {
+  since = time;
+  return refresh();
+}
+
+/** Take over what has changed; never two times at once. */
+export function refresh() {
+  last = last.then(look, look);
+  return last;
+}
+
+async function look() {
+  clearTimeout(timer);
+  if (!hasKey() || !since || document.visibilityState === "hidden") return;
+  const isDragging = find("board").classList.contains("dragging");
+  const error = isDragging ? null : await takeChanges().catch((error) => error);
+  if (error) say(find("connection"), error, refresh, `What you see is from ${moment(serverTime())}. `);
+  else find("connection").replaceChildren();
+  timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
+}
+
+async function takeChanges() {
+  const asked = serverTime(); // what is being written while these are answered is asked for again the next time
+  const [listed, done] = await Promise.all([
+    get("/tasks", { updated_since: since, sort: "-updated_at", limit: 100 }),
+    get("/activity", { since, limit: 100 }),
+  ]);
+  const versions = listed.tasks.map((task) => `${task.id} ${task.version}`);
+  const tasks = listed.tasks.filter((_, place) => !seen.has(versions[place]));
+  const activity = done.activity.filter((entry) => !seen.has(entry.id));
+  const isPartial = listed.pagination.has_more || done.pagination.has_more;
+  const ids = new Set([...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)]);
+  const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
+  if (tasks.length || activity.length) await Promise.all(takers.map((take) => take(changes)));
+  seen = new Set([...versions, ...done.activity.map((entry) => entry.id)]);
+  since = asked;
+}
+
+for (const event of ["online", "offline"]) addEventListener(event, refresh);
+document.addEventListener("visibilitychange", refresh);

@@ -1,0 +1,69 @@
+// Who works here, and the projects with their progress.
+
+import { address, go, link } from "./address.js";
+import { create, get } from "./api.js";
+import { find, make, onSubmit, plural } from "./elements.js";
+import { onRefresh } from "./refresh.js";
+
+export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
+export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
+export const workspace = { caller: null, isWriter: false, isTeam: false, members: [], projects: [] };
+
+const loadMembers = async () => Object.assign(workspace, await get("/members"));
+const loadProjects = async () => showProjects(Object.assign(workspace, await get("/projects")));
+
+/** Load who calls, what they may do, and what forms choose from. */
+export async function loadWorkspace() {
+  const { member, key } = await get("/me");
+  const isWriter = key.scope === "write";
+  Object.assign(workspace, { caller: member, isWriter, isTeam: isWriter && member.role !== "client" });
+  find("caller").textContent = `${member.full_name} (${isWriter ? member.role : "may only read"})`;
+  document.body.classList.toggle("may-comment", isWriter);
+  document.body.classList.toggle("may-work", workspace.isTeam);
+  await Promise.all([loadMembers(), loadProjects()]);
+}
+
+export const memberName = (id) => workspace.members.find((member) => member.id === id)?.full_name ?? "a former member";
+export const projectName = (id) => workspace.projects.find((project) => project.id === id)?.name;
+export const activeProjects = () => workspace.projects.filter((project) => project.status === "active");
+
+/** The `[value, text]` pairs of a select for the assignee. */
+export function assignees() {
+  const team = workspace.members.filter((member) => member.status === "active" && member.kind === "team");
+  return [["", "Nobody"], ...team.map((member) => [member.id, member.full_name])];
+}
+
+/** List the projects, each a link to its board. */
+export function showProjects() {
+  const projects = activeProjects();
+  const sum = (name) => projects.reduce((count, { stats }) => count + stats[name], 0);
+  const all = { id: "", name: "All projects", stats: { total: sum("total"), done: sum("done"), overdue: sum("overdue") } };
+  const focused = document.activeElement.dataset.project;
+  find("projects").replaceChildren(...[all, ...projects].map((project) => make("li", {}, makeProject(project))));
+  if (focused !== undefined) find("projects").querySelector(`[data-project="${focused}"]`)?.focus();
+}
+
+function makeProject({ id, name, stats }) {
+  const { project = "", view } = address();
+  const ariaCurrent = id === project && !view ? "page" : null;
+  const href = link({ project: id, view: "", task: "" });
+  const done = `${stats.done} of ${plural(stats.total, "task")} done`;
+  const late = stats.overdue && make("span", { className: "late" }, ` · ${stats.overdue} overdue`);
+  const progress = make("progress", { max: stats.total || 1, value: stats.done, ariaLabel: `Progress of ${name}` });
+  const figures = make("span", { className: "dim" }, done, late);
+  return make("a", { href, ariaCurrent, data: { project: id } }, make("span", { className: "name" }, name), progress, figures);
+}
+
+const form = find("new-project").querySelector("form");
+onSubmit(form, async () => {
+  const { id } = await create(form, "/projects", { name: form.elements.name.value });
+  form.reset();
+  find("new-project").open = false;
+  await loadProjects();
+  go({ project: id, view: "" });
+});
+
+onRefresh(({ activity }) => {
+  const concerns = (...entities) => activity.some((entry) => entities.includes(entry.entity));
+  return Promise.all([concerns("member") && loadMembers(), concerns("project", "task") && loadProjects()]);
+});
