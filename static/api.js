@@ -10,17 +10,14 @@ export const serverTime = () => newest;
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
 
-/** A call that failed, with the status of the answer; 0 if there was none. */
-export class Refusal extends Error {
-  constructor(status, message, seconds = 0) {
-    super(message);
-    Object.assign(this, { status, seconds, isTemporary: [0, 429, 503].includes(status) });
-  }
+/** Fail with the status of the answer, or 0 if there was none, and the seconds after which to try again. */
+function refuse(status, message, seconds = 0) {
+  throw Object.assign(new Error(message), { status, seconds, isTemporary: [0, 429, 503].includes(status) });
 }
 
 async function send(method, path, { query = {}, body, version, once } = {}) {
   const key = sessionStorage.getItem(KEY);
-  const headers = { Authorization: `Bearer ${encodeURI(key)}` }; // which a real key is the same as
+  const headers = { Authorization: `Bearer ${encodeURI(key)}` }; // which leaves a real key as it is
   if (version) headers["If-Match"] = `"${version}"`;
   if (once) headers["Idempotency-Key"] = once;
   if (body && !(body instanceof FormData)) {
@@ -29,24 +26,19 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
   }
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const url = `${root}${path}?${new URLSearchParams(chosen)}`;
-  const answer = await fetch(url, { method, headers, body }).catch(() => {
-    throw new Refusal(0, "The server cannot be reached.");
-  });
+  const answer = await fetch(url, { method, headers, body }).catch(() => refuse(0, "The server cannot be reached"));
   if (answer.ok) return answer;
-  const { error } = await answer.json().catch(() => ({ error: { message: `the server answered ${answer.status}` } }));
-  const refusal = new Refusal(answer.status, `${error.message}.`, Number(answer.headers.get("Retry-After")));
+  const { error } = await answer.json().catch(() => ({ error: { message: `The server answered ${answer.status}` } }));
   if (answer.status === 401 && key === sessionStorage.getItem(KEY)) {
     sessionStorage.removeItem(KEY);
-    document.dispatchEvent(new CustomEvent("key-refused", { detail: refusal }));
+    document.dispatchEvent(new CustomEvent("key-refused", { detail: error.message }));
   }
-  throw refusal;
+  return refuse(answer.status, error.message, Number(answer.headers.get("Retry-After")));
 }
 
 async function call(method, path, options) {
   const answer = await send(method, path, options);
-  const { data, meta } = await answer.json().catch(() => {
-    throw new Refusal(0, "The answer broke off.");
-  });
+  const { data, meta } = await answer.json().catch(() => refuse(0, "The answer broke off"));
   if (meta.timestamp > newest) newest = meta.timestamp;
   return data;
 }
@@ -59,10 +51,8 @@ export const download = async (path) => (await send("GET", path)).blob();
 /** Create what a form holds: once, also when it is sent again because the answer was lost. */
 export async function create(form, path, body, content = JSON.stringify(body)) {
   const request = `${path} ${content}`;
-  if (sent.get(form)?.request !== request) {
-    const numbers = crypto.getRandomValues(new Uint32Array(4)); // randomUUID() is missing where there is no TLS
-    sent.set(form, { request, once: numbers.join("-") });
-  }
+  const numbers = crypto.getRandomValues(new Uint32Array(4)); // randomUUID() is missing where there is no TLS
+  if (sent.get(form)?.request !== request) sent.set(form, { request, once: numbers.join("-") });
   const created = await call("POST", path, { body, once: sent.get(form).once });
   sent.delete(form);
   return created;

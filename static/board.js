@@ -1,26 +1,27 @@
 // The board: a column of cards for each status. It fetches a page of each, and more on demand.
 
-import { address, link } from "./address.js";
-import { get, serverTime } from "./api.js";
-import { button, day, dim, find, make, notify, plural, time } from "./elements.js";
-import { onRefresh } from "./refresh.js";
+import { get, patch, serverTime } from "./api.js";
+import { address, button, day, find, link, make, notify, time } from "./elements.js";
+import { onRefresh, refresh } from "./refresh.js";
 import { memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
 
 const PAGE = 20;
 const DAY = 86_400_000; // ms
 const board = find("board");
+let dragged = null;
 
 /** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, mine, q, priority, due, sort = "-updated_at" } = address();
-  const query = { status, sort, project_id: project, assignee_id: mine && "me", q: q?.trim(), priority };
   const days = { overdue: 0, week: 7 }[due];
-  if (days !== undefined) query.due_before = new Date(Date.parse(serverTime()) + days * DAY).toISOString();
-  return { ...query, include: "comment_count" };
+  const due_before = days === undefined ? "" : new Date(Date.parse(serverTime()) + days * DAY).toISOString();
+  const filters = { project_id: project, assignee_id: mine && "me", q: q?.trim(), priority, due_before };
+  return { ...filters, status, sort, include: "comment_count" };
 }
 
 class Column {
   tasks = [];
+  cards = new Map(); // by the task as JSON: what has not changed is not made anew
   requests = 0;
 
   constructor(status, title) {
@@ -28,12 +29,12 @@ class Column {
     this.count = make("span", { className: "count" });
     this.heading = make("h2", { id: `column-${status}`, tabIndex: -1 }, title, " ", this.count);
     this.list = make("ul");
-    this.more = button(`Show ${PAGE} more`, () => this.showMore(), { hidden: true, ariaLabel: `Show ${PAGE} more: ${title}` });
+    this.more = button(`Show ${PAGE} more`, () => this.loadMore(), { ariaLabel: `Show ${PAGE} more: ${title}` });
     this.element = make("section", { className: "column", data: { status } }, this.heading, this.list, this.more);
     this.element.setAttribute("aria-labelledby", this.heading.id);
   }
 
-  /** Load the first `count` tasks, of which `known` are here; an answer that a later request overtook is dropped. */
+  /** Load the first `count` tasks, of which `known` are here. An answer that a later request overtook is dropped. */
   async load(count = Math.max(PAGE, this.tasks.length), known = []) {
     const request = ++this.requests;
     const found = new Map(known.map((task) => [task.id, task]));
@@ -49,66 +50,96 @@ class Column {
     this.show(pagination);
   }
 
-  showMore() {
-    this.load(this.tasks.length + PAGE, this.tasks).catch((error) => notify(error, () => this.showMore()));
+  loadMore() {
+    this.load(this.tasks.length + PAGE, this.tasks).catch((error) => notify(error, () => this.loadMore()));
   }
 
   show({ total, total_exact, has_more }) {
     const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
-    this.list.replaceChildren(...this.tasks.map(makeCard));
+    const cards = this.tasks.map((task) => [JSON.stringify(task), task]);
+    this.cards = new Map(cards.map(([key, task]) => [key, this.cards.get(key) ?? makeCard(task)]));
+    this.list.replaceChildren(...this.cards.values());
     const all = String(total).replace(/\B(?=(\d{3})+$)/g, "\u202f") + (total_exact ? "" : "+");
     this.count.textContent = has_more ? `${this.tasks.length} of ${all}` : all;
     this.more.hidden = !has_more;
-    if (focused) focusCard(focused.closest(".card").dataset.task, focused.dataset.action, this.status);
+    if (focused?.isConnected) focused.focus();
+    else if (focused) focusCard(focused.closest(".card").dataset.task, this.status);
   }
 }
 
-const columns = new Map(Object.entries(STATUSES).map(([status, title]) => [status, new Column(status, title)]));
-board.append(...Array.from(columns.values(), (column) => column.element));
+const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
+board.append(...columns.map((column) => column.element));
 
 /** Show the board of what the address names, from its beginning. */
 export async function showBoard() {
-  board.ariaBusy = "true";
-  await Promise.all(Array.from(columns.values(), (column) => column.load(PAGE))).catch((error) => notify(error, showBoard));
-  board.ariaBusy = "false";
+  for (const column of columns) column.cards.clear(); // what a card shows depends on the address too
+  await Promise.all(columns.map((column) => column.load(PAGE))).catch((error) => notify(error, showBoard));
 }
 
-export const findTask = (id) => [...columns.values()].flatMap((column) => column.tasks).find((task) => task.id === id);
-
 /** Move the focus to a card, or to the heading of its column where it is not among those that are shown. */
-export function focusCard(id, action, status) {
-  const card = board.querySelector(`[data-task="${id}"] [data-action="${action}"]`);
-  (card ?? columns.get(status).heading).focus();
+export function focusCard(id, status) {
+  const card = board.querySelector(`[data-task="${id}"] .title`);
+  (card ?? find(`column-${status}`)).focus();
 }
 
 function makeCard(task) {
-  const open = { className: "title", href: link({ task: task.id }), draggable: false, data: { action: "open" } };
-  const move = { className: "quiet", ariaLabel: `Move “${task.title}”`, data: { action: "move" } };
-  const facts = make(
-    "p",
-    { className: "facts" },
-    make("span", { className: `priority ${task.priority}` }, PRIORITIES[task.priority]),
-    makeDue(task),
-    task.comment_count && make("span", {}, plural(task.comment_count, "comment")),
+  const { id, title, status, priority, due_date, comment_count } = task;
+  const isLate = status !== "done" && due_date && due_date < serverTime(); // as the server counts overdue tasks
+  const due = due_date && [isLate ? "Overdue: " : "Due ", time(due_date, day(due_date))];
+  const comments = comment_count && `${comment_count} ${comment_count === 1 ? "comment" : "comments"}`;
+  const others = Object.entries(STATUSES).filter(([name]) => name !== status);
+  const choices = others.map(([name, text]) => button(text, () => move(task, name)));
+  const fact = (text, className = "") => text && make("span", { className }, text);
+  const facts = [fact(PRIORITIES[priority], priority), fact(due, isLate ? "late" : "")];
+  const people = [fact(task.assignee_id ? memberName(task.assignee_id) : "Nobody"), fact(comments)];
+  return make(
+    "li",
+    { className: "card", draggable: workspace.isTeam, data: { task: id } },
+    !address().project && make("p", { className: "dim" }, projectName(task.project_id)),
+    make("a", { className: "title", href: link({ task: id }), draggable: false }, title),
+    make("p", { className: "facts" }, facts),
+    make("p", { className: "facts" }, people),
+    workspace.isTeam && make("details", {}, make("summary", { ariaLabel: `Move “${title}”` }, "Move"), choices),
   );
-  const assignee = make("span", {}, task.assignee_id ? memberName(task.assignee_id) : "Nobody");
-  const foot = make("p", { className: "foot" }, assignee, workspace.isTeam && button("Move", null, move));
-  const project = !address().project && dim(projectName(task.project_id));
-  const properties = { className: "card", draggable: workspace.isTeam, data: { task: task.id } };
-  return make("li", properties, make("a", open, task.title), project, facts, foot);
 }
 
-/** When it is due, and in words if that is over; the server counts overdue tasks by the same rule. */
-function makeDue({ due_date, status }) {
-  if (due_date === null) return null;
-  const isLate = status !== "done" && due_date < serverTime();
-  return make("span", { className: isLate ? "late" : "" }, isLate ? "Overdue: " : "Due ", time(due_date, day(due_date)));
+/** Move a task, unless somebody else has changed it since it was shown. */
+async function move(task, status) {
+  const error = await patch(`/tasks/${task.id}`, { status }, task.version).then(() => null, (error) => error);
+  const failed = `“${task.title}” was not moved. `;
+  if (error?.status === 412) notify(`${failed}Someone has changed it meanwhile; the board shows it as it is now.`);
+  else if (error) notify(error, () => move(task, status), failed);
+  else notify(`Moved “${task.title}” to ${STATUSES[status]}.`);
+  if (error?.isTemporary) return;
+  await refresh();
+  focusCard(task.id, status);
 }
+
+board.ondragstart = (event) => {
+  dragged = columns.flatMap((column) => column.tasks).find((task) => task.id === event.target.dataset?.task);
+  if (!dragged) return;
+  event.dataTransfer.setData("text/plain", dragged.title); // Firefox drags nothing without data
+  board.classList.add("dragging");
+};
+board.ondragover = (event) => {
+  const over = dragged && event.target.closest(".column");
+  if (over) event.preventDefault();
+  for (const { element } of columns) element.classList.toggle("over", element === over);
+};
+board.ondrop = (event) => {
+  event.preventDefault();
+  const { status } = event.target.closest(".column").dataset;
+  if (status !== dragged.status) move(dragged, status);
+};
+board.ondragend = (event) => {
+  dragged = null;
+  board.ondragover(event); // no column is marked any longer
+  board.classList.remove("dragging");
+};
 
 onRefresh(({ tasks, activity, isPartial, concerns }) => {
   const isAnyGone = activity.some((entry) => entry.action === "deleted" && entry.entity !== "comment");
-  const changed = new Set(tasks.map((task) => task.status));
-  const isStale = (column) => changed.has(column.status) || column.tasks.some((task) => concerns(task.id));
-  const stale = [...columns.values()].filter((column) => isPartial || isAnyGone || isStale(column));
-  return Promise.all(stale.map((column) => column.load()));
+  const isStale = ({ status, tasks: shown }) =>
+    isPartial || isAnyGone || tasks.some((task) => task.status === status) || shown.some((task) => concerns(task.id));
+  return Promise.all(columns.filter(isStale).map((column) => column.load()));
 });

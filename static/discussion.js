@@ -1,60 +1,58 @@
-// The comments and attachments of the opened task.
+// What is around the opened task: its comments, attachments and history.
 
 import { create, download, get, patch, remove } from "./api.js";
-import { button, dropDraft, fillForm, find, findDraft, keepDrafts, make, onSubmit, tell, time } from "./elements.js";
-import { showHistory } from "./history.js";
+import { button, day, dropDraft, find, keepDrafts, make, onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { refresh } from "./refresh.js";
 import { workspace } from "./workspace.js";
 
-const list = find("comments");
 const form = find("comment-form");
 const upload = find("attachment-form");
-let task = null; // whose comments these are
-let listed = ""; // as they are shown, so that nothing is redrawn when nothing has changed
+const text = form.elements.content;
+let task = null; // the opened task's id
+let edited = null; // the comment that is being changed, if it is not a new one
+let listed = ""; // what is shown, so that nothing is made anew when nothing has changed
 
-const draftName = () => `draft of a comment on ${task}`;
+const draftName = () => `draft of ${edited ? `comment ${edited.id}` : `a comment on ${task}`}`;
 keepDrafts(form, draftName);
 
-/** Show a task's comments, attachments and history; forms in which something is typed stay. */
+/** Show what is around a task; what is typed into its forms stays. */
 export async function showDiscussion(id) {
-  const [{ comments }, { attachments }] = await Promise.all([
-    get(`/tasks/${id}/comments`),
-    get(`/tasks/${id}/attachments`),
-    showHistory(id),
-  ]);
+  const path = `/tasks/${id}`;
+  const parts = await Promise.all([get(`${path}/comments`), get(`${path}/attachments`), get(`${path}/activity`)]);
+  const [{ comments }, { attachments }, history] = parts;
   if (id !== task) {
     task = id;
-    for (const each of [form, upload]) each.reset();
-    for (const each of [form, upload]) tell(each, "");
-    fillForm(form, findDraft(draftName())?.fields);
-  } else if (list.querySelector("form") || listed === JSON.stringify([comments, attachments])) return;
-  listed = JSON.stringify([comments, attachments]);
-  list.replaceChildren(...comments.map(makeComment));
+    write(null);
+    upload.reset();
+    tell(upload, "");
+  }
+  if (listed === JSON.stringify(parts)) return;
+  listed = JSON.stringify(parts);
+  find("comments").replaceChildren(...comments.map(makeComment));
   find("attachments").replaceChildren(...attachments.map(makeAttachment));
+  find("history").replaceChildren();
+  showHistory(history);
+}
+
+/** Let the form be for this comment, or with null for a new one. */
+function write(comment) {
+  edited = comment;
+  text.value = comment?.content ?? "";
+  find("comment-label").textContent = comment ? "Your comment, changed" : "New comment";
+  find("cancel-comment").hidden = !comment;
+  restoreDraft(form, draftName());
+  tell(form, "");
 }
 
 function makeComment(comment) {
-  const text = make("p", { className: "text" }, comment.content);
   const head = make("p", {}, make("b", {}, comment.author.full_name), " ", time(comment.created_at));
   if (comment.edited_at) head.append(" (edited)");
   if (workspace.isWriter && comment.author_id === workspace.caller.id) {
-    const edit = () => text.replaceWith(makeEditor(comment));
-    head.append(button("Edit", edit, { className: "quiet" }), button("Delete", () => removeComment(comment), { className: "quiet" }));
+    const edit = () => write(comment) ?? text.focus();
+    head.append(button("Edit", edit, { className: "quiet" }));
+    head.append(button("Delete", () => removeComment(comment), { className: "quiet" }));
   }
-  return make("li", {}, head, text);
-}
-
-function makeEditor({ id, content }) {
-  const text = make("textarea", { rows: 3, required: true, maxLength: 50_000, value: content });
-  const end = () => {
-    editor.remove();
-    listed = "";
-    return showDiscussion(task);
-  };
-  const parts = [make("label", {}, "Change the comment", text), make("div", { className: "message", role: "alert" })];
-  const editor = make("form", {}, parts, make("button", {}, "Save"), button("Cancel", end));
-  onSubmit(editor, () => patch(`/tasks/${task}/comments/${id}`, { content: text.value }).then(end));
-  return editor;
+  return make("li", {}, head, make("p", { className: "text" }, comment.content));
 }
 
 async function removeComment({ id }) {
@@ -64,32 +62,61 @@ async function removeComment({ id }) {
 }
 
 onSubmit(form, async () => {
-  const name = draftName();
-  await create(form, `/tasks/${task}/comments`, { content: form.elements.content.value });
+  const path = `/tasks/${task}/comments`;
+  const [name, fields] = [draftName(), { content: text.value }];
+  await (edited ? patch(`${path}/${edited.id}`, fields) : create(form, path, fields));
   dropDraft(name);
-  if (name === draftName()) form.reset();
-  await showDiscussion(task);
+  if (name === draftName()) write(null);
   refresh();
 });
+find("cancel-comment").onclick = () => dropDraft(draftName()) ?? write(null);
 
 function makeAttachment({ id, filename, size }) {
-  const open = button(filename, () => fetchAttachment(id, filename).catch((error) => tell(upload, error)));
-  return make("li", {}, open, make("span", { className: "dim" }, ` ${Math.ceil(size / 1024)} KiB`));
+  const fetchIt = () => saveAttachment(id, filename).catch((error) => tell(upload, error, fetchIt));
+  const kilobytes = make("span", { className: "dim" }, ` ${Math.ceil(size / 1024)} KiB`);
+  return make("li", {}, button(filename, fetchIt, { ariaLabel: `Download ${filename}` }), kilobytes);
 }
 
 /** Save an attachment as a file; a plain link could not send the key. */
-async function fetchAttachment(id, filename) {
+async function saveAttachment(id, filename) {
   const href = URL.createObjectURL(await download(`/tasks/${task}/attachments/${id}`));
   make("a", { href, download: filename }).click();
   URL.revokeObjectURL(href);
 }
 
 onSubmit(upload, async () => {
-  const [file] = upload.elements.file.files;
-  const body = new FormData();
-  body.append("file", file);
-  await create(upload, `/tasks/${task}/attachments`, body, `${file.name} ${file.size} ${file.lastModified}`);
+  const body = new FormData(upload);
+  const { name, size, lastModified } = body.get("file");
+  await create(upload, `/tasks/${task}/attachments`, body, `${name} ${size} ${lastModified}`);
   upload.reset();
-  await showDiscussion(task);
   refresh();
 });
+
+export const inputs = find("task-form").elements;
+export const labelOf = (field) => inputs[field].labels[0].firstChild.data.trim();
+
+/** A field's value in words, as the opened task's form would show it. */
+export function textOf(field, value) {
+  const option = Array.from(inputs[field].options ?? []).find((choice) => choice.value === (value ?? ""));
+  const words = option?.text ?? (field.endsWith("_id") ? "another" : String(value ?? "none"));
+  return field.endsWith("_date") ? day(words) : words;
+}
+
+function sentence({ action, entity, changes }) {
+  if (entity === "comment") return { created: "commented", updated: "changed a comment" }[action] ?? "deleted a comment";
+  if (action === "created") return "created the task";
+  const [before, after] = changes.attachment ?? [];
+  if (before || after) return after ? `attached ${after}` : `removed ${before}`;
+  const isLong = (pair) => pair.some((value) => value?.length > 60 || value?.omitted_bytes);
+  const change = ([field, pair]) => (isLong(pair) ? "changed" : pair.map((value) => textOf(field, value)).join(" → "));
+  const known = Object.entries(changes).filter(([field]) => inputs[field]);
+  return known.map((entry) => `${labelOf(entry[0])}: ${change(entry)}`).join("; ") || "changed the metadata";
+}
+
+function showHistory({ activity, pagination }) {
+  const line = (entry) => [make("b", {}, entry.actor.full_name), ` ${sentence(entry)} `, time(entry.created_at)];
+  find("history").append(...activity.map((entry) => make("li", {}, line(entry))));
+  find("earlier").hidden = !pagination.has_more;
+  find("earlier").onclick = async () =>
+    showHistory(await get(`/tasks/${task}/activity`, { before: pagination.next_before }));
+}

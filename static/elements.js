@@ -1,4 +1,4 @@
-// Elements, messages and forms. What people have written is set as text, never as HTML.
+// Elements, messages, forms, and the address. What people have written is set as text, never as HTML.
 
 export const find = (id) => document.getElementById(id);
 
@@ -6,16 +6,27 @@ export const find = (id) => document.getElementById(id);
 export function make(tag, { data = {}, ...properties } = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   Object.assign(element.dataset, data);
-  element.append(...children.flat().filter(Boolean));
+  element.append(...children.flat(2).filter(Boolean));
   return element;
 }
 
 export const button = (text, onclick, more) => make("button", { type: "button", onclick, ...more }, text);
-export const dim = (...children) => make("p", { className: "dim" }, ...children);
 export const day = (instant) => instant.slice(0, 10);
 export const moment = (instant) => `${day(instant)} ${instant.slice(11, 16)} UTC`;
 export const time = (instant, text = moment(instant)) => make("time", { dateTime: instant }, text);
-export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+/** What is shown stands in the address, after its #, which browsers send to no server. */
+export const address = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+
+/** The address with these changes; an empty value leaves a name out. */
+export const link = (changes) =>
+  `#${new URLSearchParams(Object.entries({ ...address(), ...changes }).filter(([, value]) => value))}`;
+
+/** Go there; `replace` leaves no step for the back button, as for each letter of a search. */
+export function go(changes, replace = false) {
+  history[replace ? "replaceState" : "pushState"](null, "", link(changes));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
 
 /** Give a select these `[value, text]` pairs, and one for the chosen value if it is not among them. */
 export function fillSelect(select, pairs, chosen) {
@@ -24,27 +35,23 @@ export function fillSelect(select, pairs, chosen) {
   select.value = chosen;
 }
 
-function explain({ status, message, seconds }) {
-  if (status === 0) return `${message} Nothing was saved; what you typed stays here.`;
-  return `${message[0].toUpperCase()}${message.slice(1)}${seconds ? ` Wait ${seconds} s.` : ""}`;
-}
-
 /** Say something in an element, or why something failed, with a button to `retry` what may succeed later. */
 export function say(element, what, retry, before = "") {
   const isFault = what instanceof Error;
-  const text = isFault ? `${before}${explain(what)} ` : what;
+  const advice = what.status === 0 ? " What was not saved stays here." : what.seconds ? ` Wait ${what.seconds} s.` : "";
+  const text = isFault ? `${before}${what.message[0].toUpperCase()}${what.message.slice(1)}.${advice}` : what;
   element.classList.toggle("fault", isFault);
   element.replaceChildren(text, ...(isFault && what.isTemporary && retry ? [button("Try again", retry)] : []));
   if (isFault && what.status === undefined) reportError(what); // a bug
 }
 
-/** Say it at the edge of the page. */
+/** Say it at the edge of the page, or beside a form. */
 export const notify = (what, retry, before) => say(find("notice"), what, retry, before);
-/** Say it beside a form. */
 export const tell = (form, what, retry) => say(form.querySelector(".message"), what, retry);
 
 /** Run `action` when the form is sent, and say what it returns or why it failed. The fields stay as they are. */
 export function onSubmit(form, action) {
+  form.querySelector("button:not([type])").before(make("div", { className: "message", role: "alert" }));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (form.ariaBusy === "true") return;
@@ -54,17 +61,17 @@ export function onSubmit(form, action) {
   });
 }
 
-/** Keep in this tab what is typed into a form, whose draft has the name `nameOf()`, and on what it is based. */
+/** Keep in this tab what is typed into a form, and on what it is based, under the name `nameOf()`. */
 export function keepDrafts(form, nameOf, baseOf = () => null) {
-  form.addEventListener("input", () => {
-    const draft = { base: baseOf(), fields: Object.fromEntries(new FormData(form)) };
-    sessionStorage.setItem(nameOf(), JSON.stringify(draft));
-  });
+  const draft = () => JSON.stringify({ base: baseOf(), fields: Object.fromEntries(new FormData(form)) });
+  form.addEventListener("input", () => sessionStorage.setItem(nameOf(), draft()));
 }
 
 export const dropDraft = (name) => sessionStorage.removeItem(name);
-export const findDraft = (name) => JSON.parse(sessionStorage.getItem(name));
 
-export function fillForm(form, fields = {}) {
-  for (const [name, text] of Object.entries(fields)) form.elements[name].value = text;
+/** Put a draft back into its form. Returns it, or null if there is none. */
+export function restoreDraft(form, name) {
+  const draft = JSON.parse(sessionStorage.getItem(name));
+  for (const [field, text] of Object.entries(draft?.fields ?? {})) form.elements[field].value = text;
+  return draft;
 }

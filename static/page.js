@@ -1,19 +1,16 @@
 // The page: signing in and out, and the view that the address asks for.
 
-import { address, go } from "./address.js";
-import { hasKey, keepKey, serverTime } from "./api.js";
+import { get, hasKey, keepKey, serverTime } from "./api.js";
 import { showBoard } from "./board.js";
-import { find, notify, onSubmit, tell } from "./elements.js";
-import { LISTS, showList } from "./lists.js";
-import "./moves.js";
-import "./newtask.js";
-import { startRefreshing } from "./refresh.js";
-import { closeTask, openTask } from "./task.js";
+import { address, find, go, make, notify, onSubmit, tell, time } from "./elements.js";
+import { refresh } from "./refresh.js";
+import { openTask } from "./task.js";
 import { loadWorkspace, projectName, showProjects } from "./workspace.js";
 
+const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
+const NO_FILTERS = { q: "", priority: "", due: "", mine: "" };
 const signIn = find("sign-in").querySelector("form");
 const filters = find("filters");
-const NO_FILTERS = { q: "", priority: "", due: "", mine: "" };
 let current = ""; // the view that is shown, without the opened task
 let typing = 0;
 
@@ -27,14 +24,14 @@ async function start() {
   find("workspace").hidden = false;
   current = "";
   await show();
-  startRefreshing(time);
+  refresh(time);
 }
 
 document.addEventListener("key-refused", ({ detail }) => {
-  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   find("workspace").hidden = true;
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   find("sign-in").hidden = false;
-  tell(signIn, detail);
+  tell(signIn, `You are signed out: ${detail}.`);
   find("key").focus();
 });
 
@@ -56,36 +53,48 @@ async function show() {
     await showView(rest);
   }
   if (task) await openTask(task);
-  else closeTask();
+  else find("task").close();
 }
 
 function showView({ view = "board", project, ...chosen }) {
-  const isBoard = !LISTS[view];
-  const title = isBoard ? (project ? (projectName(project) ?? "Unknown project") : "All projects") : LISTS[view][0];
+  const title = LISTS[view] ?? (project ? (projectName(project) ?? "Unknown project") : "All projects");
   document.title = `${title} – ${document.documentElement.dataset.workspace}`;
-  find("board-view").hidden = !isBoard;
-  find("list-view").hidden = isBoard;
+  find("title").textContent = title;
+  find("board-view").hidden = view in LISTS;
+  find("list").hidden = !(view in LISTS);
   for (const link of find("views").children) link.ariaCurrent = link.dataset.view === view ? "page" : null;
   showProjects();
-  if (!isBoard) return showList(view);
-  find("board-title").textContent = title;
-  for (const { name, type } of filters.elements) {
-    const input = filters.elements[name];
-    if (type === "checkbox") input.checked = Boolean(chosen[name]);
-    else if (name && input.value.trim() !== (chosen[name] ?? "").trim()) input.value = chosen[name] ?? "";
+  if (view in LISTS) return showList(view);
+  for (const input of filters.querySelectorAll("[name]")) {
+    const value = chosen[input.name] ?? "";
+    if (input.type === "checkbox") input.checked = Boolean(value);
+    else if (input.value.trim() !== value.trim()) input.value = value;
   }
   find("clear").hidden = !Object.keys(NO_FILTERS).some((name) => chosen[name]);
   return showBoard();
 }
 
-filters.addEventListener("input", ({ target: { name, type, value, checked } }) => {
+/** Show meetings or whiteboards as a plain list. */
+async function showList(view) {
+  find("list").replaceChildren();
+  const data = await get(`/${view}`).catch((error) => notify(error, () => showList(view)));
+  const rows = data?.[view].map(makeRow);
+  if (rows) find("list").replaceChildren(...(rows.length ? rows : [make("li", {}, "There are none.")]));
+}
+
+function makeRow({ title, starts_at, ends_at, when, location, project_id, organizer, participants = [], ...row }) {
+  const span = starts_at ? [time(starts_at), ends_at && " to ", ends_at && time(ends_at)] : time(row.updated_at);
+  const people = [organizer ?? row.updated_by, ...participants].map((person) => person.full_name).join(", ");
+  const facts = [when, location, projectName(project_id), people].filter(Boolean).join(" · ");
+  return make("li", {}, make("h2", {}, title), make("p", { className: "dim" }, span, ` · ${facts}`));
+}
+
+filters.oninput = ({ target: { name, type, value, checked } }) => {
   clearTimeout(typing);
   if (name === "q") typing = setTimeout(() => go({ q: value }, true), 250);
   else go({ [name]: type === "checkbox" ? checked && "1" : value });
-});
-filters.addEventListener("submit", (event) => event.preventDefault());
+};
+filters.onsubmit = (event) => event.preventDefault();
 find("clear").onclick = () => go(NO_FILTERS);
-for (const close of document.querySelectorAll("dialog .close")) close.onclick = () => close.closest("dialog").close();
-
 addEventListener("hashchange", () => hasKey() && show());
 start().catch((error) => notify(error, start));

@@ -13,16 +13,10 @@ let last = Promise.resolve();
 /** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
 export const onRefresh = (take) => takers.push(take);
 
-/** Begin to refresh, when everything is loaded that had changed until then. */
-export function startRefreshing(time) {
-  since = time;
-  return refresh();
-}
-
-/** Take over what has changed; never two times at once. */
-export function refresh() {
-  last = last.then(look, look);
-  return last;
+/** Take over what has changed, never two times at once; from this time on, when it is called first. */
+export function refresh(from = since) {
+  since = from;
+  return (last = last.then(look, look));
 }
 
 async function look() {
@@ -30,8 +24,7 @@ async function look() {
   if (!hasKey() || !since || document.visibilityState === "hidden") return;
   const isDragging = find("board").classList.contains("dragging");
   const error = isDragging ? null : await takeChanges().catch((error) => error);
-  if (error) say(find("connection"), error, refresh, `What you see is from ${moment(serverTime())}. `);
-  else find("connection").replaceChildren();
+  say(find("connection"), error ?? "", () => refresh(), `What you see is from ${moment(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 
@@ -41,16 +34,15 @@ async function takeChanges() {
     get("/tasks", { updated_since: since, sort: "-updated_at", limit: 100 }),
     get("/activity", { since, limit: 100 }),
   ]);
-  const versions = listed.tasks.map((task) => `${task.id} ${task.version}`);
-  const tasks = listed.tasks.filter((_, place) => !seen.has(versions[place]));
+  const versionOf = (task) => `${task.id} ${task.version}`;
+  const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
   const activity = done.activity.filter((entry) => !seen.has(entry.id));
   const isPartial = listed.pagination.has_more || done.pagination.has_more;
   const ids = new Set([...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)]);
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
   if (tasks.length || activity.length) await Promise.all(takers.map((take) => take(changes)));
-  seen = new Set([...versions, ...done.activity.map((entry) => entry.id)]);
+  seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
   since = asked;
 }
 
-for (const event of ["online", "offline"]) addEventListener(event, refresh);
-document.addEventListener("visibilitychange", refresh);
+for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, () => refresh());

@@ -1,25 +1,21 @@
 // The opened task: its fields, which are saved together unless somebody else has changed it meanwhile.
 
-import { address, go } from "./address.js";
-import { get, patch } from "./api.js";
+import { create, get, patch } from "./api.js";
 import { focusCard } from "./board.js";
-import { showDiscussion } from "./discussion.js";
-import { day, dim, dropDraft, fillForm, fillSelect, find, findDraft, keepDrafts, make } from "./elements.js";
-import { notify, onSubmit, tell, time } from "./elements.js";
-import { FIELDS } from "./history.js";
+import { inputs, labelOf, showDiscussion, textOf } from "./discussion.js";
+import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify, onSubmit } from "./elements.js";
+import { restoreDraft, tell, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
-import { assignees, memberName, PRIORITIES, STATUSES, workspace } from "./workspace.js";
+import { activeProjects, assignees, memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
 
 const dialog = find("task");
 const form = find("task-form");
-const inputs = form.elements;
-const NAMES = Object.keys(FIELDS).filter((name) => inputs[name]);
-const UPDATED = ["title", "status", "assignee_id"]; // by PATCH /tasks/:id, the others by /tasks/:id/details
+const NAMES = [...inputs].map((input) => input.name).filter(Boolean);
 const CHANGED = "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference.";
 let opened = null; // the task on which the form is based: a field that differs from it is not saved yet
 
-const draftName = (id) => `draft of task ${id}`;
-keepDrafts(form, () => draftName(opened.id), () => opened);
+const draftOf = (id) => `draft of task ${id}`;
+keepDrafts(form, () => draftOf(opened.id), () => opened);
 
 /** A field's text as the form shows it. */
 function shown(task, name) {
@@ -27,18 +23,17 @@ function shown(task, name) {
   return name.endsWith("_date") ? day(text) : text.replace(/\r\n?/g, "\n").trim();
 }
 
-const typed = (name) => inputs[name].value.trim();
-const unsaved = () => NAMES.filter((name) => typed(name) !== shown(opened, name));
+/** A form's field as the API takes it. A task is due at the end of a day: on that day it is not overdue yet. */
+const sendable = ([name, text]) => [name, (name === "due_date" && text ? `${text}T23:59:59Z` : text.trim()) || null];
 
-/** A date as the API takes it. A task is due at the end of the day: on that day it is not overdue yet. */
-export const asDue = (date) => date && `${date}T23:59:59Z`;
+const unsaved = () => NAMES.filter((name) => inputs[name].value.trim() !== shown(opened, name));
 
 function fill(task, names = NAMES) {
   for (const name of names) inputs[name].value = shown(task, name);
   find("task-title").textContent = task.title;
   const completed = task.completed_at && [" · Completed ", time(task.completed_at)];
   const created = [`Created by ${memberName(task.created_by)} `, time(task.created_at)];
-  find("task-dates").replaceChildren(dim(created, " · Changed ", time(task.updated_at), completed));
+  find("task-dates").replaceChildren(make("span", {}, `${projectName(task.project_id)} · `, created, " · Changed ", time(task.updated_at), completed));
 }
 
 /** Open a task; what was typed and not saved before is in its fields again. */
@@ -46,19 +41,18 @@ export async function openTask(id) {
   if (opened?.id === id) return;
   try {
     const task = await get(`/tasks/${id}`);
-    const [{ milestones }] = await Promise.all([get(`/projects/${task.project_id}/milestones`), showDiscussion(id)]);
-    if (address().task !== id) return;
+    const { milestones } = await get(`/projects/${task.project_id}/milestones`);
+    const pairs = milestones.map((milestone) => [milestone.id, milestone.title]);
     fillSelect(inputs.status, Object.entries(STATUSES), task.status);
     fillSelect(inputs.priority, Object.entries(PRIORITIES), task.priority);
     fillSelect(inputs.assignee_id, assignees(), task.assignee_id ?? "");
-    const pairs = milestones.map((milestone) => [milestone.id, milestone.title]);
     fillSelect(inputs.milestone_id, [["", "None"], ...pairs], task.milestone_id ?? "");
+    await showDiscussion(id);
+    if (address().task !== id) return;
     for (const name of NAMES) inputs[name].disabled = !workspace.isTeam;
-    find("task-project").textContent = task.project.name;
-    const draft = findDraft(draftName(id));
+    fill(task);
+    const draft = restoreDraft(form, draftOf(id));
     opened = draft?.base ?? task;
-    fill(opened);
-    fillForm(form, draft?.fields);
     tell(form, opened.version < task.version ? CHANGED : draft ? "What you typed before is not saved yet." : "");
     if (!dialog.open) dialog.showModal();
   } catch (error) {
@@ -67,32 +61,31 @@ export async function openTask(id) {
   }
 }
 
-/** Close the opened task; what is not saved stays as a draft. */
-export const closeTask = () => dialog.close();
-
-dialog.addEventListener("close", () => {
+dialog.onclose = () => {
   const { id, title, status } = opened;
   if (unsaved().length) notify(`Your changes to “${title}” are not saved; they are kept in this tab.`);
-  else dropDraft(draftName(id));
+  else dropDraft(draftOf(id));
   opened = null;
-  if (workspace.caller && address().task === id) go({ task: "" }, true);
-  focusCard(id, "open", status);
-});
+  if (address().task === id && !find("workspace").hidden) go({ task: "" }, true);
+  focusCard(id, status);
+};
 
 async function save(path, names) {
-  const values = names.map((name) => [name, (name === "due_date" ? asDue(typed(name)) : typed(name)) || null]);
-  if (names.length) Object.assign(opened, await patch(`/tasks/${opened.id}${path}`, Object.fromEntries(values), opened.version));
+  if (!names.length) return;
+  const fields = Object.fromEntries(names.map((name) => sendable([name, inputs[name].value])));
+  Object.assign(opened, await patch(`/tasks/${opened.id}${path}`, fields, opened.version));
 }
 
 onSubmit(form, async () => {
+  const isUpdated = (name) => ["title", "status", "assignee_id"].includes(name);
   try {
-    await save("", unsaved().filter((name) => UPDATED.includes(name)));
-    await save("/details", unsaved().filter((name) => !UPDATED.includes(name)));
+    await save("", unsaved().filter(isUpdated));
+    await save("/details", unsaved().filter((name) => !isUpdated(name)));
   } catch (error) {
     if (error.status === 412) return describeConflict();
     throw error;
   }
-  dropDraft(draftName(opened.id));
+  dropDraft(draftOf(opened.id));
   fill(opened);
   refresh();
   return "Saved.";
@@ -106,15 +99,10 @@ async function describeConflict() {
   const both = mine.filter((name) => shown(theirs, name) !== shown(opened, name));
   opened = theirs;
   fill(theirs, NAMES.filter((name) => !mine.includes(name)));
-  const textOf = (name, text) => [...(inputs[name].options ?? [])].find(({ value }) => value === text)?.text ?? text;
+  const lines = both.map((name) => make("li", {}, `${labelOf(name)}, theirs: ${textOf(name, theirs[name])}`));
   const who = activity[0]?.actor.full_name ?? "Someone";
-  return make(
-    "div",
-    { className: "fault" },
-    `${who} has changed this task meanwhile, so yours was not saved; it is still in its fields.`,
-    make("ul", {}, both.map((name) => make("li", {}, `${FIELDS[name]}, theirs: ${textOf(name, shown(theirs, name))}`))),
-    "Save again to replace theirs.",
-  );
+  const text = `${who} has changed this task meanwhile, so yours was not saved; it is still in its fields.`;
+  return make("div", { className: "fault" }, text, make("ul", {}, lines), "Save again to replace theirs.");
 }
 
 onRefresh(async ({ concerns }) => {
@@ -130,4 +118,28 @@ onRefresh(async ({ concerns }) => {
     if (error.status !== 404) throw error;
     tell(form, "This task was deleted meanwhile. What you typed is still here, to be copied.");
   }
+});
+
+const NEW = "draft of a new task";
+const creation = find("new-task").querySelector("form:not([method])");
+keepDrafts(creation, () => NEW);
+
+find("new-task-button").onclick = () => {
+  const projects = activeProjects().map((project) => [project.id, project.name]);
+  if (!projects.length) return notify("Create a project first: a task belongs to one.");
+  fillSelect(creation.elements.project_id, projects, address().project ?? projects[0][0]);
+  fillSelect(creation.elements.priority, Object.entries(PRIORITIES), "medium");
+  fillSelect(creation.elements.assignee_id, assignees(), "");
+  restoreDraft(creation, NEW);
+  find("new-task").showModal();
+};
+
+onSubmit(creation, async () => {
+  const task = await create(creation, "/tasks", Object.fromEntries(Array.from(new FormData(creation), sendable)));
+  dropDraft(NEW);
+  creation.reset();
+  find("new-task").close();
+  notify(`Created “${task.title}”.`);
+  await refresh();
+  focusCard(task.id, task.status);
 });

@@ -1,8 +1,7 @@
 // Who works here, and the projects with their progress.
 
-import { address, go, link } from "./address.js";
 import { create, get } from "./api.js";
-import { find, make, onSubmit, plural } from "./elements.js";
+import { address, find, go, link, make, onSubmit } from "./elements.js";
 import { onRefresh } from "./refresh.js";
 
 export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
@@ -35,23 +34,22 @@ export function assignees() {
 
 /** List the projects, each a link to its board. */
 export function showProjects() {
-  const projects = activeProjects();
-  const sum = (name) => projects.reduce((count, { stats }) => count + stats[name], 0);
-  const all = { id: "", name: "All projects", stats: { total: sum("total"), done: sum("done"), overdue: sum("overdue") } };
+  const sum = (name) => activeProjects().reduce((count, { stats }) => count + stats[name], 0);
+  const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
+  const all = [{ id: "", name: "All projects", stats }, ...activeProjects()];
   const focused = document.activeElement.dataset.project;
-  find("projects").replaceChildren(...[all, ...projects].map((project) => make("li", {}, makeProject(project))));
+  find("projects").replaceChildren(...all.map((project) => make("li", {}, makeProject(project))));
   if (focused !== undefined) find("projects").querySelector(`[data-project="${focused}"]`)?.focus();
 }
 
 function makeProject({ id, name, stats }) {
   const { project = "", view } = address();
-  const ariaCurrent = id === project && !view ? "page" : null;
-  const href = link({ project: id, view: "", task: "" });
-  const done = `${stats.done} of ${plural(stats.total, "task")} done`;
-  const late = stats.overdue && make("span", { className: "late" }, ` · ${stats.overdue} overdue`);
+  const properties = { href: link({ project: id, view: "", task: "" }), data: { project: id } };
+  if (id === project && !view) properties.ariaCurrent = "page";
   const progress = make("progress", { max: stats.total || 1, value: stats.done, ariaLabel: `Progress of ${name}` });
-  const figures = make("span", { className: "dim" }, done, late);
-  return make("a", { href, ariaCurrent, data: { project: id } }, make("span", { className: "name" }, name), progress, figures);
+  const late = stats.overdue && make("span", { className: "late" }, `${stats.overdue} overdue`);
+  const figures = make("span", { className: "facts" }, `${stats.done} of ${stats.total} done`, late);
+  return make("a", properties, make("b", {}, name), progress, figures);
 }
 
 const form = find("new-project").querySelector("form");
