@@ -1,7 +1,7 @@
 // Calls the API with the key of this tab.
 
 const root = document.documentElement.dataset.api;
-const KEY = "key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
+const KEY = "api_key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
 const sent = new WeakMap(); // each form's last request, until it was answered
 let newest = "";
 
@@ -25,7 +25,7 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
     body = JSON.stringify(body);
   }
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
-  const url = `${root}${path}?${new URLSearchParams(chosen)}`;
+  const url = root + path + (chosen.length ? `?${new URLSearchParams(chosen)}` : "");
   const answer = await fetch(url, { method, headers, body }).catch(() => refuse(0, "The server cannot be reached"));
   if (answer.ok) return answer;
   const { error } = await answer.json().catch(() => ({ error: { message: `The server answered ${answer.status}` } }));

@@ -3,9 +3,9 @@
 import { get, hasKey, keepKey, serverTime } from "./api.js";
 import { showBoard } from "./board.js";
 import { address, find, go, make, notify, onSubmit, tell, time } from "./elements.js";
-import { refresh } from "./refresh.js";
+import { refreshFrom } from "./refresh.js";
 import { openTask } from "./task.js";
-import { loadWorkspace, projectName, showProjects } from "./workspace.js";
+import { loadWorkspace, memberName, projectName, showProjects } from "./workspace.js";
 
 const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
 const NO_FILTERS = { q: "", priority: "", due: "", mine: "" };
@@ -24,7 +24,7 @@ async function start() {
   find("workspace").hidden = false;
   current = "";
   await show();
-  refresh(time);
+  refreshFrom(time);
 }
 
 document.addEventListener("key-refused", ({ detail }) => {
@@ -84,8 +84,8 @@ async function showList(view) {
 
 function makeRow({ title, starts_at, ends_at, when, location, project_id, organizer, participants = [], ...row }) {
   const span = starts_at ? [time(starts_at), ends_at && " to ", ends_at && time(ends_at)] : time(row.updated_at);
-  const people = [organizer ?? row.updated_by, ...participants].map((person) => person.full_name).join(", ");
-  const facts = [when, location, projectName(project_id), people].filter(Boolean).join(" · ");
+  const people = organizer ? [organizer, ...participants].map((person) => person.full_name) : [memberName(row.updated_by)];
+  const facts = [when, location, projectName(project_id), people.join(", ")].filter(Boolean).join(" · ");
   return make("li", {}, make("h2", {}, title), make("p", { className: "dim" }, span, ` · ${facts}`));
 }
 

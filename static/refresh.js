@@ -4,8 +4,9 @@ import { get, hasKey, serverTime } from "./api.js";
 import { find, moment, say } from "./elements.js";
 
 const SECONDS = 5;
+const OVERLAP = 10_000; // ms; a change that was being written when it was asked for is found the next time
 const takers = [];
-let since = ""; // every change is known up to this time of the server
+let since = ""; // the server's time from which on changes are asked for
 let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
@@ -13,10 +14,13 @@ let last = Promise.resolve();
 /** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
 export const onRefresh = (take) => takers.push(take);
 
-/** Take over what has changed, never two times at once; from this time on, when it is called first. */
-export function refresh(from = since) {
-  since = from;
-  return (last = last.then(look, look));
+/** Take over what has changed, never two times at once. */
+export const refresh = () => (last = last.then(look, look));
+
+/** Begin with what changes after this time of the server. */
+export function refreshFrom(time) {
+  since = new Date(Date.parse(time) - OVERLAP).toISOString();
+  return refresh();
 }
 
 async function look() {
@@ -24,12 +28,12 @@ async function look() {
   if (!hasKey() || !since || document.visibilityState === "hidden") return;
   const isDragging = find("board").classList.contains("dragging");
   const error = isDragging ? null : await takeChanges().catch((error) => error);
-  say(find("connection"), error ?? "", () => refresh(), `What you see is from ${moment(serverTime())}. `);
+  say(find("connection"), error ?? "", refresh, `What you see is from ${moment(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 
 async function takeChanges() {
-  const asked = serverTime(); // what is being written while these are answered is asked for again the next time
+  const asked = serverTime();
   const [listed, done] = await Promise.all([
     get("/tasks", { updated_since: since, sort: "-updated_at", limit: 100 }),
     get("/activity", { since, limit: 100 }),
@@ -42,7 +46,7 @@ async function takeChanges() {
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
   if (tasks.length || activity.length) await Promise.all(takers.map((take) => take(changes)));
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
-  since = asked;
+  since = new Date(Date.parse(asked) - OVERLAP).toISOString();
 }
 
-for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, () => refresh());
+for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, refresh);

@@ -406,19 +406,20 @@ def browse(browser):
     """Open pages of our own browser, each in a fresh profile; what fails in one fails the test."""
     contexts, faults = [], []
 
-    def judge(said, page):
+    def judge(said, page, refusals):
         # That the page itself is a refusal is not a fault of what is on it.
-        refusal = said.text.startswith("Failed to load") and said.location["url"] == page.url
+        refusal = said.text.startswith("Failed to load") and (refusals or said.location["url"] == page.url)
         if said.type in ("error", "warning") and not refusal:
             faults.append(f"{said.location['url']}: {said.text}")
 
-    def open_page(**options):
+    def open_page(*, refusals=False, **options):
+        """With `refusals`, calls that the page makes may be refused, or not reach the server."""
         context = browser.new_context(**options)
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: judge(said, page))
+        page.on("console", lambda said: judge(said, page, refusals))
         return page
 
     yield open_page
