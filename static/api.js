@@ -1,5 +1,4 @@
 // Calls the API with the key of this tab.
-
 const root = document.documentElement.dataset.api;
 const KEY = "api_key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
 const sent = new WeakMap(); // each form's last request, until it was answered

@@ -1,20 +1,17 @@
 // The board: a column of cards for each status. It fetches a page of each, and more on demand.
-
 import { get, patch, serverTime } from "./api.js";
-import { address, button, day, find, link, make, notify, time } from "./elements.js";
+import { address, button, day, find, later, link, make, notify, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
 import { memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
 
 const PAGE = 20;
-const DAY = 86_400_000; // ms
 const board = find("board");
-let dragged = null;
+let dragged = null; // the task whose card is being dragged
 
 /** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, mine, q, priority, due, sort = "-updated_at" } = address();
-  const days = { overdue: 0, week: 7 }[due];
-  const due_before = days === undefined ? "" : new Date(Date.parse(serverTime()) + days * DAY).toISOString();
+  const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
   const filters = { project_id: project, assignee_id: mine && "me", q: q?.trim(), priority, due_before };
   return { ...filters, status, sort, include: "comment_count" };
 }
@@ -27,40 +24,36 @@ class Column {
   constructor(status, title) {
     this.status = status;
     this.count = make("span", { className: "count" });
-    this.heading = make("h2", { id: `column-${status}`, tabIndex: -1 }, title, " ", this.count);
     this.list = make("ul");
-    this.more = button(`Show ${PAGE} more`, () => this.loadMore(), { ariaLabel: `Show ${PAGE} more: ${title}` });
-    this.element = make("section", { className: "column", data: { status } }, this.heading, this.list, this.more);
-    this.element.setAttribute("aria-labelledby", this.heading.id);
+    const heading = make("h2", { id: `column-${status}`, tabIndex: -1 }, title, " ", this.count);
+    const more = () => this.load(this.tasks.length + PAGE, this.tasks).catch((error) => notify(error, more));
+    this.more = button(`Show ${PAGE} more`, more, { ariaLabel: `Show ${PAGE} more: ${title}` });
+    this.element = make("section", { className: "column", data: { status } }, heading, this.list, this.more);
+    this.element.setAttribute("aria-labelledby", heading.id);
   }
 
   /** Load the first `count` tasks, of which `known` are here. An answer that a later request overtook is dropped. */
   async load(count = Math.max(PAGE, this.tasks.length), known = []) {
     const request = ++this.requests;
     const found = new Map(known.map((task) => [task.id, task]));
-    let pagination = { next_offset: known.length };
+    let page = { pagination: { next_offset: known.length } };
     do {
-      const offset = pagination.next_offset;
-      const page = await get("/tasks", { ...queryOf(this.status), offset, limit: Math.min(count - offset, 100) });
+      const offset = page.pagination.next_offset;
+      page = await get("/tasks", { ...queryOf(this.status), offset, limit: Math.min(count - offset, 100) });
       if (request !== this.requests) return;
       for (const task of page.tasks) found.set(task.id, task);
-      pagination = page.pagination;
-    } while (pagination.has_more && pagination.next_offset < count);
-    this.tasks = [...found.values()];
-    this.show(pagination);
+    } while (page.pagination.has_more && page.pagination.next_offset < count);
+    this.show([...found.values()], page.pagination);
   }
 
-  loadMore() {
-    this.load(this.tasks.length + PAGE, this.tasks).catch((error) => notify(error, () => this.loadMore()));
-  }
-
-  show({ total, total_exact, has_more }) {
+  show(tasks, { total, total_exact, has_more }) {
+    this.tasks = tasks;
     const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
-    const cards = this.tasks.map((task) => [JSON.stringify(task), task]);
-    this.cards = new Map(cards.map(([key, task]) => [key, this.cards.get(key) ?? makeCard(task)]));
+    const cardOf = (task, key = JSON.stringify([task, isLate(task)])) => [key, this.cards.get(key) ?? makeCard(task)];
+    this.cards = new Map(tasks.map((task) => cardOf(task)));
     this.list.replaceChildren(...this.cards.values());
     const all = String(total).replace(/\B(?=(\d{3})+$)/g, "\u202f") + (total_exact ? "" : "+");
-    this.count.textContent = has_more ? `${this.tasks.length} of ${all}` : all;
+    this.count.textContent = has_more ? `${tasks.length} of ${all}` : all;
     this.more.hidden = !has_more;
     if (focused?.isConnected) focused.focus();
     else if (focused) focusCard(focused.closest(".card").dataset.task, this.status);
@@ -82,23 +75,23 @@ export function focusCard(id, status) {
   (card ?? find(`column-${status}`)).focus();
 }
 
+/** Whether a task is overdue: the server counts by the same rule. */
+const isLate = ({ due_date, status }) => status !== "done" && due_date !== null && due_date < serverTime();
+
 function makeCard(task) {
   const { id, title, status, priority, due_date, comment_count } = task;
-  const isLate = status !== "done" && due_date && due_date < serverTime(); // as the server counts overdue tasks
-  const due = due_date && [isLate ? "Overdue: " : "Due ", time(due_date, day(due_date))];
+  const due = due_date && [isLate(task) ? "Overdue: " : "Due ", time(due_date, day(due_date))];
   const comments = comment_count && `${comment_count} ${comment_count === 1 ? "comment" : "comments"}`;
-  const others = Object.entries(STATUSES).filter(([name]) => name !== status);
-  const choices = others.map(([name, text]) => button(text, () => move(task, name)));
+  const choices = Object.entries(STATUSES).map(([to, text]) => to !== status && button(text, () => move(task, to)));
+  const assignee = task.assignee_id ? memberName(task.assignee_id) : "Nobody";
   const fact = (text, className = "") => text && make("span", { className }, text);
-  const facts = [fact(PRIORITIES[priority], priority), fact(due, isLate ? "late" : "")];
-  const people = [fact(task.assignee_id ? memberName(task.assignee_id) : "Nobody"), fact(comments)];
   return make(
     "li",
     { className: "card", draggable: workspace.isTeam, data: { task: id } },
     !address().project && make("p", { className: "dim" }, projectName(task.project_id)),
     make("a", { className: "title", href: link({ task: id }), draggable: false }, title),
-    make("p", { className: "facts" }, facts),
-    make("p", { className: "facts" }, people),
+    make("p", { className: "facts" }, fact(PRIORITIES[priority], priority), fact(due, isLate(task) ? "late" : "")),
+    make("p", { className: "facts" }, fact(assignee), fact(comments)),
     workspace.isTeam && make("details", {}, make("summary", { ariaLabel: `Move “${title}”` }, "Move"), choices),
   );
 }
@@ -107,14 +100,13 @@ function makeCard(task) {
 async function move(task, status) {
   const error = await patch(`/tasks/${task.id}`, { status }, task.version).then(() => null, (error) => error);
   const failed = `“${task.title}” was not moved. `;
-  if (error?.status === 412) notify(`${failed}Someone has changed it meanwhile; the board shows it as it is now.`);
+  if (error?.status === 412) notify(`${failed}Someone has changed it meanwhile; you see now how it is.`);
   else if (error) notify(error, () => move(task, status), failed);
   else notify(`Moved “${task.title}” to ${STATUSES[status]}.`);
   if (error?.isTemporary) return;
   await refresh();
   focusCard(task.id, status);
 }
-
 board.ondragstart = (event) => {
   dragged = columns.flatMap((column) => column.tasks).find((task) => task.id === event.target.dataset?.task);
   if (!dragged) return;

@@ -1,5 +1,4 @@
 // Elements, messages, forms, and the address. What people have written is set as text, never as HTML.
-
 export const find = (id) => document.getElementById(id);
 
 /** An element with these properties and children; empty children are left out. */
@@ -13,8 +12,8 @@ export function make(tag, { data = {}, ...properties } = {}, ...children) {
 export const button = (text, onclick, more) => make("button", { type: "button", onclick, ...more }, text);
 export const day = (instant) => instant.slice(0, 10);
 export const moment = (instant) => `${day(instant)} ${instant.slice(11, 16)} UTC`;
+export const later = (instant, seconds) => new Date(Date.parse(instant) + seconds * 1000).toISOString();
 export const time = (instant, text = moment(instant)) => make("time", { dateTime: instant }, text);
-
 /** What is shown stands in the address, after its #, which browsers send to no server. */
 export const address = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
@@ -66,7 +65,6 @@ export function keepDrafts(form, nameOf, baseOf = () => null) {
   const draft = () => JSON.stringify({ base: baseOf(), fields: Object.fromEntries(new FormData(form)) });
   form.addEventListener("input", () => sessionStorage.setItem(nameOf(), draft()));
 }
-
 export const dropDraft = (name) => sessionStorage.removeItem(name);
 
 /** Put a draft back into its form. Returns it, or null if there is none. */

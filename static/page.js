@@ -1,5 +1,4 @@
 // The page: signing in and out, and the view that the address asks for.
-
 import { get, hasKey, keepKey, serverTime } from "./api.js";
 import { showBoard } from "./board.js";
 import { address, find, go, make, notify, onSubmit, tell, time } from "./elements.js";
@@ -8,7 +7,6 @@ import { openTask } from "./task.js";
 import { loadWorkspace, memberName, projectName, showProjects } from "./workspace.js";
 
 const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
-const NO_FILTERS = { q: "", priority: "", due: "", mine: "" };
 const signIn = find("sign-in").querySelector("form");
 const filters = find("filters");
 let current = ""; // the view that is shown, without the opened task
@@ -16,8 +14,7 @@ let typing = 0;
 
 /** Show the workspace to whoever has a key, else ask for one. */
 async function start() {
-  find("sign-in").hidden = hasKey();
-  if (!hasKey()) return find("key").focus();
+  if (!hasKey()) return askForKey("");
   await loadWorkspace();
   const time = serverTime();
   find("sign-in").hidden = true;
@@ -27,50 +24,49 @@ async function start() {
   refreshFrom(time);
 }
 
-document.addEventListener("key-refused", ({ detail }) => {
+function askForKey(why) {
   find("workspace").hidden = true;
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   find("sign-in").hidden = false;
-  tell(signIn, `You are signed out: ${detail}.`);
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  tell(signIn, why);
   find("key").focus();
-});
+}
+document.addEventListener("key-refused", ({ detail }) => askForKey(`You are signed out: ${detail}.`));
 
 onSubmit(signIn, async () => {
   keepKey(find("key").value.trim());
   await start();
   find("key").value = "";
 });
-
 find("sign-out").onclick = () => {
   sessionStorage.clear();
   location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
 };
 
+/** Show what the address names. */
 async function show() {
   const { task, ...rest } = address();
-  if (JSON.stringify(rest) !== current) {
-    current = JSON.stringify(rest);
-    await showView(rest);
-  }
+  const before = current;
+  current = JSON.stringify(rest);
+  if (current !== before) await showView(rest);
   if (task) await openTask(task);
   else find("task").close();
 }
+addEventListener("hashchange", () => hasKey() && show());
 
 function showView({ view = "board", project, ...chosen }) {
   const title = LISTS[view] ?? (project ? (projectName(project) ?? "Unknown project") : "All projects");
   document.title = `${title} – ${document.documentElement.dataset.workspace}`;
   find("title").textContent = title;
-  find("board-view").hidden = view in LISTS;
-  find("list").hidden = !(view in LISTS);
+  [find("board-view").hidden, find("list").hidden] = [view in LISTS, !(view in LISTS)];
   for (const link of find("views").children) link.ariaCurrent = link.dataset.view === view ? "page" : null;
   showProjects();
   if (view in LISTS) return showList(view);
   for (const input of filters.querySelectorAll("[name]")) {
-    const value = chosen[input.name] ?? "";
-    if (input.type === "checkbox") input.checked = Boolean(value);
-    else if (input.value.trim() !== value.trim()) input.value = value;
+    if (input.type === "checkbox") input.checked = Boolean(chosen[input.name]);
+    else input.value = chosen[input.name] ?? "";
   }
-  find("clear").hidden = !Object.keys(NO_FILTERS).some((name) => chosen[name]);
+  find("clear").hidden = !Object.keys(chosen).length;
   return showBoard();
 }
 
@@ -78,23 +74,20 @@ function showView({ view = "board", project, ...chosen }) {
 async function showList(view) {
   find("list").replaceChildren();
   const data = await get(`/${view}`).catch((error) => notify(error, () => showList(view)));
-  const rows = data?.[view].map(makeRow);
-  if (rows) find("list").replaceChildren(...(rows.length ? rows : [make("li", {}, "There are none.")]));
+  if (data) find("list").replaceChildren(...data[view].map(makeRow));
 }
 
 function makeRow({ title, starts_at, ends_at, when, location, project_id, organizer, participants = [], ...row }) {
   const span = starts_at ? [time(starts_at), ends_at && " to ", ends_at && time(ends_at)] : time(row.updated_at);
-  const people = organizer ? [organizer, ...participants].map((person) => person.full_name) : [memberName(row.updated_by)];
+  const people = organizer ? [organizer, ...participants].map((one) => one.full_name) : [memberName(row.updated_by)];
   const facts = [when, location, projectName(project_id), people.join(", ")].filter(Boolean).join(" · ");
   return make("li", {}, make("h2", {}, title), make("p", { className: "dim" }, span, ` · ${facts}`));
 }
-
 filters.oninput = ({ target: { name, type, value, checked } }) => {
   clearTimeout(typing);
   if (name === "q") typing = setTimeout(() => go({ q: value }, true), 250);
   else go({ [name]: type === "checkbox" ? checked && "1" : value });
 };
 filters.onsubmit = (event) => event.preventDefault();
-find("clear").onclick = () => go(NO_FILTERS);
-addEventListener("hashchange", () => hasKey() && show());
+find("clear").onclick = () => go({ q: "", priority: "", due: "", sort: "", mine: "" });
 start().catch((error) => notify(error, start));

@@ -1,10 +1,9 @@
 // Asks every few seconds what has changed, while the page is seen: two small requests as long as nothing has.
-
 import { get, hasKey, serverTime } from "./api.js";
-import { find, moment, say } from "./elements.js";
+import { find, later, moment, say } from "./elements.js";
 
 const SECONDS = 5;
-const OVERLAP = 10_000; // ms; a change that was being written when it was asked for is found the next time
+const OVERLAP = 10; // seconds; a change that was being written when it was asked for is found the next time
 const takers = [];
 let since = ""; // the server's time from which on changes are asked for
 let seen = new Set(); // what an earlier answer had already
@@ -13,20 +12,15 @@ let last = Promise.resolve();
 
 /** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
 export const onRefresh = (take) => takers.push(take);
-
 /** Take over what has changed, never two times at once. */
 export const refresh = () => (last = last.then(look, look));
-
-/** Begin with what changes after this time of the server. */
-export function refreshFrom(time) {
-  since = new Date(Date.parse(time) - OVERLAP).toISOString();
-  return refresh();
-}
+/** Refresh from now on what was loaded after this time of the server. */
+export const refreshFrom = (time) => refresh((since = later(time, -OVERLAP)));
 
 async function look() {
   clearTimeout(timer);
   if (!hasKey() || !since || document.visibilityState === "hidden") return;
-  const isDragging = find("board").classList.contains("dragging");
+  const isDragging = find("board").classList.contains("dragging"); // which a new card would end
   const error = isDragging ? null : await takeChanges().catch((error) => error);
   say(find("connection"), error ?? "", refresh, `What you see is from ${moment(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
@@ -34,10 +28,8 @@ async function look() {
 
 async function takeChanges() {
   const asked = serverTime();
-  const [listed, done] = await Promise.all([
-    get("/tasks", { updated_since: since, sort: "-updated_at", limit: 100 }),
-    get("/activity", { since, limit: 100 }),
-  ]);
+  const query = { updated_since: since, sort: "-updated_at", limit: 100 };
+  const [listed, done] = await Promise.all([get("/tasks", query), get("/activity", { since, limit: 100 })]);
   const versionOf = (task) => `${task.id} ${task.version}`;
   const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
   const activity = done.activity.filter((entry) => !seen.has(entry.id));
@@ -46,7 +38,7 @@ async function takeChanges() {
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
   if (tasks.length || activity.length) await Promise.all(takers.map((take) => take(changes)));
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
-  since = new Date(Date.parse(asked) - OVERLAP).toISOString();
+  since = later(asked, -OVERLAP);
 }
 
 for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, refresh);

@@ -1,39 +1,32 @@
 // The opened task: its fields, which are saved together unless somebody else has changed it meanwhile.
-
 import { create, get, patch } from "./api.js";
 import { focusCard } from "./board.js";
 import { inputs, labelOf, showDiscussion, textOf } from "./discussion.js";
-import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify, onSubmit } from "./elements.js";
-import { restoreDraft, tell, time } from "./elements.js";
+import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify } from "./elements.js";
+import { onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
 import { activeProjects, assignees, memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
 
-const dialog = find("task");
-const form = find("task-form");
+const [dialog, form, creation] = ["task", "task-form", "new-task-form"].map(find);
 const NAMES = [...inputs].map((input) => input.name).filter(Boolean);
 const CHANGED = "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference.";
 let opened = null; // the task on which the form is based: a field that differs from it is not saved yet
-
 const draftOf = (id) => `draft of task ${id}`;
 keepDrafts(form, () => draftOf(opened.id), () => opened);
 
 /** A field's text as the form shows it. */
-function shown(task, name) {
-  const text = task[name] ?? "";
-  return name.endsWith("_date") ? day(text) : text.replace(/\r\n?/g, "\n").trim();
-}
-
+const shown = (task, name) => (name.endsWith("_date") ? day(task[name] ?? "") : (task[name] ?? ""));
 /** A form's field as the API takes it. A task is due at the end of a day: on that day it is not overdue yet. */
 const sendable = ([name, text]) => [name, (name === "due_date" && text ? `${text}T23:59:59Z` : text.trim()) || null];
-
-const unsaved = () => NAMES.filter((name) => inputs[name].value.trim() !== shown(opened, name));
+const tidy = (text) => text.replace(/\r\n?/g, "\n").trim();
+const unsaved = () => NAMES.filter((name) => tidy(inputs[name].value) !== tidy(shown(opened, name)));
 
 function fill(task, names = NAMES) {
   for (const name of names) inputs[name].value = shown(task, name);
   find("task-title").textContent = task.title;
-  const completed = task.completed_at && [" · Completed ", time(task.completed_at)];
-  const created = [`Created by ${memberName(task.created_by)} `, time(task.created_at)];
-  find("task-dates").replaceChildren(make("span", {}, `${projectName(task.project_id)} · `, created, " · Changed ", time(task.updated_at), completed));
+  const origin = `${projectName(task.project_id)}, created by ${memberName(task.created_by)} `;
+  const completed = task.completed_at ? [", completed ", time(task.completed_at)] : [];
+  find("task-dates").replaceChildren(origin, time(task.created_at), ", changed ", time(task.updated_at), ...completed);
 }
 
 /** Open a task; what was typed and not saved before is in its fields again. */
@@ -43,10 +36,9 @@ export async function openTask(id) {
     const task = await get(`/tasks/${id}`);
     const { milestones } = await get(`/projects/${task.project_id}/milestones`);
     const pairs = milestones.map((milestone) => [milestone.id, milestone.title]);
-    fillSelect(inputs.status, Object.entries(STATUSES), task.status);
-    fillSelect(inputs.priority, Object.entries(PRIORITIES), task.priority);
-    fillSelect(inputs.assignee_id, assignees(), task.assignee_id ?? "");
-    fillSelect(inputs.milestone_id, [["", "None"], ...pairs], task.milestone_id ?? "");
+    const choices = { status: Object.entries(STATUSES), priority: Object.entries(PRIORITIES) };
+    Object.assign(choices, { assignee_id: assignees(), milestone_id: [["", "None"], ...pairs] });
+    for (const name in choices) fillSelect(inputs[name], choices[name], task[name] ?? "");
     await showDiscussion(id);
     if (address().task !== id) return;
     for (const name of NAMES) inputs[name].disabled = !workspace.isTeam;
@@ -60,7 +52,6 @@ export async function openTask(id) {
     if (!error.isTemporary && error.status !== 401) go({ task: "" }, true);
   }
 }
-
 dialog.onclose = () => {
   const { id, title, status } = opened;
   if (unsaved().length) notify(`Your changes to “${title}” are not saved; they are kept in this tab.`);
@@ -70,60 +61,54 @@ dialog.onclose = () => {
   focusCard(id, status);
 };
 
-async function save(path, names) {
-  if (!names.length) return;
-  const fields = Object.fromEntries(names.map((name) => sendable([name, inputs[name].value])));
-  Object.assign(opened, await patch(`/tasks/${opened.id}${path}`, fields, opened.version));
+async function save(task, path, fields) {
+  if (!fields.length) return;
+  Object.assign(task, await patch(`/tasks/${task.id}${path}`, Object.fromEntries(fields), task.version));
 }
 
 onSubmit(form, async () => {
-  const isUpdated = (name) => ["title", "status", "assignee_id"].includes(name);
+  const task = opened; // which may be closed before the answers come
+  const fields = unsaved().map((name) => sendable([name, inputs[name].value]));
+  const isUpdated = ([name]) => ["title", "status", "assignee_id"].includes(name);
   try {
-    await save("", unsaved().filter(isUpdated));
-    await save("/details", unsaved().filter((name) => !isUpdated(name)));
+    await save(task, "", fields.filter(isUpdated));
+    await save(task, "/details", fields.filter((field) => !isUpdated(field)));
   } catch (error) {
-    if (error.status === 412) return describeConflict();
-    throw error;
+    return error.status === 412 && opened === task ? describeConflict(task) : Promise.reject(error);
   }
-  dropDraft(draftOf(opened.id));
-  fill(opened);
+  dropDraft(draftOf(task.id));
+  if (opened === task) fill(task);
   refresh();
   return "Saved.";
 });
 
 /** Show what somebody else has changed, beside what was typed, which can replace it now. */
-async function describeConflict() {
-  const path = `/tasks/${opened.id}`;
-  const [theirs, { activity }] = await Promise.all([get(path), get(`${path}/activity`, { entity: "task", limit: 1 })]);
+async function describeConflict(task) {
+  const theirs = await get(`/tasks/${task.id}`);
+  const { activity } = await get(`/tasks/${task.id}/activity`, { entity: "task", limit: 1 });
+  if (opened !== task) return "";
   const mine = unsaved();
-  const both = mine.filter((name) => shown(theirs, name) !== shown(opened, name));
+  const both = mine.filter((name) => shown(theirs, name) !== shown(task, name));
+  const lines = both.map((name) => make("li", {}, `${labelOf(name)}, theirs: ${textOf(name, theirs[name])}`));
   opened = theirs;
   fill(theirs, NAMES.filter((name) => !mine.includes(name)));
-  const lines = both.map((name) => make("li", {}, `${labelOf(name)}, theirs: ${textOf(name, theirs[name])}`));
-  const who = activity[0]?.actor.full_name ?? "Someone";
-  const text = `${who} has changed this task meanwhile, so yours was not saved; it is still in its fields.`;
+  const text = `${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.`;
   return make("div", { className: "fault" }, text, make("ul", {}, lines), "Save again to replace theirs.");
 }
 
 onRefresh(async ({ concerns }) => {
   const id = opened?.id;
   if (!id || !concerns(id)) return;
-  try {
-    const [task] = await Promise.all([get(`/tasks/${id}`), showDiscussion(id)]);
-    if (opened?.id !== id || task.version === opened.version) return;
-    if (unsaved().length) return tell(form, CHANGED);
-    opened = task;
-    fill(task);
-  } catch (error) {
-    if (error.status !== 404) throw error;
-    tell(form, "This task was deleted meanwhile. What you typed is still here, to be copied.");
-  }
+  const parts = Promise.all([get(`/tasks/${id}`), showDiscussion(id)]);
+  const [task] = await parts.catch((error) => (error.status === 404 ? [] : Promise.reject(error)));
+  if (opened?.id !== id || task?.version === opened.version) return;
+  if (!task) return tell(form, "This task was deleted meanwhile. What you typed is still here, to be copied.");
+  if (unsaved().length) return tell(form, CHANGED);
+  fill((opened = task));
 });
 
 const NEW = "draft of a new task";
-const creation = find("new-task").querySelector("form:not([method])");
 keepDrafts(creation, () => NEW);
-
 find("new-task-button").onclick = () => {
   const projects = activeProjects().map((project) => [project.id, project.name]);
   if (!projects.length) return notify("Create a project first: a task belongs to one.");
@@ -133,9 +118,9 @@ find("new-task-button").onclick = () => {
   restoreDraft(creation, NEW);
   find("new-task").showModal();
 };
-
 onSubmit(creation, async () => {
-  const task = await create(creation, "/tasks", Object.fromEntries(Array.from(new FormData(creation), sendable)));
+  const fields = Object.fromEntries(Array.from(new FormData(creation), sendable));
+  const task = await create(creation, "/tasks", fields);
   dropDraft(NEW);
   creation.reset();
   find("new-task").close();

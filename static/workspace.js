@@ -1,5 +1,4 @@
 // Who works here, and the projects with their progress.
-
 import { create, get } from "./api.js";
 import { address, find, go, link, make, onSubmit } from "./elements.js";
 import { onRefresh } from "./refresh.js";
@@ -7,7 +6,6 @@ import { onRefresh } from "./refresh.js";
 export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
 export const workspace = { caller: null, isWriter: false, isTeam: false, members: [], projects: [] };
-
 const loadMembers = async () => Object.assign(workspace, await get("/members"));
 const loadProjects = async () => showProjects(Object.assign(workspace, await get("/projects")));
 
@@ -17,8 +15,7 @@ export async function loadWorkspace() {
   const isWriter = key.scope === "write";
   Object.assign(workspace, { caller: member, isWriter, isTeam: isWriter && member.role !== "client" });
   find("caller").textContent = `${member.full_name} (${isWriter ? member.role : "may only read"})`;
-  document.body.classList.toggle("may-comment", isWriter);
-  document.body.classList.toggle("may-work", workspace.isTeam);
+  document.body.className = `${isWriter ? "may-comment" : ""} ${workspace.isTeam ? "may-work" : ""}`;
   await Promise.all([loadMembers(), loadProjects()]);
 }
 
@@ -51,7 +48,6 @@ function makeProject({ id, name, stats }) {
   const figures = make("span", { className: "facts" }, `${stats.done} of ${stats.total} done`, late);
   return make("a", properties, make("b", {}, name), progress, figures);
 }
-
 const form = find("new-project").querySelector("form");
 onSubmit(form, async () => {
   const { id } = await create(form, "/projects", { name: form.elements.name.value });

@@ -133,6 +133,19 @@ def test_a_task_is_created_with_all_its_fields(board, owner, project):
     expect(board.get_by_role("link", name=re.compile(project["name"])).first).to_contain_text("of")
 
 
+def test_the_first_project_is_made_on_the_page_too(sign_in, launch):
+    server = launch()
+    page = sign_in(base=server.base)
+    page.get_by_role("button", name="New task").click()
+    expect(notice(page)).to_have_text("Create a project first: a task belongs to one.")
+    page.get_by_text("New project").click()
+    page.get_by_label("Name").fill("Garden")
+    page.get_by_role("button", name="Create project").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Garden")
+    page.get_by_role("button", name="New task").click()
+    expect(page.get_by_label("Project", exact=True)).to_have_value(re.compile("-7"))
+
+
 def test_a_card_is_moved_by_keyboard_and_the_focus_goes_with_it(board, owner, project):
     task = owner.make_task(project, title="Walk")
     expect(card(board, "Walk", "To do")).to_be_visible()
@@ -179,10 +192,25 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     expect(history).to_contain_text("Assignee: Olga Owner → Nobody")
     saved = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (saved["due_date"], saved["assignee_id"], saved["title"]) == (None, None, "After")
+    expect(history.get_by_role("listitem")).to_have_count(5)
+    expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
     board.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(board.get_by_role("link", name="After", exact=True)).to_be_focused()
     assert "task=" not in board.url
+
+
+def test_a_long_history_is_shown_in_steps(board, owner, project):
+    task = owner.make_task(project, title="Step 0")
+    for step in range(1, 30):
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"title": f"Step {step}"}))
+    dialog = opened(board, "Step 29")
+    history = dialog.get_by_role("list", name="History")
+    expect(history.get_by_role("listitem")).to_have_count(20)
+    dialog.get_by_role("button", name="Show earlier").click()
+    expect(history.get_by_role("listitem")).to_have_count(30)
+    expect(history).to_contain_text("created the task")
+    expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
 
 
 def test_a_wrong_field_is_named_and_stays(board, owner, project):
@@ -232,7 +260,7 @@ def test_a_file_is_attached_and_fetched(board, owner, project, tmp_path):
     dialog.get_by_label("File to attach").set_input_files(files)
     dialog.get_by_role("button", name="Attach", exact=True).click()
     with board.expect_download() as download:
-        dialog.get_by_role("button", name=f"Download {name}").click()
+        dialog.get_by_role("button", name=name).click()
     assert download.value.path().read_bytes() == content
     assert download.value.suggested_filename.startswith("Grüße")
     expect(dialog.get_by_label("File to attach")).to_have_value("")
@@ -342,15 +370,16 @@ def test_a_card_that_someone_else_has_changed_is_not_moved(board, owner, project
 
 def test_a_page_that_nobody_sees_asks_for_nothing(board, owner, project):
     unseen(board)
-    board.evaluate("() => new Promise((done) => setTimeout(done))")  # what was under way is sent by now
     asked = []
-    board.on("request", lambda request: asked.append(request.url))
-    board.wait_for_timeout(0)
+    board.on("request", lambda request: asked.append(request.url.partition("?")[0].rpartition("/")[2]))
     owner.make_task(project, title="Behind the curtain")
-    assert board.evaluate("() => document.visibilityState") == "hidden"
-    assert asked == []
+    board.evaluate("() => { dispatchEvent(new Event('online')); }")  # which makes it look at once
+    board.evaluate("() => fetch('/api/v1/health').then((answer) => answer.status)")
+    assert "health" in asked
+    assert "activity" not in asked
     seen(board)
     expect(card(board, "Behind the curtain", "To do")).to_be_visible()
+    assert "activity" in asked
 
 
 # Without a network
@@ -630,7 +659,7 @@ def test_of_ten_thousand_tasks_a_page_of_each_column_is_fetched(browse, launch):
     for title in STATUSES:
         expect(column(page, title).get_by_role("listitem")).to_have_count(20)
         expect(column(page, title)).to_have_accessible_name(re.compile(f"{title} 20 of [0-9\\s]{{3,}}$"))
-    page.get_by_label("Search").fill("floor plan")
+    page.get_by_role("searchbox").fill("floor plan")
     expect(page).to_have_url(re.compile("q=floor"))
     expect(card(page, "Draft the floor plan", "Done").first).to_be_visible()
     fetched = [len(answer.json()["data"]["tasks"]) for answer in lists]

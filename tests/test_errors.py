@@ -61,7 +61,7 @@ def test_every_code_is_one_of_the_documented(server):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x"]
+    "path", ["/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x"]
 )
 def test_outside_the_api_is_a_plain_404(server, path):
     answer = requests.get(server.base + path, timeout=PATIENCE)
