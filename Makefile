@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install run throwaway test check bench clean
+.PHONY: install run throwaway test check bench screenshot clean
 
 install: .venv/run
 
@@ -25,6 +25,10 @@ check: .venv/dev
 # ARGS="--short" takes two minutes, without it half an hour.
 bench: .venv/run
 	$(BIN)/python bench/run.py $(ARGS)
+
+# The image in README.md.
+screenshot: .venv/dev
+	@TASKS_CONFIG=/dev/null PYTHONPATH=. $(BIN)/flask --app app throwaway --seed 7 -- $(BIN)/python tests/screenshot.py
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

@@ -625,19 +625,22 @@ def join(transaction: Transaction, token: str) -> Callable[[], Response]:
 
 
 @pages.get("/")
-def show_board() -> Response | Answer:
+@operation(schemas.FORM, role=None)
+def show_board() -> Response:
     """Show the page for people, or to what is no browser the addresses of this service."""
     if dict(call().request.accept_mimetypes).get("text/html"):
-        board = page("board.html")
-        board.headers["Vary"] = "Accept"
-        return board
-    name, base_url = call().config["WORKSPACE"]["name"], call().config["SERVER"]["base_url"]
-    text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
-    text += f"Health: {base_url}{API}/health\n"
-    return Answer(text.encode(), 200, {"Vary": "Accept"}, "text/plain; charset=utf-8")
+        shown = page("board.html")
+    else:
+        name, base_url = call().config["WORKSPACE"]["name"], call().config["SERVER"]["base_url"]
+        text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
+        text += f"Health: {base_url}{API}/health\n"
+        shown = Response(text, content_type="text/plain; charset=utf-8")
+    shown.headers["Vary"] = "Accept"
+    return shown
 
 
 @pages.get("/static/<string:name>")
+@operation(schemas.FORM, role=None)
 def show_static_file(name: str) -> Any:
     """Serve a file of the board; a browser asks each time whether an upgrade has changed it."""
     return send_from_directory(STATIC, name, call().environ, response_class=Response)
@@ -656,8 +659,6 @@ def openapi_json(base_url: str) -> bytes:
     operations = []
     for rule in call().app.url_map.iter_rules():
         view: Any = call().app.view_functions[rule.endpoint]
-        if not hasattr(view, "declaration"):  # a page for people, which is no operation
-            continue
         (method,) = (rule.methods or set()) - {"HEAD"}
         name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
         if view.declaration.gives is not None:

@@ -44,9 +44,13 @@ export function say(element, what, retry, before = "") {
   if (isFault && what.status === undefined) reportError(what); // a bug
 }
 
-/** Say it at the edge of the page, or beside a form. */
-export const notify = (what, retry, before) => say(find("notice"), what, retry, before);
+/** Say it beside a form. */
 export const tell = (form, what, retry) => say(form.querySelector(".message"), what, retry);
+/** Say it at the edge of the page. */
+export function notify(what, retry, before) {
+  say(find("notice"), what, retry, before);
+  find("notice").append(button("Dismiss", () => find("notice").replaceChildren()));
+}
 
 /** Run `action` when the form is sent, and say what it returns or why it failed. The fields stay as they are. */
 export function onSubmit(form, action) {

@@ -43,7 +43,6 @@ find("sign-out").onclick = () => {
   location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
 };
 
-/** Show what the address names. */
 async function show() {
   const { task, ...rest } = address();
   const before = current;

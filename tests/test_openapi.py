@@ -16,7 +16,8 @@ import openapi
 import schemas
 
 INTAKE = "/plugins/webhooks/{routeId}"
-FILES = {"api.get_docs_file"}  # the views of pages' files, which are no operations
+# The views of a page and of pages' files, which are no operations.
+FILES = {"api.get_docs_file", "pages.show_board", "pages.show_static_file"}
 # In the order of use.
 TAGS = [
     *("context", "tasks", "comments", "attachments", "activity", "projects", "milestones", "meetings"),

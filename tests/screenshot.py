@@ -1,0 +1,19 @@
+"""Write images/board.png, the page with a demonstration; `make screenshot` runs it beside a server."""
+
+import os
+
+from conftest import CHROMIUM, ROOT
+from playwright.sync_api import sync_playwright
+
+SIZE = {"width": 1120, "height": 600}
+
+with sync_playwright() as playwright:
+    browser = playwright.chromium.launch(executable_path=CHROMIUM)
+    page = browser.new_page(viewport=SIZE, color_scheme="light")
+    page.goto(f"{os.environ['TASKS_URL']}/")
+    page.get_by_label("API key").fill(os.environ["TASKS_KEY"])
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".card").nth(12).wait_for()
+    (ROOT / "images").mkdir(exist_ok=True)
+    page.screenshot(path=ROOT / "images" / "board.png")
+    browser.close()
