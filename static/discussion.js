@@ -107,5 +107,5 @@ function showHistory({ activity, pagination }) {
   find("history").append(...activity.map((entry) => make("li", {}, line(entry))));
   find("earlier").hidden = !pagination.has_more;
   const query = { before: pagination.next_before };
-  find("earlier").onclick = async () => showHistory(await get(`/tasks/${task}/activity`, query));
+  find("earlier").onclick = () => get(`/tasks/${task}/activity`, query).then(showHistory, (error) => tell(form, error));
 }

@@ -40,7 +40,8 @@ export function say(element, what, retry, before = "") {
   const advice = what.status === 0 ? " What was not saved stays here." : what.seconds ? ` Wait ${what.seconds} s.` : "";
   const text = isFault ? `${before}${what.message[0].toUpperCase()}${what.message.slice(1)}.${advice}` : what;
   element.classList.toggle("fault", isFault);
-  element.replaceChildren(text, ...(isFault && what.isTemporary && retry ? [button("Try again", retry)] : []));
+  element.replaceChildren(text);
+  if (what.isTemporary && retry) element.append(button("Try again", () => element.replaceChildren() ?? retry()));
   if (isFault && what.status === undefined) reportError(what); // a bug
 }
 

@@ -7,8 +7,7 @@ import { openTask } from "./task.js";
 import { loadWorkspace, memberName, projectName, showProjects } from "./workspace.js";
 
 const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
-const signIn = find("sign-in").querySelector("form");
-const filters = find("filters");
+const [signIn, filters] = ["sign-in-form", "filters"].map(find);
 let current = ""; // the view that is shown, without the opened task
 let typing = 0;
 
@@ -89,4 +88,5 @@ filters.oninput = ({ target: { name, type, value, checked } }) => {
 };
 filters.onsubmit = (event) => event.preventDefault();
 find("clear").onclick = () => go({ q: "", priority: "", due: "", sort: "", mine: "" });
-start().catch((error) => notify(error, start));
+const begin = () => start().catch((error) => notify(error, begin));
+begin();

@@ -22,7 +22,7 @@ async function look() {
   if (!hasKey() || !since || document.visibilityState === "hidden") return;
   const isDragging = find("board").classList.contains("dragging"); // which a new card would end
   const error = isDragging ? null : await takeChanges().catch((error) => error);
-  say(find("connection"), error ?? "", refresh, `What you see is from ${moment(serverTime())}. `);
+  say(find("connection"), (hasKey() && error) || "", refresh, `What you see is from ${moment(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 

@@ -5,7 +5,7 @@ import os
 from conftest import CHROMIUM, ROOT
 from playwright.sync_api import sync_playwright
 
-SIZE = {"width": 1120, "height": 600}
+SIZE = {"width": 1240, "height": 560}
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM)
@@ -14,6 +14,7 @@ with sync_playwright() as playwright:
     page.get_by_label("API key").fill(os.environ["TASKS_KEY"])
     page.get_by_role("button", name="Sign in").click()
     page.locator(".card").nth(12).wait_for()
+    page.mouse.move(0, 0)
     (ROOT / "images").mkdir(exist_ok=True)
     page.screenshot(path=ROOT / "images" / "board.png")
     browser.close()

@@ -261,6 +261,7 @@ def test_a_reload_shows_a_new_secret_of_a_file(tmp_path, file):
         (PROVIDER.format(alias="x", source="exec", rest='env = {TOKEN = "s3cret"}\nargs = 0'), "providers.x"),
         (ROUTE.format(name="x", secret='"s"') + 'path = "/api/v1/x"', "routes.x.path = '/api/v1/x' must not"),
         (ROUTE.format(name="x", secret='"s"') + 'path = "/enroll"', "routes.x.path = '/enroll' must not"),
+        (ROUTE.format(name="x", secret='"s"') + 'path = "/static/x"', "routes.x.path = '/static/x' must not"),
         (ROUTE.format(name="x", secret='"s"') + 'path = "mcp/"', "routes.x.path = 'mcp/' must not"),
         (
             ROUTE.format(name="x", secret='"s"')
