@@ -58,7 +58,17 @@ needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not in
 
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ("retries", "commands", "secrets", "backup", "slow_clients", "webhooks", "deliveries", "reload")
+LONGEST = (
+    "board_page",
+    "retries",
+    "commands",
+    "secrets",
+    "backup",
+    "slow_clients",
+    "webhooks",
+    "deliveries",
+    "reload",
+)
 LONGEST += ("wire", "bad_input", "gateway", "gateway_ladder", "serving", "enrollment_page", "database")
 LONGEST += ("two_servers", "config", "errors", "docs_page", "clock", "readme", "sweeper", "throwaway")
 

@@ -75,9 +75,9 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_nowhere_but_in_a_head
     page.on("request", lambda request: addresses.append(request.url))
     page.goto(f"{server.base}/#project={project['id']}")
     enter(page, "tms_no-such-key")
-    expect(page.get_by_role("alert")).to_contain_text("API key is unknown, or expired, or was revoked")
+    expect(page.locator("#sign-in")).to_contain_text("API key is unknown, or expired, or was revoked")
     enter(page, "ключ")
-    expect(page.get_by_role("alert")).to_contain_text("API key is unknown, or expired, or was revoked")
+    expect(page.locator("#sign-in")).to_contain_text("API key is unknown, or expired, or was revoked")
     enter(page, OWNER_KEY)
     expect(page.get_by_role("heading", level=1)).to_have_text(project["name"])
     page.reload()
@@ -254,7 +254,7 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     expect(dialog.get_by_role("list", name="History")).to_contain_text("deleted a comment")
 
 
-def test_a_file_is_attached_and_fetched(board, owner, project, tmp_path):
+def test_a_file_is_attached_and_fetched(board, owner, project):
     owner.make_task(project, title="File")
     dialog = opened(board, "File")
     name, content = "Grüße <1>.txt", bytes(range(256)) * 10
