@@ -56,7 +56,7 @@ from models import (
 )
 from outbox import Delivery, Webhook
 from settings import (
-    TOLD,
+    GIVEN,
     SettingsError,
     Unresolved,
     bootstrap_key,
@@ -67,7 +67,7 @@ from settings import (
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
-GUNICORNS = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
+GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
@@ -610,13 +610,13 @@ def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
         }
         os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", KEY_PREFIX + secrets.token_urlsafe(32))
         key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
-        os.environ |= dict(zip(TOLD, (url, str(key)), strict=True))
+        os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))
         # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
         # may need the server for what it does then.
         words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
         options = {"pass_fds": [listener.fileno()], "cwd": HOME, "process_group": 0, "stdin": DEVNULL}
         # These may be meant for the program that is tested.
-        options["env"] = {name: os.environ[name] for name in os.environ if name not in GUNICORNS}
+        options["env"] = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
         return programs.start(*words, **options, stdout=log, stderr=log)
 
 
@@ -634,7 +634,7 @@ def use_throwaway(programs: Programs, server: Popen, seed: int | None, command: 
         # A terminal sends Ctrl-C to the command too, which decides what it does.
         signal.signal(signal.SIGINT, lambda *_: None)
         return programs.run(*command)
-    click.echo(" ".join(f"{name}={os.environ[name]}" for name in TOLD))
+    click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
     programs.watch(server).wait()
     if not programs.stopped_by:
         raise click.ClickException("the server has ended; its log says why")

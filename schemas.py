@@ -425,7 +425,10 @@ class Strict(Schema):
     def __init__(
         self, *, when: str = "", elsewhere: Mapping[str, Iterable[str]] | None = None, **options: Any
     ):
-        """`when`, such as " on create", is part of the message, and so is what takes a field `elsewhere`."""
+        """`when`, such as " on create", is part of the message about a field that is not accepted.
+
+        `elsewhere` names by operation the fields that another operation takes; the message says which.
+        """
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"

@@ -28,8 +28,8 @@ import schemas
 # Kubernetes sets these variables in every container of a namespace with a service named tasks.
 INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 
-TOLD = ("TASKS_URL", "TASKS_KEY")  # which the command `throwaway` sets for the program that it runs
-NOT_SETTINGS = ("TASKS_CONFIG", *TOLD)
+GIVEN = ("TASKS_URL", "TASKS_KEY")  # by the command `throwaway` to the program that it runs
+NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 
 
 class SettingsError(Exception):

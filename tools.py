@@ -110,8 +110,7 @@ def _own_origin(request: Call) -> str:
 
 def _read(request: Call) -> Row:
     """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` and `parse_json` do."""
-    if request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
-        raise schemas.Unsupported("send the body as Content-Type: application/json")
+    request.check_json_type()
     most = request.config["SERVER"]["max_body_bytes"]
     message = schemas.parse_json(request.read(most, limits.READ_SECONDS))
     if problem := _problem(message):
@@ -211,7 +210,7 @@ def _call_tool(request: Call, params: Row) -> Row:
         raise Rejected(400, INVALID_PARAMS, "arguments must be an object")
     try:
         TOOLS[name].check(arguments)
-        text = to_json(TOOLS[name].run(Agent(request, arguments), **arguments)).decode()
+        text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
         return {"content": [{"type": "text", "text": text}]}
     except ToolError as error:
         return {"content": [{"type": "text", "text": str(error)}], "isError": True}
@@ -342,19 +341,22 @@ def tool(
 # What a tool answers --------------------------------------------------------------------------
 
 
-# In UTF-8 bytes, of which a token has three or four; an answer has at most about 4 000 tokens.
+# In bytes as JSON, of which a token has three or four; an answer has at most about 4 000 tokens.
 MAX_NAME = 100  # of a title or a name in a list
-MAX_DESCRIPTION = 8000
+MAX_DESCRIPTION = 6000
+MAX_MILESTONES = 3000
 MAX_COMMENT = 2000
-MAX_COMMENTS = 5000
+MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
 
 
 def clipped(text: str, most: int) -> str:
-    """The text, shortened to so many bytes and a sign that it was."""
-    raw = text.encode()
-    return text if len(raw) <= most else raw[:most].decode(errors="ignore") + "…"
+    """The text, shortened to so many bytes as JSON and a sign that it was."""
+    clip = text
+    while (size := len(to_json(clip)) - len('""')) > most:
+        clip = clip[: len(clip) * most // size]
+    return text if clip == text else f"{clip}…"
 
 
 def short_time(time: str | None) -> str | None:
@@ -385,7 +387,7 @@ def short(text: str | None) -> str:
     return clipped(text or "", MAX_NAME)
 
 
-def some(lines: list[str], most: int) -> list[str]:
+def first_lines(lines: list[str], most: int) -> list[str]:
     """The first lines, and how many more there are."""
     return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
 
@@ -412,10 +414,10 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     if len(found) == 1:
         return found[0]
     shown = [short(row[names[0]]) for row in rows]
-    problem = f"there is no {short(wanted)!r}; there are: {', '.join(some(shown, 30)) or 'none'}"
+    problem = f"there is no {short(wanted)!r}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
     if found:
         shown = [f"{short(row[names[0]])} ({row['id']})" for row in found]
-        problem = f"{short(wanted)!r} may be any of: {', '.join(some(shown, 20))}"
+        problem = f"{short(wanted)!r} may be any of: {', '.join(first_lines(shown, 20))}"
     raise ToolError("validation_error", f"{argument}: {problem}")
 
 
@@ -426,7 +428,7 @@ PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request
 DATES = {"start_date", "due_date", "due_before", "updated_since"}
 
 
-class Agent:
+class ToolCall:
     """One call of a tool: its calls of the API, with the caller's key, and the tools themselves."""
 
     def __init__(self, request: Call, arguments: Row):
@@ -475,12 +477,15 @@ class Agent:
         """What the tool calls a field of the API."""
         return field if field in self.arguments else ARGUMENTS.get(field, field)
 
-    def create(self, path: str, body: Row, find: Callable[[Row], Row | None]) -> tuple[Row, Row]:
+    def create(
+        self, path: str, body: Row, find: Callable[[Row], Row | None], occasion: str = ""
+    ) -> tuple[Row, Row]:
         """Create something once, however often that is repeated; return it, and what to add to the answer.
 
-        `find` returns what was created before as it is now, or None if it has been deleted since.
+        `find` returns what was created before as it is now, or None if it has been deleted since. What has
+        another `occasion` is no repetition.
         """
-        request = f"{path} {json.dumps(body, sort_keys=True)}"
+        request = f"{path} {json.dumps(body, sort_keys=True)}{occasion}"
         while True:
             made, is_repeated = self.call("POST", path, body, HTTP_IDEMPOTENCY_KEY=f"mcp-{digest(request)}")
             if not is_repeated:
@@ -523,8 +528,10 @@ class Agent:
         return chosen("milestone", wanted, milestones, "title")["id"]
 
     def body(self, project_id: str, arguments: Row) -> Row:
-        """The API's fields for these arguments of a task; "" is null where that is possible."""
+        """The API's fields for these arguments of a task; "" clears a description, a date or a reference."""
         body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
+        if arguments.get("description") == "":
+            body["description"] = None
         if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted, self.members()) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
@@ -557,14 +564,14 @@ class Agent:
             project=short(self.names.get(task["project_id"])),
         )
 
-    def comment(self, path: str, content: str) -> tuple[Row, Row]:
-        """Comment on the task at this path; return the comment, and what to add to the answer."""
+    def comment(self, path: str, content: str, occasion: str = "") -> tuple[Row, Row]:
+        """Comment on the task at this path; returns as `create` does."""
 
         def find(made: Row) -> Row | None:
             comments = self.get(f"{path}/comments")["comments"]
             return next((comment for comment in comments if comment["id"] == made["id"]), None)
 
-        return self.create(f"{path}/comments", {"content": content}, find)
+        return self.create(f"{path}/comments", {"content": content}, find, occasion)
 
     def meeting_row(self, meeting: Row) -> Row:
         people = [meeting["organizer"], *meeting["participants"]]
@@ -574,7 +581,7 @@ class Agent:
             ends=short_time(meeting["ends_at"]),
             location=short(meeting["location"]),
             project=short(self.names.get(meeting["project_id"])),
-            people=some([short(person["full_name"]) for person in people], 6),
+            people=first_lines([short(person["full_name"]) for person in people], 6),
         )
 
     # The tools
@@ -594,8 +601,8 @@ class Agent:
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
             "in_progress": in_progress,
             "urgent": [self.brief(task) for task in urgent],
-            "projects": some([project_line(project) for project in context["projects"]], 20),
-            "team": some(team, 30),
+            "projects": first_lines([project_line(project) for project in context["projects"]], 20),
+            "team": first_lines(team, 30),
             "recent": [activity_line(activity) for activity in context["recent_activity"]],
             "whiteboards": [short(whiteboard["title"]) for whiteboard in context["whiteboards"]],
         }
@@ -646,7 +653,7 @@ class Agent:
             completed=short_time(task["completed_at"]),
             version=task["version"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
-            attachments=some([short(file["filename"]) for file in task["attachments"]], 10),
+            attachments=first_lines([short(file["filename"]) for file in task["attachments"]], 10),
             earlier_comments=len(comments) - len(latest) or None,
             comments=latest,
         )
@@ -668,7 +675,7 @@ class Agent:
     )
     def update_task(self, task_id: str, if_version: int | None = None, **arguments: Any) -> Row:
         if not arguments:
-            raise ToolError("validation_error", "there is nothing to change: give an argument besides these")
+            raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
         path, changed = self.path_of(task_id), ""
         task = self.task(path)
         body = self.body(task["project_id"], arguments)
@@ -683,7 +690,9 @@ class Agent:
                 raise ToolError(error.code, error.message + changed) from error
             done = ", ".join(map(self.argument, part))
             changed = f"; {done} had been changed before, in version {task['version']}"
-            if_version = if_version and task["version"]
+            if if_version is not None:
+                if_version = task["version"]
+                changed += f", so give if_version {if_version}"
         return self.brief(task) | {"version": task["version"]}
 
     @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)
@@ -692,8 +701,8 @@ class Agent:
         self.task(path)
         task, _ = self.call("POST", f"{path}/complete")
         try:
-            if comment:
-                self.comment(path, comment)
+            if comment:  # a task that was opened again meanwhile gets it again
+                self.comment(path, comment, f" version {task['version']}")
         except ToolError as error:
             done = "; the task is done, without this comment"
             raise ToolError(error.code, error.message + done) from error
@@ -708,6 +717,7 @@ class Agent:
     def get_project(self, project: str) -> Row:
         found = chosen("project", project, self.projects(), "name")
         milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
+        rows = [present(title=short(row["title"]), due=short_time(row["due_date"])) for row in milestones]
         return present(
             id=found["id"],
             name=found["name"],
@@ -715,9 +725,7 @@ class Agent:
             description=clipped(found["description"] or "", MAX_DESCRIPTION),
             owner=found["owner"]["full_name"],
             statistics=found["stats"],
-            milestones=[
-                present(title=short(row["title"]), due=short_time(row["due_date"])) for row in milestones[:30]
-            ],
+            milestones=within(MAX_MILESTONES, rows),
         )
 
     @tool("Create a project.", "name", "description", writes=True, for_team=True)
@@ -731,7 +739,8 @@ class Agent:
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
         self.projects()
-        return {
+        rows = {
             when: [self.meeting_row(row) for row in meetings if row["when"] == when][:most]
             for when, most in {"upcoming": 20, "past": 5}.items()
         }
+        return {when: within(MAX_PAGE // 2, shown) for when, shown in rows.items()}

@@ -95,6 +95,11 @@ class Call:
         """
         if not self.unread:
             return {}
+        self.check_json_type()
+        return schemas.load_json(self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
+
+    def check_json_type(self) -> None:
+        """Raise `schemas.Unsupported` unless the body is announced as JSON in UTF-8."""
         kind, charset = self.environ.get("CONTENT_TYPE", ""), "utf-8"
         if kind != "application/json":  # which needs no parsing
             kind = self.request.mimetype
@@ -104,7 +109,6 @@ class Call:
         coding = self.request.headers.get("Content-Encoding", "identity")
         if charset not in ("utf-8", "utf8") or coding != "identity":
             raise schemas.Unsupported("send the body as plain UTF-8, not compressed")
-        return schemas.load_json(self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
 
     def read_upload(self) -> MultiDict:
         """The fields and files of a multipart form.

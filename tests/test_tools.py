@@ -314,11 +314,38 @@ def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"{number}" * 20_000}), 201)
     shown = use(owner, "get_task", task_id=task["id"])
     assert shown["title"] == "t" * 500
-    assert shown["description"] == "ü" * 4000 + "…"
+    assert shown["description"] == "ü" * 3000 + "…"
     assert shown["metadata"] == {"omitted_bytes": 60_008}
     assert [comment["text"][:2] for comment in shown["comments"]] == ["10", "11"]
     assert shown["earlier_comments"] == 10
     assert len(json.dumps(shown, ensure_ascii=False).encode()) < 15_000
+
+
+@pytest.mark.parametrize("letter", ["\n", '"', "\x01", "a", "ü", "漢"])
+def test_no_text_makes_an_answer_longer_than_a_model_can_read(owner, letter):
+    """Some characters take up to six bytes as JSON."""
+    project = owner.make_project(name=f"Of {letter!r}", description="x" + letter * 20_000)
+    task = owner.make_task(project, description="x" + letter * 20_000)
+    title = "x" + (letter if letter.isprintable() else "x") * 400
+    for number in range(40):
+        owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": title + str(number)}), 201)
+    for tool, arguments in (
+        ("get_project", {"project": project["id"]}),
+        ("get_task", {"task_id": task["id"]}),
+    ):
+        assert 5000 < len(text_of(owner, tool, arguments)[0].encode()) < 11_000
+
+
+def test_many_meetings_of_many_people_stay_readable(server, join):
+    organizer, people = join(full_name="漢" * 200), [join(full_name="漢" * 200) for _ in range(7)]
+    meeting = {"title": "漢" * 400, "location": "漢" * 400, "starts_at": "2099-01-01"}
+    meeting["participant_ids"] = [person.member["id"] for person in people]
+    for number in range(26):
+        body = meeting | ({"starts_at": "2020-01-01"} if number < 6 else {})
+        organizer.data(organizer.post("/meetings", body), 201)
+    shown, _ = text_of(organizer, "list_meetings", {})
+    assert 5000 < len(shown.encode()) < 13_000
+    assert all(json.loads(shown).values())
 
 
 def test_a_project_is_shown_with_figures_and_milestones(owner):
@@ -571,7 +598,7 @@ def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
     assert set(changed) == {"id", "title", "status", "priority", "project", "version"}
     now = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert [now[name] for name in ("assignee_id", "milestone_id", "start_date", "due_date")] == [None] * 4
-    assert (now["metadata"], now["description"] or "", now["title"]) == ({}, "", "New")
+    assert (now["metadata"], now["description"], now["title"]) == ({}, None, "New")
 
 
 def test_an_update_with_a_version_covers_both_halves(owner, task):
@@ -590,9 +617,16 @@ def test_an_update_that_is_refused_halfway_says_what_was_changed(owner, task):
         owner, "update_task", task_id=task["id"], priority="high", due_date="2026-12-01", title=" "
     )
     assert text.startswith("validation_error: title: must not be blank; ")
-    assert "priority, due_date had been changed before, in version 2" in text
+    assert "priority, due_date had been changed before, in version 2. Next: " in text
     now = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (now["priority"], now["version"], now["title"]) == ("high", 2, "A task")
+
+
+def test_an_update_that_is_refused_halfway_says_with_which_version_it_goes_on(owner, task):
+    arguments = {"task_id": task["id"], "priority": "high"}
+    text = refused(owner, "update_task", **arguments, title=" ", if_version=1)
+    assert "priority had been changed before, in version 2, so give if_version 2. Next: correct" in text
+    assert use(owner, "update_task", **arguments, title="New", if_version=2)["version"] == 3
 
 
 def test_a_status_is_not_changed_when_the_rest_is_refused(owner, task):
@@ -621,6 +655,15 @@ def test_completing_with_a_comment_does_both_once(owner, task):
     assert now["version"] == 2
     assert "completed" in now
     assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
+
+
+def test_a_task_that_was_opened_again_gets_the_same_comment_again(owner, task):
+    for version in (2, 4):
+        for _ in range(2):
+            use(owner, "complete_task", task_id=task["id"], comment="Fixed.")
+        now = use(owner, "get_task", task_id=task["id"])
+        assert (now["version"], len(now["comments"])) == (version, version // 2)
+        use(owner, "update_task", task_id=task["id"], status="todo")
 
 
 def test_a_task_stays_done_when_its_comment_is_refused(owner, task):
