@@ -3,6 +3,7 @@
 import asyncio
 import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -17,6 +18,12 @@ import tools
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 MODES = {"auto": MODERN, "legacy": LEGACY, MODERN: MODERN}  # with the version that each agrees on
+
+
+def run(work):
+    """Run it in a thread of its own: in this one Playwright may have an event loop, of other tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @asynccontextmanager
@@ -74,7 +81,7 @@ def test_the_official_client_uses_every_tool(server, owner, mode):
             assert "upcoming" in await use(client, "list_meetings")
             assert "Olga Owner" in (await use(client, "get_context"))["you"]
 
-    asyncio.run(work())
+    run(work())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,7 +102,7 @@ def test_the_official_client_stays_connected_after_errors(server, mode):
             assert "unknown argument id; accepted: task_id" in refused.content[0].text
             assert "upcoming" in await use(client, "list_meetings")
 
-    asyncio.run(work())
+    run(work())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -105,7 +112,7 @@ def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
             await client.list_tools()
 
     with pytest.raises(Exception) as failure:  # noqa: PT011 - a group, or one error
-        asyncio.run(work())
+        run(work())
     error = failure.value
     while isinstance(error, BaseExceptionGroup):
         (error,) = error.exceptions
@@ -152,8 +159,8 @@ def test_an_agent_s_day(launch):
             found = await use(agent, "find_tasks", q="tell the others", assignee="Priya Raman")
             assert [row["id"] for row in found["tasks"]] == [made["id"]]
 
-    task = asyncio.run(morning())
-    asyncio.run(afternoon(task))
+    task = run(morning())
+    run(afternoon(task))
     shown = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (shown["status"], shown["assignee"]["full_name"]) == ("done", "Jonas Weber")
     comments = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
@@ -201,7 +208,7 @@ def test_what_next_do_it_report_takes_three_calls_and_few_tokens(launch, tokens,
             report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
             await call(client, "complete_task", task_id=task["id"], comment=report)
 
-    asyncio.run(work())
+    run(work())
     total = sum(costs.values())
     with capsys.disabled():
         print(f"\nwhat next, do it, report: {total} tokens: {costs}")
