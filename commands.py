@@ -205,8 +205,9 @@ def init() -> None:
         owner, key = first
         click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
         click.echo(f"API key, shown only now:  {key}\n")
-        url = f"{config['SERVER']['base_url']}{schemas.API}/context"
-        click.echo(f'Try:  curl -H "Authorization: Bearer {key}" {url}')
+        url = config["SERVER"]["base_url"]
+        click.echo(f"Sign in with it:  {url}/")
+        click.echo(f'Or try:  curl -H "Authorization: Bearer {key}" {url}{schemas.API}/context')
 
 
 key_commands = AppGroup("key", help="Create, list and revoke API keys.")
