@@ -3,12 +3,10 @@ const root = document.documentElement.dataset.api;
 const KEY = "api_key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
 const sent = new WeakMap(); // each form's last request, until it was answered
 let newest = "";
-
 /** The server's time in its last answer. */
 export const serverTime = () => newest;
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
-
 /** Fail with the status of the answer, or 0 if there was none, and the seconds after which to try again. */
 function refuse(status, message, seconds = 0) {
   throw Object.assign(new Error(message), { status, seconds, isTemporary: [0, 429, 503].includes(status) });
@@ -41,12 +39,10 @@ async function call(method, path, options) {
   if (meta.timestamp > newest) newest = meta.timestamp;
   return data;
 }
-
 export const get = (path, query) => call("GET", path, { query });
 export const patch = (path, body, version) => call("PATCH", path, { body, version });
 export const remove = (path) => call("DELETE", path);
 export const download = async (path) => (await send("GET", path)).blob();
-
 /** Create what a form holds: once, also when it is sent again because the answer was lost. */
 export async function create(form, path, body, content = JSON.stringify(body)) {
   const request = `${path} ${content}`;

@@ -3,11 +3,9 @@ import { get, patch, serverTime } from "./api.js";
 import { address, button, day, find, later, link, make, notify, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
 import { memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
-
 const PAGE = 20;
 const board = find("board");
 let dragged = null; // the task whose card is being dragged
-
 /** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, mine, q, priority, due, sort = "-updated_at" } = address();
@@ -31,7 +29,6 @@ class Column {
     this.element = make("section", { className: "column", data: { status } }, heading, this.list, this.more);
     this.element.setAttribute("aria-labelledby", heading.id);
   }
-
   /** Load the first `count` tasks, of which `known` are here. An answer that a later request overtook is dropped. */
   async load(count = Math.max(PAGE, this.tasks.length), known = []) {
     const request = ++this.requests;
@@ -62,19 +59,16 @@ class Column {
 
 const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
 board.append(...columns.map((column) => column.element));
-
 /** Show the board of what the address names, from its beginning. */
 export async function showBoard() {
   for (const column of columns) column.cards.clear(); // what a card shows depends on the address too
   await Promise.all(columns.map((column) => column.load(PAGE))).catch((error) => notify(error, showBoard));
 }
-
 /** Move the focus to a card, or to the heading of its column where it is not among those that are shown. */
 export function focusCard(id, status) {
   const card = board.querySelector(`[data-task="${id}"] .title`);
   (card ?? find(`column-${status}`)).focus();
 }
-
 /** Whether a task is overdue: the server counts by the same rule. */
 const isLate = ({ due_date, status }) => status !== "done" && due_date !== null && due_date < serverTime();
 
@@ -84,6 +78,7 @@ function makeCard(task) {
   const comments = comment_count && `${comment_count} ${comment_count === 1 ? "comment" : "comments"}`;
   const choices = Object.entries(STATUSES).map(([to, text]) => to !== status && button(text, () => move(task, to)));
   const assignee = task.assignee_id ? memberName(task.assignee_id) : "Nobody";
+  const summary = make("summary", { ariaLabel: `Move “${title}”` }, "Move");
   const fact = (text, className = "") => text && make("span", { className }, text);
   return make(
     "li",
@@ -92,10 +87,9 @@ function makeCard(task) {
     make("a", { className: "title", href: link({ task: id }), draggable: false }, title),
     make("p", { className: "facts" }, fact(PRIORITIES[priority], priority), fact(due, isLate(task) ? "late" : "")),
     make("p", { className: "facts" }, fact(assignee), fact(comments)),
-    workspace.isTeam && make("details", {}, make("summary", { ariaLabel: `Move “${title}”` }, "Move"), choices),
+    workspace.isTeam && make("details", { name: "move" }, summary, choices),
   );
 }
-
 /** Move a task, unless somebody else has changed it since it was shown. */
 async function move(task, status) {
   const error = await patch(`/tasks/${task.id}`, { status }, task.version).then(() => null, (error) => error);

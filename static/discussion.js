@@ -3,7 +3,6 @@ import { create, download, get, patch, remove } from "./api.js";
 import { button, day, dropDraft, find, keepDrafts, make, onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { refresh } from "./refresh.js";
 import { workspace } from "./workspace.js";
-
 const [form, upload] = ["comment-form", "attachment-form"].map(find);
 const text = form.elements.content;
 let task = null; // the opened task's id
@@ -12,11 +11,12 @@ let listed = ""; // what is shown, so that nothing is made anew when nothing has
 const draftName = () => `draft of ${edited ? `comment ${edited.id}` : `a comment on ${task}`}`;
 keepDrafts(form, draftName);
 
-/** Show what is around a task; what is typed into its forms stays. */
-export async function showDiscussion(id) {
-  const path = `/tasks/${id}`;
-  const parts = await Promise.all([get(`${path}/comments`), get(`${path}/attachments`), get(`${path}/activity`)]);
+export const loadDiscussion = (id) =>
+  Promise.all(["comments", "attachments", "activity"].map((part) => get(`/tasks/${id}/${part}`)));
+/** Show what was loaded around a task; what is typed into its forms stays, and the focus. */
+export function showDiscussion(id, parts) {
   const [{ comments }, { attachments }, history] = parts;
+  const focused = document.activeElement;
   if (id !== task) {
     task = id;
     write(null);
@@ -26,26 +26,27 @@ export async function showDiscussion(id) {
   listed = JSON.stringify(parts);
   find("comments").replaceChildren(...comments.map(makeComment));
   find("attachments").replaceChildren(...attachments.map(makeAttachment));
+  if (focused.id && !focused.isConnected) (find(focused.id) ?? find("comments-title")).focus();
   find("history").replaceChildren();
   showHistory(history);
 }
-
 /** Let the form be for this comment, or with null for a new one. */
-function write(comment) {
+function write(comment, isAsked = false) {
   edited = comment;
   text.value = comment?.content ?? "";
   find("comment-label").textContent = comment ? "Your comment, changed" : "New comment";
   find("cancel-comment").hidden = !comment;
   restoreDraft(form, draftName());
   tell(form, "");
+  if (isAsked) text.focus();
 }
 
 function makeComment(comment) {
   const head = make("p", {}, make("b", {}, comment.author.full_name), " ", time(comment.created_at));
   if (comment.edited_at) head.append(" (edited)");
   if (workspace.isWriter && comment.author_id === workspace.caller.id) {
-    head.append(button("Edit", () => write(comment) ?? text.focus(), { className: "quiet" }));
-    head.append(button("Delete", () => removeComment(comment), { className: "quiet" }));
+    head.append(button("Edit", () => write(comment, true), { className: "quiet", id: `edit-${comment.id}` }));
+    head.append(button("Delete", () => removeComment(comment), { className: "quiet", id: `delete-${comment.id}` }));
   }
   return make("li", {}, head, make("p", { className: "text" }, comment.content));
 }
@@ -61,18 +62,20 @@ onSubmit(form, async () => {
   if (name === draftName()) write(null);
   refresh();
 });
-find("cancel-comment").onclick = () => dropDraft(draftName()) ?? write(null);
-
+find("cancel-comment").onclick = () => {
+  dropDraft(draftName());
+  write(null, true);
+};
 /** An attachment with a button that saves it as a file; a plain link could not send the key. */
 function makeAttachment({ id, task_id, filename, size }) {
   const save = (file) => {
     const href = URL.createObjectURL(file);
     make("a", { href, download: filename }).click();
-    URL.revokeObjectURL(href);
+    setTimeout(() => URL.revokeObjectURL(href), 60_000); // some browsers read it later
   };
   const path = `/tasks/${task_id}/attachments/${id}`;
   const fetchFile = () => download(path).then(save, (error) => tell(upload, error, fetchFile));
-  return make("li", {}, button(filename, fetchFile), ` ${Math.ceil(size / 1024)} KiB`);
+  return make("li", {}, button(filename, fetchFile, { id: `file-${id}` }), ` ${Math.ceil(size / 1024)} KiB`);
 }
 onSubmit(upload, async () => {
   const body = new FormData(upload);
@@ -102,10 +105,11 @@ function sentence({ action, entity, changes }) {
   return known.map((field) => `${labelOf(field)}: ${change(field)}`).join("; ") || "updated the metadata";
 }
 
-function showHistory({ activity, pagination }) {
+function showHistory({ activity, pagination }, id = task) {
+  if (id !== task) return; // another task was opened meanwhile
   const line = (entry) => [make("b", {}, entry.actor.full_name), ` ${sentence(entry)} `, time(entry.created_at)];
   find("history").append(...activity.map((entry) => make("li", {}, line(entry))));
   find("earlier").hidden = !pagination.has_more;
-  const query = { before: pagination.next_before };
-  find("earlier").onclick = () => get(`/tasks/${task}/activity`, query).then(showHistory, (error) => tell(form, error));
+  const earlier = () => get(`/tasks/${id}/activity`, { before: pagination.next_before });
+  find("earlier").onclick = () => earlier().then((page) => showHistory(page, id), (error) => tell(form, error));
 }

@@ -1,7 +1,6 @@
 // Asks every few seconds what has changed, while the page is seen: two small requests as long as nothing has.
 import { get, hasKey, serverTime } from "./api.js";
 import { find, later, moment, say } from "./elements.js";
-
 const SECONDS = 5;
 const OVERLAP = 10; // seconds; a change that was being written when it was asked for is found the next time
 const takers = [];
@@ -9,7 +8,7 @@ let since = ""; // the server's time from which on changes are asked for
 let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
-
+let said = ""; // the fault that is shown, which is not announced again
 /** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
 export const onRefresh = (take) => takers.push(take);
 /** Take over what has changed, never two times at once. */
@@ -22,7 +21,10 @@ async function look() {
   if (!hasKey() || !since || document.visibilityState === "hidden") return;
   const isDragging = find("board").classList.contains("dragging"); // which a new card would end
   const error = isDragging ? null : await takeChanges().catch((error) => error);
-  say(find("connection"), (hasKey() && error) || "", refresh, `What you see is from ${moment(serverTime())}. `);
+  const fault = hasKey() && error ? error.message : "";
+  const before = `What you see is from ${moment(serverTime())}. `;
+  if (fault !== said) say(find("connection"), fault && error, refresh, before);
+  said = fault;
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 
@@ -36,7 +38,7 @@ async function takeChanges() {
   const isPartial = listed.pagination.has_more || done.pagination.has_more;
   const ids = new Set([...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)]);
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
-  if (tasks.length || activity.length) await Promise.all(takers.map((take) => take(changes)));
+  if (tasks.length || activity.length) for (const take of takers) await take(changes); // first who takes the names
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
   since = later(asked, -OVERLAP);
 }

@@ -1,19 +1,17 @@
 // The opened task: its fields, which are saved together unless somebody else has changed it meanwhile.
 import { create, get, patch } from "./api.js";
 import { focusCard } from "./board.js";
-import { inputs, labelOf, showDiscussion, textOf } from "./discussion.js";
+import { inputs, labelOf, loadDiscussion, showDiscussion, textOf } from "./discussion.js";
 import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify } from "./elements.js";
 import { onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
 import { activeProjects, assignees, memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
-
 const [dialog, form, creation] = ["task", "task-form", "new-task-form"].map(find);
 const NAMES = [...inputs].map((input) => input.name).filter(Boolean);
 const CHANGED = "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference.";
 let opened = null; // the task on which the form is based: a field that differs from it is not saved yet
 const draftOf = (id) => `draft of task ${id}`;
 keepDrafts(form, () => draftOf(opened.id), () => opened);
-
 /** A field's text as the form shows it. */
 const shown = (task, name) => (name.endsWith("_date") ? day(task[name] ?? "") : (task[name] ?? ""));
 /** A form's field as the API takes it. A task is due at the end of a day: on that day it is not overdue yet. */
@@ -28,19 +26,19 @@ function fill(task, names = NAMES) {
   const completed = task.completed_at ? [", completed ", time(task.completed_at)] : [];
   find("task-dates").replaceChildren(origin, time(task.created_at), ", changed ", time(task.updated_at), ...completed);
 }
-
 /** Open a task; what was typed and not saved before is in its fields again. */
 export async function openTask(id) {
   if (opened?.id === id) return;
+  dialog.close();
   try {
-    const task = await get(`/tasks/${id}`);
+    const [task, parts] = await Promise.all([get(`/tasks/${id}`), loadDiscussion(id)]);
     const { milestones } = await get(`/projects/${task.project_id}/milestones`);
+    if (address().task !== id) return;
     const pairs = milestones.map((milestone) => [milestone.id, milestone.title]);
     const choices = { status: Object.entries(STATUSES), priority: Object.entries(PRIORITIES) };
     Object.assign(choices, { assignee_id: assignees(), milestone_id: [["", "None"], ...pairs] });
     for (const name in choices) fillSelect(inputs[name], choices[name], task[name] ?? "");
-    await showDiscussion(id);
-    if (address().task !== id) return;
+    showDiscussion(id, parts);
     for (const name of NAMES) inputs[name].disabled = !workspace.isTeam;
     fill(task);
     const draft = restoreDraft(form, draftOf(id));
@@ -48,6 +46,7 @@ export async function openTask(id) {
     tell(form, opened.version < task.version ? CHANGED : draft ? "What you typed before is not saved yet." : "");
     if (!dialog.open) dialog.showModal();
   } catch (error) {
+    if (address().task !== id) return;
     notify(error, () => openTask(id));
     if (!error.isTemporary && error.status !== 401) go({ task: "" }, true);
   }
@@ -81,7 +80,6 @@ onSubmit(form, async () => {
   refresh();
   return "Saved.";
 });
-
 /** Show what somebody else has changed, beside what was typed, which can replace it now. */
 async function describeConflict(task) {
   const theirs = await get(`/tasks/${task.id}`);
@@ -95,35 +93,48 @@ async function describeConflict(task) {
   const text = `${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.`;
   return make("div", { className: "fault" }, text, make("ul", {}, lines), "Save again to replace theirs.");
 }
-
-onRefresh(async ({ concerns }) => {
-  const id = opened?.id;
-  if (!id || !concerns(id)) return;
-  const parts = Promise.all([get(`/tasks/${id}`), showDiscussion(id)]);
-  const [task] = await parts.catch((error) => (error.status === 404 ? [] : Promise.reject(error)));
-  if (opened?.id !== id || task?.version === opened.version) return;
+/** Show what has changed of the opened task; what was typed and not saved stays. */
+async function update(id) {
+  const answers = Promise.all([get(`/tasks/${id}`), loadDiscussion(id)]);
+  const [task, parts] = await answers.catch((error) => (error.status === 404 ? [] : Promise.reject(error)));
+  if (opened?.id !== id) return;
   if (!task) return tell(form, "This task was deleted meanwhile. What you typed is still here, to be copied.");
+  showDiscussion(id, parts);
+  if (task.version <= opened.version) return;
   if (unsaved().length) return tell(form, CHANGED);
   fill((opened = task));
-});
+}
+onRefresh(({ concerns }) => opened && concerns(opened.id) && update(opened.id));
+form.onreset = (event) => {
+  event.preventDefault(); // the fields get the task's values, not those that the page came with
+  dropDraft(draftOf(opened.id));
+  fill(opened);
+  tell(form, "");
+  update(opened.id).catch((error) => tell(form, error));
+};
 
 const NEW = "draft of a new task";
 keepDrafts(creation, () => NEW);
 find("new-task-button").onclick = () => {
   const projects = activeProjects().map((project) => [project.id, project.name]);
   if (!projects.length) return notify("Create a project first: a task belongs to one.");
-  fillSelect(creation.elements.project_id, projects, address().project ?? projects[0][0]);
+  const { project_id } = creation.elements;
+  fillSelect(project_id, projects, projects[0][0]);
   fillSelect(creation.elements.priority, Object.entries(PRIORITIES), "medium");
   fillSelect(creation.elements.assignee_id, assignees(), "");
   restoreDraft(creation, NEW);
+  fillSelect(project_id, projects, address().project ?? (project_id.value || projects[0][0]));
   find("new-task").showModal();
+};
+creation.onreset = () => find("new-task").close();
+find("new-task").onclose = () => {
+  const { title, description } = creation.elements;
+  if (!title.value.trim() && !description.value.trim()) dropDraft(NEW);
 };
 onSubmit(creation, async () => {
   const fields = Object.fromEntries(Array.from(new FormData(creation), sendable));
   const task = await create(creation, "/tasks", fields);
-  dropDraft(NEW);
-  creation.reset();
-  find("new-task").close();
+  creation.reset(); // which closes the dialog, and so drops the draft
   notify(`Created “${task.title}”.`);
   await refresh();
   focusCard(task.id, task.status);

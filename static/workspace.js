@@ -2,13 +2,11 @@
 import { create, get } from "./api.js";
 import { address, find, go, link, make, onSubmit } from "./elements.js";
 import { onRefresh } from "./refresh.js";
-
 export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
 export const workspace = { caller: null, isWriter: false, isTeam: false, members: [], projects: [] };
 const loadMembers = async () => Object.assign(workspace, await get("/members"));
 const loadProjects = async () => showProjects(Object.assign(workspace, await get("/projects")));
-
 /** Load who calls, what they may do, and what forms choose from. */
 export async function loadWorkspace() {
   const { member, key } = await get("/me");
@@ -22,16 +20,14 @@ export async function loadWorkspace() {
 export const memberName = (id) => workspace.members.find((member) => member.id === id)?.full_name ?? "a former member";
 export const projectName = (id) => workspace.projects.find((project) => project.id === id)?.name;
 export const activeProjects = () => workspace.projects.filter((project) => project.status === "active");
-
 /** The `[value, text]` pairs of a select for the assignee. */
 export function assignees() {
   const team = workspace.members.filter((member) => member.status === "active" && member.kind === "team");
   return [["", "Nobody"], ...team.map((member) => [member.id, member.full_name])];
 }
-
 /** List the projects, each a link to its board. */
 export function showProjects() {
-  const sum = (name) => activeProjects().reduce((count, { stats }) => count + stats[name], 0);
+  const sum = (name) => workspace.projects.reduce((count, { stats }) => count + stats[name], 0);
   const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
   const all = [{ id: "", name: "All projects", stats }, ...activeProjects()];
   const focused = document.activeElement.dataset.project;

@@ -59,6 +59,7 @@ needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not in
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = (
+    "board_task",
     "board_page",
     "retries",
     "commands",
@@ -446,6 +447,27 @@ def project(owner):
 @pytest.fixture
 def task(owner, project):
     return owner.make_task(project)
+
+
+@pytest.fixture
+def sign_in(browse, server):
+    """Open the page at an address of its own, and sign in with a key."""
+
+    def open_page(key=OWNER_KEY, address="", base=server.base, **options):
+        page = browse(refusals=True, **options)
+        page.goto(f"{base}/{address}")
+        page.get_by_label("API key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Sign out").wait_for()
+        return page
+
+    return open_page
+
+
+@pytest.fixture
+def board(sign_in, project):
+    """The board of a new project, as its owner sees it."""
+    return sign_in(address=f"#project={project['id']}")
 
 
 def wait_until(found, seconds=PATIENCE):

@@ -1,0 +1,83 @@
+"""The page at / as its tests use it."""
+
+import re
+from contextlib import contextmanager
+
+from conftest import PATIENCE, wait_until
+from playwright.sync_api import expect
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+def enter(page, key):
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def column(page, title):
+    return page.get_by_role("region", name=re.compile(f"^{title}"))
+
+
+def card(page, title, within=None):
+    place = column(page, within) if within else page
+    return place.get_by_role("listitem").filter(has=page.get_by_role("link", name=title, exact=True))
+
+
+def opened(page, title):
+    """Open a task from its card."""
+    refresh(page)
+    page.get_by_role("link", name=title, exact=True).click()
+    dialog = page.get_by_role("dialog", name=title)
+    expect(dialog).to_be_visible()
+    return dialog
+
+
+def refresh(page):
+    """Let the page look now what has changed, not only when its timer is due."""
+    page.evaluate("() => { dispatchEvent(new Event('online')); }")
+
+
+def message(place):
+    """What a form says."""
+    return place.locator(".message:not(:empty)")
+
+
+@contextmanager
+def held(page, address):
+    """Hold back the answers to an address until the block ends."""
+    routes, is_over = [], []
+    page.route(address, lambda route: route.continue_() if is_over else routes.append(route))
+    yield
+    wait_until(lambda: page.evaluate("0") or routes)
+    is_over.append(True)
+    with page.expect_response(routes[-1].request.url):
+        for route in routes:
+            route.continue_()
+
+
+def notice(page):
+    return page.locator("#notices").get_by_role("status")
+
+
+def choose(page, title, status):
+    """Move a card with its menu, by keyboard alone."""
+    page.get_by_label(f"Move “{title}”").focus()
+    page.keyboard.press("Enter")
+    while page.evaluate("document.activeElement.textContent") != status:
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+
+def unseen(page):
+    """Let the page believe that nobody sees it, so that it does not refresh itself."""
+    page.evaluate("""() => {
+        Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
+        document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+    }""")
+
+
+def seen(page):
+    page.evaluate("""() => {
+        delete document.visibilityState;
+        document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+    }""")

@@ -1,0 +1,405 @@
+"""The page at / as people use it: the opened task, together with others, and without a network."""
+
+import re
+
+from board import card, choose, held, message, notice, opened, refresh, seen, unseen
+from conftest import wait_until
+from playwright.sync_api import expect
+
+# The opened task
+
+
+def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, owner, project):
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    task = owner.make_task(project, title="Before", description="Old")
+    dialog = opened(board, "Before")
+    for label, text in {"Title": "After", "Description": "New", "Start date": "2098-01-02"}.items():
+        dialog.get_by_label(label).fill(text)
+    dialog.get_by_label("Due date").fill("2098-01-02")
+    chosen = {"Status": "Review", "Priority": "Urgent", "Assignee": "Olga Owner", "Milestone": "Launch"}
+    for label, text in chosen.items():
+        dialog.get_by_label(label).select_option(text)
+    dialog.get_by_role("button", name="Save changes").click()
+    dialog = board.get_by_role("dialog", name="After")
+    expect(dialog.get_by_role("alert").filter(has_text="Saved.")).to_be_visible()
+    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (saved["title"], saved["description"], saved["status"]) == ("After", "New", "review")
+    assert (saved["priority"], saved["milestone_id"]) == ("urgent", milestone["id"])
+    assert saved["start_date"][:10] == saved["due_date"][:10] == "2098-01-02"
+    history = dialog.get_by_role("list", name="History")
+    for text in ("Status: To do → Review", "Priority: Medium → Urgent", "Title: Before → After"):
+        expect(history.get_by_text(text)).to_be_visible()
+    expect(history).to_contain_text("created the task")
+    dialog.get_by_label("Due date").fill("")
+    dialog.get_by_label("Assignee").select_option("Nobody")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(history).to_contain_text("Assignee: Olga Owner → Nobody")
+    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (saved["due_date"], saved["assignee_id"], saved["title"]) == (None, None, "After")
+    expect(history.get_by_role("listitem")).to_have_count(5)
+    expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
+    board.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(board.get_by_role("link", name="After", exact=True)).to_be_focused()
+    assert "task=" not in board.url
+
+
+def test_a_long_history_is_shown_in_steps(board, owner, project):
+    task = owner.make_task(project, title="Step 0")
+    for step in range(1, 30):
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"title": f"Step {step}"}))
+    dialog = opened(board, "Step 29")
+    history = dialog.get_by_role("list", name="History")
+    expect(history.get_by_role("listitem")).to_have_count(20)
+    dialog.get_by_role("button", name="Show earlier").click()
+    expect(history.get_by_role("listitem")).to_have_count(30)
+    expect(history).to_contain_text("created the task")
+    expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
+
+
+def test_a_wrong_field_is_named_and_stays(board, owner, project):
+    owner.make_task(project, title="Dates", due_date="2098-01-01")
+    dialog = opened(board, "Dates")
+    dialog.get_by_label("Start date").fill("2099-01-01")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.get_by_role("alert").filter(has_text="Start_date: must not be after")).to_be_visible()
+    expect(dialog.get_by_label("Start date")).to_have_value("2099-01-01")
+
+
+def test_comments_are_added_changed_and_deleted(board, owner, join, project):
+    task = owner.make_task(project, title="Talk")
+    ana = join(full_name="Ana Lima")
+    ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Mine, not yours"}), 201)
+    dialog = opened(board, "Talk")
+    comments = dialog.get_by_role("list", name="Comments").get_by_role("listitem")
+    expect(comments).to_have_count(1)
+    expect(comments.get_by_role("button")).to_have_count(0)
+    dialog.get_by_label("New comment").fill("First\nline <b>two</b>")
+    dialog.get_by_role("button", name="Send").click()
+    expect(comments).to_have_count(2)
+    expect(comments.last).to_contain_text("line <b>two</b>")
+    expect(dialog.get_by_label("New comment")).to_have_value("")
+    dialog.get_by_label("New comment").fill("a draft")
+    comments.last.get_by_role("button", name="Edit").focus()
+    ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Another"}), 201)
+    refresh(board)
+    expect(comments).to_have_count(3)
+    expect(comments.nth(1).get_by_role("button", name="Edit")).to_be_focused()
+    comments.nth(1).get_by_role("button", name="Edit").click()
+    changed = dialog.get_by_label("Your comment, changed")
+    expect(changed).to_be_focused()
+    changed.fill("Second thoughts")
+    dialog.get_by_role("button", name="Send").click()
+    expect(comments.nth(1)).to_contain_text("Second thoughts")
+    expect(comments.nth(1)).to_contain_text("(edited)")
+    expect(dialog.get_by_label("New comment")).to_have_value("a draft")
+    board.once("dialog", lambda question: question.accept())
+    comments.nth(1).get_by_role("button", name="Delete").click()
+    expect(comments).to_have_count(2)
+    expect(dialog.get_by_role("heading", name="Comments")).to_be_focused()
+    left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
+    expect(dialog.get_by_role("list", name="History")).to_contain_text("deleted a comment")
+
+
+def test_a_file_is_attached_and_fetched(board, owner, project):
+    owner.make_task(project, title="File")
+    dialog = opened(board, "File")
+    name, content = "Grüße <1>.txt", bytes(range(256)) * 10
+    files = [{"name": name, "mimeType": "text/plain", "buffer": content}]
+    dialog.get_by_label("File to attach").set_input_files(files)
+    dialog.get_by_role("button", name="Attach", exact=True).click()
+    with board.expect_download() as download:
+        dialog.get_by_role("button", name=name).click()
+    assert download.value.path().read_bytes() == content
+    assert download.value.suggested_filename.startswith("Grüße")
+    expect(dialog.get_by_label("File to attach")).to_have_value("")
+    expect(dialog.get_by_role("list", name="History")).to_contain_text(f"attached {name}")
+
+
+def test_a_title_that_looks_like_code_is_text(board, owner, project):
+    title = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
+    task = owner.make_task(project, title=title, description=title)
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": title}), 201)
+    dialog = opened(board, title)
+    expect(dialog.get_by_label("Description")).to_have_value(title)
+    expect(dialog.get_by_role("list", name="Comments")).to_contain_text(title)
+    assert board.locator("#workspace img, #workspace script, dialog img, dialog script").count() == 0
+    assert board.title().startswith(project["name"])
+
+
+def settle(page):
+    """Let the page take over the answers that it has."""
+    page.evaluate("() => fetch('/api/v1/health').then(() => 0, () => 0)")
+
+
+def show(page, task):
+    """Open a task by its address, as the steps of the browser's history do."""
+    script = "id => { location.hash = `${location.hash.replace(/&task=.*/, '')}&task=${id}`; }"
+    page.evaluate(script, task["id"])
+
+
+def test_a_slow_answer_of_one_task_is_not_shown_in_another(board, owner, project):
+    slow, quick = (owner.make_task(project, title=title) for title in ("Slow", "Quick"))
+    for task in (slow, quick):
+        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"On {task['title']}"}), 201)
+    with held(board, f"**/tasks/{slow['id']}/comments"):
+        show(board, slow)
+        show(board, quick)
+        dialog = board.get_by_role("dialog", name="Quick")
+        expect(dialog.get_by_role("list", name="Comments")).to_contain_text("On Quick")
+    settle(board)
+    expect(dialog.get_by_role("list", name="Comments")).not_to_contain_text("On Slow")
+    dialog.get_by_label("New comment").fill("To the quick one")
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("list", name="Comments")).to_contain_text("To the quick one")
+    assert len(owner.data(owner.get(f"/tasks/{quick['id']}/comments"))["comments"]) == 2
+
+
+def test_a_task_that_cannot_be_loaded_does_not_mix_with_the_one_before(board, owner, project):
+    first = owner.make_task(project, title="First")
+    owner.data(owner.patch(f"/tasks/{first['id']}", {"status": "review"}))
+    second = owner.make_task(project, title="Second")
+    show(board, first)
+    expect(board.get_by_role("dialog", name="First")).to_be_visible()
+    show(board, second)
+    expect(board.get_by_role("dialog", name="Second")).to_be_visible()
+    board.route(f"**/tasks/{first['id']}/**", lambda route: route.abort())
+    board.go_back()
+    expect(board.get_by_role("dialog")).to_have_count(0)
+    expect(notice(board)).to_contain_text("The server cannot be reached")
+    board.unroute(f"**/tasks/{first['id']}/**")
+    notice(board).get_by_role("button", name="Try again").click()
+    dialog = board.get_by_role("dialog", name="First")
+    expect(dialog.get_by_label("Status")).to_have_value("review")
+    assert owner.data(owner.get(f"/tasks/{second['id']}"))["status"] == "todo"
+
+
+def test_a_slow_board_does_not_close_the_task_that_was_opened_meanwhile(board, owner, project):
+    task = owner.make_task(project, title="Stay open", priority="high")
+    with held(board, "**/tasks?*priority=high*status=done*"):
+        board.get_by_label("Priority").first.select_option("High")
+        show(board, task)
+        dialog = board.get_by_role("dialog", name="Stay open")
+        dialog.get_by_label("Description").fill("Typing")
+    settle(board)
+    expect(dialog).to_be_visible()
+
+
+def test_unsaved_changes_are_discarded_on_request(board, owner, project):
+    task = owner.make_task(project, title="Doubtful", description="Before")
+    dialog = opened(board, "Doubtful")
+    dialog.get_by_label("Description").fill("A mistake")
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Doubtless"}))
+    refresh(board)
+    expect(message(dialog)).to_contain_text("Someone has changed this task")
+    dialog.get_by_role("button", name="Discard changes").click()
+    expect(board.get_by_role("dialog", name="Doubtless").get_by_label("Description")).to_have_value("Before")
+    expect(board.get_by_label("Title").and_(board.locator("#task *"))).to_have_value("Doubtless")
+    assert board.evaluate("Object.keys(sessionStorage)") == ["api_key"]
+    board.keyboard.press("Escape")
+    expect(notice(board)).to_be_empty()
+
+
+def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dropped(board, owner):
+    other = owner.make_project(name="The other one")
+    refresh(board)
+    board.get_by_role("button", name="New task").click()
+    new = board.get_by_role("dialog", name="New task")
+    new.get_by_label("Title").fill("Half a title")
+    new.get_by_role("button", name="Close").click()
+    board.evaluate("id => { location.hash = `project=${id}`; }", other["id"])
+    expect(board.get_by_role("heading", level=1)).to_have_text("The other one")
+    board.get_by_role("button", name="New task").click()
+    expect(new.get_by_label("Title")).to_have_value("Half a title")
+    expect(new.get_by_label("Project")).to_have_value(other["id"])
+    new.get_by_role("button", name="Discard").click()
+    expect(new).to_be_hidden()
+    board.wait_for_function("Object.keys(sessionStorage).length === 1")
+    board.get_by_role("button", name="New task").click()
+    expect(new.get_by_label("Title")).to_have_value("")
+
+
+# With others
+
+
+def test_what_someone_else_does_is_shown_and_an_open_form_stays(board, owner, project):
+    task, other = (owner.make_task(project, title=title) for title in ("Shared", "Gone soon"))
+    dialog = opened(board, "Shared")
+    text = dialog.get_by_label("New comment")
+    text.fill("I am typing")
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Meanwhile"}), 201)
+    refresh(board)
+    expect(dialog.get_by_role("list", name="Comments")).to_contain_text("Meanwhile")
+    expect(text).to_have_value("I am typing")
+    expect(text).to_be_focused()
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Shared by two", "status": "review"}))
+    refresh(board)
+    expect(dialog.get_by_label("Title")).to_have_value("Shared by two")
+    expect(text).to_be_focused()
+    board.keyboard.press("Escape")
+    expect(card(board, "Shared by two", "Review")).to_contain_text("1 comment")
+    owner.data(owner.delete(f"/tasks/{other['id']}"))
+    refresh(board)
+    expect(card(board, "Gone soon")).to_have_count(0)
+    owner.make_task(project, title="Brand new")  # which the page finds by itself, after some seconds
+    expect(card(board, "Brand new", "To do")).to_be_visible()
+    expect(board.locator("#projects [aria-current]")).to_contain_text("0 of 2 done")
+
+
+def test_a_deleted_task_does_not_take_what_was_typed_with_it(board, owner, project):
+    task = owner.make_task(project, title="Doomed")
+    dialog = opened(board, "Doomed")
+    dialog.get_by_label("Description").fill("An hour's work")
+    owner.data(owner.delete(f"/tasks/{task['id']}"))
+    refresh(board)
+    expect(dialog.get_by_role("alert").filter(has_text="was deleted meanwhile")).to_be_visible()
+    expect(dialog.get_by_label("Description")).to_have_value("An hour's work")
+
+
+def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, join, project):
+    task = owner.make_task(project, title="Ours", description="Old")
+    ana = join(full_name="Ana <Lima>")
+    dialog = opened(board, "Ours")
+    dialog.get_by_label("Description").fill("Mine")
+    unseen(board)
+    ana.data(ana.patch(f"/tasks/{task['id']}/details", {"description": "Hers", "priority": "urgent"}))
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_contain_text("Ana <Lima> has changed this task meanwhile")
+    expect(message(dialog)).to_contain_text("Description, theirs: Hers")
+    expect(dialog.get_by_label("Description")).to_have_value("Mine")
+    expect(dialog.get_by_label("Priority")).to_have_value("urgent")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["description"] == "Hers"
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.get_by_role("alert").filter(has_text="Saved.")).to_be_visible()
+    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (saved["description"], saved["priority"]) == ("Mine", "urgent")
+
+
+def test_a_change_that_the_page_has_seen_is_not_overwritten_either(board, owner, project):
+    task = owner.make_task(project, title="Seen", description="Old")
+    dialog = opened(board, "Seen")
+    dialog.get_by_label("Description").fill("Mine")
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", {"description": "Hers"}))
+    refresh(board)
+    expect(dialog.get_by_role("alert").filter(has_text="Someone has changed this task")).to_be_visible()
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.get_by_role("alert").filter(has_text="Description, theirs: Hers")).to_be_visible()
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["description"] == "Hers"
+
+
+def test_a_card_that_someone_else_has_changed_is_not_moved(board, owner, project):
+    task = owner.make_task(project, title="Contested")
+    refresh(board)
+    expect(card(board, "Contested", "To do")).to_be_visible()
+    unseen(board)
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"}))
+    choose(board, "Contested", "Done")
+    expect(notice(board)).to_contain_text("was not moved. Someone has changed it meanwhile")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["status"] == "review"
+    seen(board)
+    expect(card(board, "Contested", "Review")).to_be_visible()
+
+
+def test_a_page_that_nobody_sees_asks_for_nothing(board, owner, project):
+    unseen(board)
+    asked = []
+    board.on("request", lambda request: asked.append(request.url.partition("?")[0].rpartition("/")[2]))
+    owner.make_task(project, title="Behind the curtain")
+    refresh(board)
+    board.evaluate("() => fetch('/api/v1/health').then((answer) => answer.status)")
+    assert "health" in asked
+    assert "activity" not in asked
+    seen(board)
+    expect(card(board, "Behind the curtain", "To do")).to_be_visible()
+    assert "activity" in asked
+
+
+# Without a network
+
+
+def test_a_comment_that_could_not_be_sent_stays_and_is_sent_once(board, owner, project):
+    task = owner.make_task(project, title="Tunnel")
+    dialog = opened(board, "Tunnel")
+    dialog.get_by_label("New comment").fill("From the train")
+    board.context.set_offline(True)
+    dialog.get_by_role("button", name="Send").click()
+    alert = message(dialog)
+    expect(alert).to_contain_text("What was not saved stays here")
+    expect(dialog.get_by_label("New comment")).to_have_value("From the train")
+    retry = dialog.locator("#connection").get_by_role("button", name="Try again")
+    retry.focus()
+    for _ in range(2):
+        with board.expect_event("requestfailed"):
+            refresh(board)
+    settle(board)
+    expect(retry).to_be_focused()  # what is said already is not said again
+    board.context.set_offline(False)
+    alert.get_by_role("button", name="Try again").click()
+    expect(dialog.get_by_role("list", name="Comments")).to_contain_text("From the train")
+    expect(board.locator("#connection")).to_be_empty()
+    assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 1
+
+
+def test_a_comment_whose_answer_was_lost_is_not_doubled(board, owner, project):
+    task = owner.make_task(project, title="Lost")
+    dialog = opened(board, "Lost")
+    lost = []
+
+    def lose(route):
+        if route.request.method == "POST" and not lost:
+            lost.append(route.fetch())
+            return route.abort()
+        return route.continue_()
+
+    board.route("**/comments", lose)
+    dialog.get_by_label("New comment").fill("Only once")
+    dialog.get_by_role("button", name="Send").click()
+    message(dialog).get_by_role("button", name="Try again").click()
+    expect(dialog.get_by_label("New comment")).to_have_value("")
+    assert [answer.status for answer in lost] == [201]
+    assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 1
+
+
+def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
+    task = owner.make_task(project, title="Slow line")
+    dialog = opened(board, "Slow line")
+    board.context.set_offline(True)
+    dialog.get_by_label("Description").fill("Typed on the way")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_contain_text("cannot be reached")
+    board.keyboard.press("Escape")
+    expect(notice(board)).to_contain_text("are not saved; they are kept in this tab")
+    choose(board, "Slow line", "Done")
+    expect(notice(board)).to_contain_text("“Slow line” was not moved. The server cannot be reached.")
+    expect(card(board, "Slow line", "To do")).to_be_visible()
+    board.context.set_offline(False)
+    notice(board).get_by_role("button", name="Try again").click()
+    expect(card(board, "Slow line", "Done")).to_be_visible()
+    board.get_by_role("button", name="New task").click()
+    new = board.get_by_role("dialog", name="New task")
+    new.get_by_label("Title").fill("Written offline")
+    board.context.set_offline(True)
+    new.get_by_role("button", name="Create task").click()
+    expect(message(new)).to_contain_text("cannot be reached")
+    board.context.set_offline(False)
+    message(new).get_by_role("button", name="Try again").click()
+    expect(card(board, "Written offline", "To do")).to_be_visible()
+    dialog = opened(board, "Slow line")
+    expect(dialog.get_by_label("Description")).to_have_value("Typed on the way")
+    dialog.get_by_role("button", name="Save changes").click()  # it was moved since, which Save shows
+    expect(dialog.get_by_role("alert").filter(has_text="has changed this task meanwhile")).to_be_visible()
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.get_by_role("alert").filter(has_text="Saved.")).to_be_visible()
+    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (saved["description"], saved["status"]) == ("Typed on the way", "done")
+
+
+def test_too_many_requests_are_said_with_the_time_to_wait(sign_in, launch):
+    server = launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="30")
+    page = sign_in(base=server.base)
+    client = server.client()
+    wait_until(lambda: client.get("/me").status_code == 429)
+    page.get_by_label("Priority").first.select_option("High")
+    expect(notice(page)).to_contain_text(re.compile(r"Too many requests; try again in \d+ s\.[A-Z]"))
+    expect(notice(page).get_by_role("button", name="Try again")).to_be_visible()
