@@ -184,8 +184,8 @@ def test_a_program_is_told_of_sigterm_and_ends_in_its_own_way(begin, environment
 def test_ctrl_c_leaves_the_server_to_a_program_that_cleans_up(begin, environment):
     """A terminal sends it to all processes of the group."""
     code = (
-        "print('ready', flush=True)\n"
         "try:\n"
+        "    print('ready', flush=True)\n"
         "    input()\n"
         "except KeyboardInterrupt:\n"
         "    print(ask('/health'))\n"
