@@ -4,10 +4,11 @@ The numbers are those of the catalogue of bad input on which this service is bui
 """
 
 import json
+from urllib.parse import urlencode
 
 import pytest
 from conftest import NOBODY, fault
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 JSON = {"Content-Type": "application/json"}
@@ -429,6 +430,7 @@ def test_no_bytes_are_a_server_error(owner, task, body):
 def test_no_query_is_a_server_error(owner, names, texts):
     texts = [text.encode("utf-8", "surrogatepass") for text in texts]
     query = [(name.encode("utf-8", "surrogatepass"), texts[n % len(texts)]) for n, name in enumerate(names)]
+    assume(len(urlencode(query)) < 4000)  # gunicorn itself refuses longer lines
     answer = owner.request("GET", "/tasks", params=query)
     assert answer.status_code in (200, 422)
 
