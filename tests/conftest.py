@@ -530,7 +530,11 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # the sender was killed meanwhile
+                    self.close_connection = True
+                    return
                 call = Call(self.path, dict(self.headers), body)
                 receiver.calls.put(call)
                 status = receiver.answer(call)
