@@ -652,15 +652,16 @@ def _flatten(messages: Any, path: str) -> Any:
 
 
 class Shown(Schema):
-    """The data of an answer, with every key required. It only documents: rows already have this form."""
+    """The data of an answer, whose keys are required. It only documents: rows already have this form."""
 
     class Meta:
         unknown = RAISE
 
     secret = False  # whether it holds a secret, which is not stored and so can be shown only once
+    optional: tuple[str, ...] = ()  # the keys that not every answer has
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = True
+        field_obj.required = field_name not in self.optional
 
 
 class Moment(fields.String):
@@ -677,9 +678,10 @@ def many(schema: type[Shown]) -> fields.List:
     return fields.List(fields.Nested(schema))
 
 
-def _list_of(name: str, schema: type[Shown], **more: Any) -> Shown:
-    """The schema of a list under its plural name."""
-    return Shown.from_dict({name: many(schema), **more}, name=name.title())()  # type: ignore[return-value]
+def _list_of(name: str, schema: type[Shown], title: str = "", **more: Any) -> Shown:
+    """The schema of a list under its plural name; `title` is its own name, if that is another one's."""
+    listed = {name: many(schema), **more}
+    return Shown.from_dict(listed, name=title or name.title())()  # type: ignore[return-value]
 
 
 class ProfileShown(Shown):
@@ -709,10 +711,8 @@ class TaskShown(Shown):
 
 
 class ListedTaskShown(TaskShown):
+    optional = ("comment_count",)
     comment_count = fields.Integer(metadata={"description": "Only with `include=comment_count`."})
-
-    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = field_name != "comment_count"
 
 
 class ProjectOfTaskShown(Shown):
@@ -951,13 +951,11 @@ class ChecksShown(Shown):
 
 
 class HealthShown(Shown):
+    optional = ("version", "uptime_seconds", "checks")  # which are shown only to callers with a key
     status = fields.String()
     version = fields.String()
     uptime_seconds = fields.Integer()
     checks = one(ChecksShown)
-
-    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
-        field_obj.required = field_name == "status"  # the rest is shown only to callers with a key
 
 
 class WebhookShown(Shown):
@@ -1022,7 +1020,7 @@ ATTACHMENTS = _list_of("attachments", AttachmentShown)
 KEYS = _list_of("keys", KeyShown)
 WEBHOOKS = _list_of("webhooks", WebhookShown)
 DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=one(PaginationShown))
-HISTORY = _list_of("activity", HistoryShown, pagination=one(HistoryPaginationShown))
+HISTORY = _list_of("activity", HistoryShown, "Activities", pagination=one(HistoryPaginationShown))
 LISTED_EVENTS = _list_of("events", EventShown, pagination=one(EventPaginationShown))
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {

@@ -66,6 +66,11 @@ def test_it_has_every_route_and_none_besides(spec):
     assert {(method, path) for method, path, _ in operations(spec)} == routed | {("post", INTAKE)}
 
 
+def test_no_two_schemas_have_one_name(spec):
+    """apispec appends a number to the second one, and warns of it in the log."""
+    assert not [name for name in spec["components"]["schemas"] if name[-1].isdigit()]
+
+
 def test_operations_have_names_of_their_own_and_summaries(spec):
     names = [operation["operationId"] for _, _, operation in operations(spec)]
     assert len(set(names)) == len(names)
