@@ -478,19 +478,20 @@ class ToolCall:
         return field if field in self.arguments else ARGUMENTS.get(field, field)
 
     def create(
-        self, path: str, body: Row, find: Callable[[Row], Row | None], occasion: str = ""
+        self, path: str, body: Row, find: Callable[[str], Row | None] | None = None, occasion: str = ""
     ) -> tuple[Row, Row]:
         """Create something once, however often that is repeated; return it, and what to add to the answer.
 
-        `find` returns what was created before as it is now, or None if it has been deleted since. What has
-        another `occasion` is no repetition.
+        `find` returns what was created before, by its id, as it is now, or None if it has been deleted since;
+        without it that is what a GET shows. What has another `occasion` is no repetition.
         """
+        find = find or (lambda id: self.existing(f"{path}/{id}"))
         request = f"{path} {json.dumps(body, sort_keys=True)}{occasion}"
         while True:
             made, is_repeated = self.call("POST", path, body, HTTP_IDEMPOTENCY_KEY=f"mcp-{digest(request)}")
             if not is_repeated:
                 return made, {}
-            if found := find(made):
+            if found := find(made["id"]):
                 return found, {"already_made": True}
             request += made["id"]
 
@@ -567,9 +568,9 @@ class ToolCall:
     def comment(self, path: str, content: str, occasion: str = "") -> tuple[Row, Row]:
         """Comment on the task at this path; returns as `create` does."""
 
-        def find(made: Row) -> Row | None:
+        def find(id: str) -> Row | None:
             comments = self.get(f"{path}/comments")["comments"]
-            return next((comment for comment in comments if comment["id"] == made["id"]), None)
+            return next((comment for comment in comments if comment["id"] == id), None)
 
         return self.create(f"{path}/comments", {"content": content}, find, occasion)
 
@@ -662,7 +663,7 @@ class ToolCall:
     def create_task(self, project: str, **arguments: Any) -> Row:
         project_id = chosen("project", project, self.projects(), "name")["id"]
         body = {"project_id": project_id} | self.body(project_id, arguments)
-        task, note = self.create("/tasks", body, lambda made: self.existing(f"/tasks/{made['id']}"))
+        task, note = self.create("/tasks", body)
         if note and task["assignee"]:  # who may be another one by now
             self.names[task["assignee_id"]] = task["assignee"]["full_name"]
         return self.brief(task) | note
@@ -730,9 +731,7 @@ class ToolCall:
 
     @tool("Create a project.", "name", "description", writes=True, for_team=True)
     def create_project(self, **fields: str) -> Row:
-        project, note = self.create(
-            "/projects", fields, lambda made: self.existing(f"/projects/{made['id']}")
-        )
+        project, note = self.create("/projects", fields)
         return {"id": project["id"], "name": project["name"]} | note
 
     @tool("Your next meetings, and the last few.")
