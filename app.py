@@ -413,6 +413,8 @@ def envelope(content: Row, status: int, headers: Mapping[str, str]) -> Answer:
 # Errors ---------------------------------------------------------------------------------------
 
 
+LATE = f"The body took over {limits.READ_SECONDS:.0f} s, or a file over "
+LATE += f"{limits.UPLOAD_SECONDS / 60:.0f} minutes."
 # Each error's status, code and reason in the document.
 FAULTS: dict[type[Exception], Fault] = {
     schemas.BadBody: Fault(
@@ -423,7 +425,7 @@ FAULTS: dict[type[Exception], Fault] = {
         403, "forbidden", "The role or the key's scope does not allow it; the message says which would."
     ),
     NotFound: Fault(404, "not_found", "There is no such path or object."),
-    schemas.TooSlow: Fault(408, "request_timeout", "The body took over 15 s, or a file over 2 minutes."),
+    schemas.TooSlow: Fault(408, "request_timeout", LATE),
     Conflict: Fault(409, "conflict", "The state does not allow it."),
     Gone: Fault(410, "gone", "The enrollment link was used, replaced or revoked, or has expired."),
     PreconditionFailed: Fault(412, "precondition_failed", "`If-Match` names another version."),

@@ -9,11 +9,6 @@ from playwright.sync_api import expect
 expect.set_options(timeout=PATIENCE * 1000)
 
 
-def enter(page, key):
-    page.get_by_label("API key").fill(key)
-    page.get_by_role("button", name="Sign in").click()
-
-
 def column(page, title):
     return page.get_by_role("region", name=re.compile(f"^{title}"))
 

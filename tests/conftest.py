@@ -449,6 +449,12 @@ def task(owner, project):
     return owner.make_task(project)
 
 
+def enter(page, key):
+    """Sign in on the page at / with this key."""
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
 @pytest.fixture
 def sign_in(browse, server):
     """Open the page at an address of its own, and sign in with a key."""
@@ -456,8 +462,7 @@ def sign_in(browse, server):
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
         page = browse(refusals=True, **options)
         page.goto(f"{base}/{address}")
-        page.get_by_label("API key").fill(key)
-        page.get_by_role("button", name="Sign in").click()
+        enter(page, key)
         page.get_by_role("button", name="Sign out").wait_for()
         return page
 

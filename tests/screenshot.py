@@ -2,7 +2,7 @@
 
 import os
 
-from conftest import CHROMIUM, ROOT
+from conftest import CHROMIUM, ROOT, enter
 from playwright.sync_api import sync_playwright
 
 SIZE = {"width": 1240, "height": 560}
@@ -11,8 +11,7 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM)
     page = browser.new_page(viewport=SIZE, color_scheme="light")
     page.goto(f"{os.environ['TASKS_URL']}/")
-    page.get_by_label("API key").fill(os.environ["TASKS_KEY"])
-    page.get_by_role("button", name="Sign in").click()
+    enter(page, os.environ["TASKS_KEY"])
     page.locator(".card").nth(12).wait_for()
     page.mouse.move(0, 0)
     (ROOT / "images").mkdir(exist_ok=True)
