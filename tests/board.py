@@ -3,7 +3,7 @@
 import re
 from contextlib import contextmanager
 
-from conftest import PATIENCE, wait_until
+from harness import PATIENCE, wait_until
 from playwright.sync_api import expect
 
 expect.set_options(timeout=PATIENCE * 1000)
@@ -76,3 +76,9 @@ def seen(page):
         delete document.visibilityState;
         document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
     }""")
+
+
+def enter(page, key):
+    """Sign in on the page at / with this key."""
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()

@@ -2,7 +2,8 @@
 
 import os
 
-from conftest import CHROMIUM, ROOT, enter
+from board import enter
+from harness import CHROMIUM, ROOT
 from playwright.sync_api import sync_playwright
 
 SIZE = {"width": 1240, "height": 560}

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from conftest import NOBODY, fault
+from harness import NOBODY, fault
 
 MIB = 1024 * 1024
 FORM = {"Content-Type": "multipart/form-data; boundary=B"}

@@ -9,7 +9,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from conftest import BIN, PATIENCE, ROOT, Server, wait_until
+from harness import BIN, PATIENCE, ROOT, Server, wait_until
 
 from database import db, lock_database
 

@@ -7,7 +7,7 @@ import json
 from urllib.parse import urlencode
 
 import pytest
-from conftest import NOBODY, fault
+from harness import NOBODY, fault
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from conftest import PATIENCE, ROOT
+from harness import PATIENCE, ROOT
 
 
 def test_measures_and_finds_no_error(tmp_path):

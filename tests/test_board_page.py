@@ -5,8 +5,8 @@ import re
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe
-from board import card, choose, column, held, notice, opened, refresh
-from conftest import OWNER_KEY, PATIENCE, ROOT, enter
+from board import card, choose, column, enter, held, notice, opened, refresh
+from harness import OWNER_KEY, PATIENCE, ROOT
 from playwright.sync_api import expect
 
 STATUSES = ("To do", "In progress", "Review", "Done")

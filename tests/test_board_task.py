@@ -3,7 +3,7 @@
 import re
 
 from board import card, choose, held, message, notice, opened, refresh, seen, unseen
-from conftest import wait_until
+from harness import wait_until
 from playwright.sync_api import expect
 
 # The opened task

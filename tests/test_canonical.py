@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from conftest import hook, needs_node
+from harness import hook, needs_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

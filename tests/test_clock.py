@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import hook
+from harness import hook
 
 
 @pytest.fixture

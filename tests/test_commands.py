@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import click
 import pytest
-from conftest import BIN, ROOT, Server
+from harness import BIN, ROOT, Server
 
 from app import create_app
 

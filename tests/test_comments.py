@@ -1,7 +1,7 @@
 """Comments of a task."""
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, fault
+from harness import INSTANT, NOBODY, UUID, fault
 
 
 def test_a_comment_is_added_with_its_author(owner, task, join):

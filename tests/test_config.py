@@ -5,7 +5,7 @@ import re
 import tomllib
 
 import pytest
-from conftest import PATIENCE, ROOT, Server
+from harness import PATIENCE, ROOT, Server
 from marshmallow import fields
 
 from app import create_app

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import INSTANT
+from harness import INSTANT
 
 PROFILE = {"id", "full_name", "email", "role"}
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from conftest import at_once
+from harness import at_once
 
 from models import PRIORITIES, STATUSES
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, ROOT, Server, at_once, fault, tables, wait_until
+from harness import PATIENCE, ROOT, Server, at_once, fault, tables, wait_until
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
 

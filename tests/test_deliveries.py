@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import INSTANT, NOBODY, Server, fault, hook, wait_until
+from harness import INSTANT, NOBODY, Server, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from conftest import OWNER_KEY, PATIENCE
+from harness import OWNER_KEY, PATIENCE
 
 
 @pytest.mark.parametrize("path", ["/api/v1/docs", "/api/v1/docs/"])

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe
-from conftest import PATIENCE, at_once, needs_curl
+from harness import PATIENCE, at_once, needs_curl
 from test_members import invite, token_of
 
 NAME = 'Ana "<b>Lima</b>" & Co'

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from conftest import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
+from harness import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
 from peewee import DatabaseError
 from werkzeug.test import Client
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from conftest import PATIENCE, Server, document, wait_until
+from harness import PATIENCE, Server, document, wait_until
 
 CONFIG = """
 [plugins.entries.webhooks.config.routes.zapier]

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 import requests
-from conftest import PATIENCE, Server, wait_until
+from harness import PATIENCE, Server, wait_until
 
 from limits import FixedWindow, Slots
 

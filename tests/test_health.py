@@ -1,6 +1,6 @@
 """GET /health: what monitoring asks, with and without a key."""
 
-from conftest import fault
+from harness import fault
 
 
 def test_answers_without_a_key(server):

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from conftest import NOBODY, fault, wait_past
+from harness import NOBODY, fault, wait_past
 
 
 def history(client, path="/activity", **query):

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from conftest import at_once, fault
+from harness import at_once, fault
 from test_attachments import attach
 
 

@@ -5,7 +5,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
+from harness import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
 
 
 @pytest.mark.parametrize(

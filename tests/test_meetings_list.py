@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from conftest import INSTANT
+from harness import INSTANT
 
 FIELDS = {"id", "title", "description", "location", "project_id", "starts_at", "ends_at", "organizer"}
 FIELDS |= {"participants", "when", "created_at", "updated_at"}

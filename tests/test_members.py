@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, at_once, fault
+from harness import INSTANT, NOBODY, UUID, at_once, fault
 
 FIELDS = {"id", "full_name", "email", "role", "phone_number", "kind", "status", "joined_at", "created_at"}
 

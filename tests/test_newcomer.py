@@ -4,7 +4,7 @@ import io
 import json
 import re
 
-from conftest import Server
+from harness import Server
 
 
 def test_from_nothing_to_a_backed_up_workspace(browse, receiver, tmp_path):

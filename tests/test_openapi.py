@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import requests
-from conftest import EVERY_EVENT, PATIENCE, document
+from harness import EVERY_EVENT, PATIENCE, document
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, fault
+from harness import INSTANT, NOBODY, UUID, fault
 
 EMPTY = {"total": 0, "todo": 0, "in_progress": 0, "review": 0, "done": 0, "overdue": 0, "completion_rate": 0}
 

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from random import Random
 
 import pytest
-from conftest import tables
+from harness import tables
 
 from database import Statement, compiled
 from gateway import Flow, FlowTask

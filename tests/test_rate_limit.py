@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import at_once, fault
+from harness import at_once, fault
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 import requests
-from conftest import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, Server, needs_curl, needs_node, wait_until
+from harness import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, Server, needs_curl, needs_node, wait_until
 
 import app
 import gateway

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from conftest import Server, hook, wait_until
+from harness import Server, hook, wait_until
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, fault, wait_past
+from harness import INSTANT, NOBODY, UUID, fault, wait_past
 
 MILESTONE = {"title": "Launch", "description": "Everything\nis out", "due_date": "2026-12-15T00:00:00.000Z"}
 MEETING = {

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, Call, fault, hook, wait_until
+from harness import PATIENCE, Call, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 # A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.

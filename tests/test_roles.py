@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import NOBODY, fault
+from harness import NOBODY, fault
 
 from app import create_app
 

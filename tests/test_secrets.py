@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from conftest import OWNER_KEY, PATIENCE, Server, wait_until
+from harness import OWNER_KEY, PATIENCE, Server, wait_until
 
 from settings import Unresolved, exposed_secrets, resolve
 

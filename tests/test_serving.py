@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, wait_until
 
 ROUTE = """
 [server]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import requests
-from conftest import OWNER_KEY, PATIENCE, Server, wait_until
+from harness import OWNER_KEY, PATIENCE, Server, wait_until
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
 ENDED = {

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, at_once, hook, wait_until
+from harness import PATIENCE, at_once, hook, wait_until
 
 import webhooks
 from database import Unavailable, db, prepare

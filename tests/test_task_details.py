@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from conftest import INSTANT, NOBODY, at_once, fault
+from harness import INSTANT, NOBODY, at_once, fault
 
 DETAILS = {
     "description": "Two\nlines",

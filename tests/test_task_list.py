@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from conftest import NOBODY, UUID, fault
+from harness import NOBODY, UUID, fault
 
 import lists
 import schemas

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from conftest import INSTANT, NOBODY, UUID, at_once, fault
+from harness import INSTANT, NOBODY, UUID, at_once, fault
 
 FIELDS = {
     *("id", "project_id", "milestone_id", "title", "description", "status", "priority", "assignee_id"),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import requests
-from conftest import BIN, OWNER_KEY, PATIENCE, ROOT, Client, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, wait_until
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from conftest import NOBODY, OWNER_KEY, PATIENCE, UUID, at_once, wait_past
+from harness import NOBODY, OWNER_KEY, PATIENCE, UUID, at_once, wait_past
 from jsonschema import Draft202012Validator
 
 NAMES = ["get_context", "find_tasks", "get_task", "create_task", "update_task", "complete_task"]

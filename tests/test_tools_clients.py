@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from conftest import OWNER_KEY, PATIENCE
+from harness import OWNER_KEY, PATIENCE
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 import requests
-from conftest import OWNER_KEY, PATIENCE, Server
+from harness import OWNER_KEY, PATIENCE, Server
 
 import tools
 

@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BIN, PATIENCE, ROOT, Server, at_once, hook, wait_until
+from harness import BIN, PATIENCE, ROOT, Server, at_once, hook, wait_until
 
 
 def hooks(*receivers):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import requests
-from conftest import PATIENCE, fault, wait_until
+from harness import PATIENCE, fault, wait_until
 from test_attachments import MIB, attach
 from test_wire import Line
 

@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
-from conftest import INSTANT, OWNER_KEY, PATIENCE, hook
+from harness import INSTANT, OWNER_KEY, PATIENCE, hook
 from standardwebhooks.webhooks import Webhook
 
 import webhooks

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import requests
-from conftest import OWNER_KEY, PATIENCE, fault, wait_until
+from harness import OWNER_KEY, PATIENCE, fault, wait_until
 
 MIB = 1024 * 1024
 

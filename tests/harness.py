@@ -1,0 +1,431 @@
+"""A real gunicorn on a port that the system chose, a client that checks every answer, and a receiver."""
+
+import contextlib
+import itertools
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+import gateway  # noqa: F401 - these two declare tables, and import the other modules that do
+import outbox  # noqa: F401
+from database import Base
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+OWNER_KEY = "tms_owner-key-of-the-tests-0123456789abcdefghij"
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+EVERY_EVENT = [
+    "task.updated",
+    "task.completed",
+    "comment.added",
+    "member.joined",
+    "task.created",
+    "task.deleted",
+    "member.invited",
+]
+NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
+PATIENCE = 90  # seconds for what an idle machine does in one or two; no test passes by waiting so long
+
+EMPTY = {"type": "object", "maxProperties": 0}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
+needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+
+
+def tables(model=Base):
+    """The models of all tables of the database: `Base` and its subclasses that have none themselves."""
+    models = model.__subclasses__()
+    return [table for inner in models for table in tables(inner)] if models else [model]
+
+
+class Client:
+    """Calls the API with one key, and checks of every answer what holds for all of them."""
+
+    def __init__(self, base, key):
+        self.base, self.key = base, key
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def request(self, method, path, *, envelope=True, **options):
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers |= options.pop("headers", {})
+        options.setdefault("timeout", PATIENCE)
+        options.setdefault("allow_redirects", False)
+        answer = self.session.request(method, self.base + path, headers=headers, **options)
+        if envelope or answer.status_code >= 400:
+            check_answer(answer)
+        document(self.base).check(answer)
+        return answer
+
+    def get(self, path, **query):
+        return self.request("GET", path, params=query)
+
+    def post(self, path, body=None, **options):
+        return self.request("POST", path, json=body, **options)
+
+    def patch(self, path, body, **options):
+        return self.request("PATCH", path, json=body, **options)
+
+    def delete(self, path, **options):
+        return self.request("DELETE", path, **options)
+
+    def data(self, answer, status=200):
+        """The answer's data; the status must be that of success."""
+        assert answer.status_code == status, answer.text
+        return answer.json()["data"]
+
+    def make_project(self, **fields):
+        return self.data(self.post("/projects", {"name": "A project"} | fields), 201)
+
+    def make_task(self, project, **fields):
+        body = {"project_id": project["id"], "title": "A task"} | fields
+        return self.data(self.post("/tasks", body), 201)
+
+
+class Document:
+    """The server's OpenAPI document, by which every answer under /api/v1 is checked."""
+
+    def __init__(self, base):
+        self.spec = requests.get(f"{base}/openapi.json", timeout=PATIENCE).json()
+        # Fixed parts of a path go before parameters, as they do in routing.
+        self.paths = sorted(self.spec["paths"], key=lambda path: (path.count("{"), path))
+        self.patterns = [(re.compile(re.sub("{[^}]*}", "[^/]+", path) + "/?"), path) for path in self.paths]
+        self.validators = {}
+
+    def check(self, answer):
+        """Assert that the document has this answer; unknown paths and methods are not its matter."""
+        path = urlsplit(answer.url).path
+        method = answer.request.method.lower().replace("head", "get")
+        for pattern, template in self.patterns:
+            if pattern.fullmatch(path) and method in self.spec["paths"][template]:
+                self.validate(answer, template, method)
+                break
+        else:
+            assert answer.status_code in (401, 404, 405), (method, path, answer.status_code)
+
+    def validate(self, answer, template, method):
+        """The answer is as documented, and so is the JSON of a request that was not refused."""
+        where, status = (template, method), str(answer.status_code)
+        operation = self.spec["paths"][template][method]
+        assert status in operation["responses"], f"{where} does not document {status}: {answer.text}"
+        for name, header in operation["responses"][status].get("headers", {}).items():
+            assert name in answer.headers or not header.get("required"), f"{where} has no {name}"
+        for name in {"ETag", "Location", "Idempotent-Replayed"} & set(answer.headers):
+            assert name in operation["responses"][status].get("headers", {}), (
+                f"{where} does not document {name}"
+            )
+        response = self.resolved(operation["responses"][status])
+        assert answer.headers["Content-Type"].partition(";")[0] in response["content"], (where, status)
+        body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
+        if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
+            taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})
+            self.conforms(json.loads(body), (*where, "request"), taken)
+        if answer.request.method != "HEAD" and "json" in answer.headers["Content-Type"]:
+            self.conforms(answer.json(), (*where, status), response)
+
+    def resolved(self, response):
+        name = response.get("$ref", "").rpartition("/")[2]
+        return self.spec["components"]["responses"][name] if name else response
+
+    def conforms(self, value, where, described):
+        if where not in self.validators:
+            schema = described["content"]["application/json"].get("schema", {})
+            self.validators[where] = Draft202012Validator(
+                {"components": self.spec["components"], **schema},
+                format_checker=Draft202012Validator.FORMAT_CHECKER,
+            )
+        problem = best_match(self.validators[where].iter_errors(value))
+        assert problem is None, f"{where}: {problem}"
+
+
+@cache
+def document(base):
+    return Document(base)
+
+
+def check_answer(answer):
+    """The envelope and the headers of contract section 2."""
+    assert answer.status_code < 500 or answer.status_code == 503, answer.text
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    if answer.request.method == "HEAD":
+        return
+    body = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    meta = body["meta"]
+    assert set(meta) == {"timestamp", "version", "request_id"}
+    assert meta["version"] == "1.1"
+    assert INSTANT.fullmatch(meta["timestamp"])
+    assert re.fullmatch("req_[0-9a-f]{32}", meta["request_id"])
+    assert answer.headers["X-Request-Id"] == meta["request_id"]
+    if answer.status_code < 400:
+        assert set(body) == {"success", "data", "meta"}
+        assert body["success"] is True
+        assert isinstance(body["data"], dict)
+    else:
+        assert set(body) == {"success", "error", "meta"}
+        assert body["success"] is False
+        assert set(body["error"]) <= {"code", "message", "details"}
+        assert len(answer.content) < 20_000
+
+
+def fault(answer, status, code, *named):
+    """Assert that the answer is this error; every name must be among the fields that it names."""
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    fields = [detail["field"] for detail in error.get("details", [])]
+    assert set(named) <= set(fields), fields
+    return error
+
+
+class Server:
+    """A gunicorn of our own: its database and settings in a folder, its log in a file."""
+
+    started = []
+
+    def __init__(self, folder, **settings):
+        self.folder, self.log = Path(folder), Path(folder) / "log.txt"
+        self.database = self.folder / "data" / "tasks.db"
+        self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+        # Some hundred processes are started, each of which would compile our modules anew.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.environment |= {
+            "TASKS_SERVER__DATABASE": str(self.database),
+            "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
+            "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
+        }
+        self.environment |= settings
+        self.under = []  # the words of a command that runs gunicorn
+        self.process = None
+        self.clients = []
+        self.allow_bugs = False
+
+    def start(self, *arguments):
+        self.started.append(self)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
+                    cwd=ROOT,
+                    env=self.environment,
+                    pass_fds=[listener.fileno()],
+                    stdout=log,
+                    stderr=log,
+                )
+        with contextlib.suppress(requests.ConnectionError):  # it may be meant to end at once
+            requests.get(f"{self.base}/api/v1/health", timeout=PATIENCE)
+        return self
+
+    def stop(self, how=signal.SIGTERM):
+        """End it, and return its exit code; bugs in the log fail the test."""
+        if self.process is None:
+            return None
+        for client in self.clients:  # gunicorn waits a little for connections that are kept alive
+            client.session.close()
+        self.process.send_signal(how)
+        code = self.process.wait(PATIENCE)
+        self.process = None
+        text = self.log.read_text()
+        assert self.allow_bugs or ("Traceback" not in text and "a bug" not in text), text
+        assert not re.search(r"tms_[\w-]{30}|/enroll/[\w-]{30}", text), "a credential is in the log"
+        return code
+
+    def client(self, key=OWNER_KEY):
+        self.clients.append(Client(f"{self.base}/api/v1", key))
+        return self.clients[-1]
+
+    def children(self):
+        """The process ids of the workers."""
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(child) for child in listed.split()]
+
+    def kill(self):
+        """End it as a crash would, workers first, of which the master must not make new ones."""
+        self.process.send_signal(signal.SIGSTOP)
+        children = self.children()
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+
+    def rows(self, sql, *parameters):
+        """What a query finds in the database file, as dicts."""
+        with closing(sqlite3.connect(self.database, timeout=PATIENCE)) as database:
+            database.row_factory = sqlite3.Row
+            with database:
+                return [dict(row) for row in database.execute(sql, parameters)]
+
+    def flask(self, *arguments, **options):
+        """Run a command of the command line on this server's database."""
+        return subprocess.run(
+            [BIN / "flask", "--app", "app", *arguments],
+            cwd=ROOT,
+            env=self.environment | options,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+def launcher(folder):
+    """Start servers with settings of their own, given as environment variables; end them at last."""
+    numbers, root = itertools.count(), folder
+    with contextlib.ExitStack() as ends:  # of which each is done, also when another one fails
+
+        def start(*arguments, folder=folder, **settings):
+            home = folder / f"server-{next(numbers)}" if folder is root else folder
+            home.mkdir(exist_ok=True)
+            server = Server(home, **settings)
+            ends.callback(server.stop)
+            return server.start(*arguments)
+
+        yield start
+
+
+def wait_until(found, seconds=PATIENCE):
+    """Poll a condition that nothing announces."""
+    ends_at = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < ends_at, "it has not come to pass"
+        time.sleep(0.02)
+    return value
+
+
+def wait_past(time):
+    """Let the clock move on from a time that the server told, which it tells in milliseconds."""
+    wait_until(lambda: datetime.now(UTC) >= datetime.fromisoformat(time) + timedelta(milliseconds=1))
+
+
+def at_once(*calls):
+    """Make these calls from threads that start together; returns their results in order."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+@dataclass
+class Call:
+    """A webhook call as it arrived."""
+
+    path: str
+    headers: dict
+    body: bytes
+
+    @property
+    def event(self):
+        return json.loads(self.body)
+
+
+class Receiver:
+    """A webhook receiver that keeps what it gets, and answers as told (200 unless told).
+
+    While it is down, connections to its port are refused; `answer` may hold a request up.
+    """
+
+    def __init__(self):
+        self.answers, self.calls = [], queue.Queue()
+        self.answer = lambda call: self.answers.pop(0) if self.answers else 200
+        self.line = socket.socket()
+        self.line.bind(("127.0.0.1", 0))  # the port is ours from now on, listening or not
+        self.url = f"http://127.0.0.1:{self.line.getsockname()[1]}/hook"
+        self.httpd = None
+
+    def up(self):
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # the sender was killed meanwhile
+                    self.close_connection = True
+                    return
+                call = Call(self.path, dict(self.headers), body)
+                receiver.calls.put(call)
+                status = receiver.answer(call)
+                headers = {"Content-Length": "0"}
+                if isinstance(status, tuple):
+                    status, headers = status[0], headers | status[1]
+                self.send_response(status)
+                for name, text in headers.items():
+                    self.send_header(name, text)
+                self.end_headers()
+
+            def log_message(self, *_):
+                """Not on the test's own output."""
+
+        self.httpd = ThreadingHTTPServer(self.line.getsockname(), Handler, bind_and_activate=False)
+        self.httpd.socket.close()
+        self.httpd.socket = self.line
+        self.httpd.server_name, self.httpd.server_port = self.line.getsockname()
+        self.httpd.daemon_threads = True
+        self.httpd.block_on_close = False
+        self.httpd.server_activate()
+        threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def close(self):
+        if self.httpd:
+            self.httpd.shutdown()
+        self.line.close()
+
+    def next(self, seconds=PATIENCE):
+        return self.calls.get(timeout=seconds)
+
+    def all_here(self):
+        """What has arrived by now, without waiting."""
+        return [self.calls.get_nowait() for _ in range(self.calls.qsize())]
+
+
+def receivers():
+    made = []
+
+    def make():
+        made.append(Receiver())
+        return made[-1]
+
+    yield make
+    for receiver in made:
+        receiver.close()
+
+
+def hook(receiver, **fields):
+    """A webhook of the configuration that sends this receiver everything."""
+    return {"url": receiver.url, "secret": "a-secret", "events": EVERY_EVENT, "name": "receiver"} | fields
