@@ -1,0 +1,189 @@
+"""The campaign of faults: real servers and receivers, and what may go wrong with them, in one table.
+
+README.md beside this file says what is done, and what it found last. The exit code is 1 if a promise was
+broken, never because something is slow.
+"""
+
+import argparse
+import os
+import platform
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from findings import Finding, Run, read_findings
+from harness import ROOT
+
+
+class Part(NamedTuple):
+    """A module of this folder, whose `run(run)` takes so many seconds of the campaign's ten minutes."""
+
+    seconds: float
+    short: float  # seconds of the short form
+    is_alone: bool = False  # nothing else runs meanwhile
+
+
+# Those that take longest go first. Two run side by side, but what is timed runs alone.
+PARTS = {
+    "endurance": Part(135, 8, is_alone=True),
+    "generated": Part(330, 12),
+    "crashes": Part(260, 8),
+    "tasks_model": Part(80, 5),
+    "network": Part(80, 8),
+    "storage": Part(80, 8),
+    "flows_model": Part(40, 4),
+    "roles_model": Part(40, 4),
+    "canary": Part(20, 6),
+}
+SHORT_SCALE = 0.01
+GRACE = 60.0  # seconds after which a part that does not end is ended
+SIDE_BY_SIDE = 2
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--short", action="store_true", help="a small part of everything, in under a minute")
+    add("--minutes", type=float, default=10.0, help="how long it takes (%(default)g)")
+    add("--parts", default=",".join(PARTS), help="some of %(default)s")
+    add("--seed", type=int, default=None, help="repeats the choices of a campaign that printed it")
+    add("--keep", type=Path, help="a folder in which databases, logs and findings stay")
+    add("--output", type=Path, help="a file to which the table is written too")
+    add("--part", choices=PARTS, help=argparse.SUPPRESS)  # in a process of its own, for the campaign
+    options = parser.parse_args()
+    options.parts = [name for name in options.parts.split(",") if name]
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"--parts: {', '.join(sorted(unknown))}: not one of {', '.join(PARTS)}")
+    if options.seed is None:
+        options.seed = int.from_bytes(os.urandom(3))
+    return options
+
+
+def share(options: argparse.Namespace, name: str) -> tuple[float, float]:
+    """The seconds that a part gets, and its scale."""
+    if options.short:
+        return PARTS[name].short, SHORT_SCALE
+    return PARTS[name].seconds * options.minutes / 10, options.minutes / 10
+
+
+def do_part(options: argparse.Namespace) -> None:
+    """Do one part in this process."""
+    seconds, scale = share(options, options.part)
+    import_module(options.part).run(Run(options.part, options.keep, seconds, scale, options.seed))
+
+
+class Campaign:
+    """The parts as processes, each with a folder and a log, and what they find."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options, self.folder = options, folder
+        self.processes: list[subprocess.Popen] = []
+
+    def do(self, name: str) -> list[Finding]:
+        """Do a part; what it says without finding it is a fault."""
+        folder, seconds = self.folder / name, share(self.options, name)[0]
+        folder.mkdir(parents=True)
+        words = [sys.executable, __file__, "--part", name, "--keep", folder, "--seed", self.options.seed]
+        words += ["--minutes", self.options.minutes, *(["--short"] if self.options.short else [])]
+        log, started = folder / "log.txt", time.monotonic()
+        with log.open("wb") as output:
+            process = subprocess.Popen([str(word) for word in words], cwd=ROOT, stdout=output, stderr=output)
+        self.processes.append(process)
+        said = ""
+        try:
+            code = process.wait(2 * seconds + GRACE)
+            said = f"exit code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            said = f"did not end within {2 * seconds + GRACE:.0f} s"
+            self.end(process)
+        found = read_findings(folder)
+        if said:
+            last = " ".join(log.read_text(errors="replace").split("\n")[-4:]).strip()
+            found.append(Finding(name, "", "fault", f"{said}: {last[-300:]}", kept=False))
+        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+        return found
+
+    def do_all(self) -> list[Finding]:
+        names = self.options.parts
+        alone = [name for name in names if PARTS[name].is_alone]
+        found = [finding for name in alone for finding in self.do(name)]
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            rest = pool.map(self.do, [name for name in PARTS if name in names and name not in alone])
+            return found + [finding for part in rest for finding in part]
+
+    def end(self, process: subprocess.Popen) -> None:
+        """End a part, whose servers it ends itself."""
+        process.terminate()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def end_all(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                self.end(process)
+
+
+def heading(seed: int) -> str:
+    """The machine, the versions, the date and the commit."""
+    processor = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+    packages = ("Flask", "peewee", "gunicorn", "requests", "schemathesis", "hypothesis")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return (
+        f"{processor}, {os.cpu_count()} cores. Python {platform.python_version()}, {versions}, "
+        f"SQLite {sqlite3.sqlite_version}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, "
+        f"commit {commit or 'unknown'}, seed {seed}."
+    )
+
+
+def table(found: Iterable[Finding]) -> str:
+    """The findings in Markdown."""
+    words = {True: "yes", False: "**no**", None: ""}
+    rows = [("part", "goal", "what", "figure", "target", "met"), ("---",) * 6]
+    rows += [(f.part, f.goal, f.what, f.figure, f.target, words[f.kept]) for f in found]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+
+
+def main() -> int:
+    """Do the campaign, and print its table."""
+    options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that everything is ended
+    if options.part:
+        do_part(options)
+        return 0
+    with TemporaryDirectory(prefix="faults-") as temporary:
+        campaign = Campaign(options, options.keep or Path(temporary))
+        started = time.monotonic()
+        try:
+            found = campaign.do_all()
+        finally:
+            campaign.end_all()
+    faults = [finding for finding in found if finding.kept is False and not finding.is_speed]
+    text = f"{heading(options.seed)}\n\n{table(found)}\n"
+    text += f"\n{time.monotonic() - started:.0f} s. Promises broken: {len(faults) or 'none'}."
+    print(f"\n{text}")
+    if options.output:
+        options.output.write_text(text + "\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
