@@ -16,7 +16,7 @@ import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -58,6 +58,7 @@ PRAGMAS = {
     "wal_autocheckpoint": 4000,
     "journal_size_limit": 64 * 1024 * 1024,
 }
+NO_SPACE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")  # of a disk, and of a quota
 
 
 class ThreadState(threading.local):
@@ -79,6 +80,7 @@ class Database(SqliteDatabase):
         self._thread = ThreadState()
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
+        self._lacked_space = False  # at an earlier write, since when the log has not been merged
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
@@ -140,17 +142,29 @@ class Database(SqliteDatabase):
         if seconds != self._wait:
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
+        if self._lacked_space:
+            self._merge_log(connection)
         connection.execute("BEGIN IMMEDIATE")
         self._thread.writer = connection
         try:
             yield
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             if connection.in_transaction:  # SQLite ends it by itself when the disk is full
                 connection.execute("ROLLBACK")
+            self._lacked_space |= getattr(error, "sqlite_errorname", "") in NO_SPACE
             raise
         finally:
             self._thread.writer = None
+
+    def _merge_log(self, connection: sqlite3.Connection) -> None:
+        """Copy the log to the database file, so that the next write goes to the log's beginning.
+
+        SQLite does this when the log has 4000 pages, for which the disk may have no space.
+        """
+        with suppress(sqlite3.Error):  # the file has to grow, but the disk is still full
+            _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._lacked_space = copied < pages
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share; to be called while there is one thread."""

@@ -421,9 +421,9 @@ def deliver(transaction: Transaction) -> dict[str, int]:
     try:
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
-    except Exception:
+    except Exception as error:
         # The transaction is on disk with its deliveries pending: at worst they are sent twice.
-        log.exception("request %s: deliveries are left pending", transaction.request_id)
+        _log_failure(f"request {transaction.request_id}: deliveries are left pending", error)
     if delivered < count:
         left_something.set()
     return {"delivered": delivered, "pending": count - delivered}

@@ -1,5 +1,6 @@
 """Each error of the contract, the order in which a request is refused, and what is outside the API."""
 
+import resource
 import sqlite3
 import threading
 from contextlib import closing
@@ -171,6 +172,44 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(launch):
     (server.folder / "sitecustomize.py").unlink()
     server.start()
     server.client().make_task(project)
+
+
+def limit_files(server, size):
+    """Let the server's files not become larger, as a quota would; None for no limit."""
+    (worker,) = server.children()
+    hard = resource.prlimit(worker, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(worker, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+def test_a_log_that_has_filled_its_space_is_merged_so_that_writes_go_on(launch):
+    server = launch(**ALONE)
+    owner = server.client()
+    task = owner.make_task(owner.make_project())
+    log = server.database.with_name("tasks.db-wal")
+    limit_files(server, log.stat().st_size + 1024 * 1024)
+    answers = [owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}) for number in range(300)]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    for answer in refused:
+        fault(answer, 503, "unavailable")
+    assert 0 < len(refused) < 10  # no more than one each time that the log is full
+
+
+def test_a_result_of_a_delivery_that_cannot_be_stored_is_no_bug(hooked, receiver):
+    """`Server.stop` finds what is logged as a bug."""
+    owner = hooked.client()
+    project = owner.make_project()
+    log = hooked.database.with_name("tasks.db-wal")
+
+    def answer(call):
+        limit_files(hooked, log.stat().st_size)
+        return 200
+
+    receiver.answer = answer
+    created = owner.post("/tasks", {"project_id": project["id"], "title": "T"})
+    limit_files(hooked, None)
+    owner.data(created, 201)
+    assert created.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    assert "deliveries are left pending" in hooked.log.read_text()
 
 
 def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch):
