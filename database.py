@@ -652,7 +652,7 @@ def prepare() -> list[str]:
         db.connect(reuse_if_open=True)
         _look_for_damage(path)
         applied = _migrate(path)
-        optimize(everything=bool(applied))
+        _update_statistics()
         _prepared_files[db.database] = _file_identity(db.database)
         return applied
 
@@ -728,6 +728,16 @@ def optimize(*, everything: bool = False) -> None:
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE" if everything else "PRAGMA optimize")
+
+
+def _update_statistics() -> None:
+    """Update SQLite's statistics: of everything after a migration, or if an earlier start ended in between."""
+    (migrations,) = db.execute_sql("SELECT COUNT(*) FROM schema_migration").fetchone()
+    is_new = db.execute_sql("PRAGMA user_version").fetchone()[0] != migrations
+    optimize(everything=is_new)
+    if is_new:
+        with write_transaction():
+            db.execute_sql(f"PRAGMA user_version = {migrations}")
 
 
 def _migrate(path: Path) -> list[str]:

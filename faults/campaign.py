@@ -41,6 +41,7 @@ PARTS = {
     "tasks_model": Part(80, 5),
     "network": Part(80, 8),
     "storage": Part(80, 8),
+    "upgrades": Part(30, 4),
     "flows_model": Part(40, 4),
     "roles_model": Part(40, 4),
     "canary": Part(20, 6),

@@ -11,6 +11,7 @@ import pytest
 from harness import PATIENCE, ROOT, Server, at_once, fault, tables, wait_until
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
+from upgrades import Upgrade, schema, versions
 
 import models
 import schemas
@@ -40,31 +41,6 @@ def refusal(server):
     assert server.process.wait(PATIENCE) == 1
     server.process = None
     return server.log.read_text().splitlines()[-1]
-
-
-def schema(connection):
-    """Each table with its columns, foreign keys and indexes, each as a set.
-
-    The order of columns does not count: ALTER TABLE appends a column, and a model declares it where it
-    belongs. No statement depends on the order.
-    """
-
-    def rows(sql):
-        return {tuple(row) for row in connection.execute(sql)}
-
-    found = {}
-    for (table,) in rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
-        fields = "name, type, [notnull], dflt_value, pk, hidden"
-        keys = "[from], [table], [to], on_update, on_delete"
-        found[table] = {
-            "columns": rows(f"SELECT {fields} FROM pragma_table_xinfo('{table}')"),
-            "foreign keys": rows(f"SELECT {keys} FROM pragma_foreign_key_list('{table}')"),
-            "indexes": rows(
-                f"SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'"
-            ),
-        }
-    found.pop("schema_migration", None)
-    return found
 
 
 def test_the_migrations_make_what_the_models_declare(database, tmp_path):
@@ -141,6 +117,13 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path,
     monkeypatch.undo()
     with pytest.raises(BadDatabase, match="made by a newer version, which applied 9999_later"):
         prepare()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what the fork uses is no other thread's
+def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
+    upgrade = Upgrade(tmp_path / "upgrade", versions()[0])
+    for statement in (1, upgrade.statements // 2, upgrade.statements):
+        assert upgrade.interrupted(statement)[1] == []
 
 
 def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch):
