@@ -3,30 +3,16 @@
 import json
 
 import pytest
+from clock import settable_clock
 from harness import hook
 
 
 @pytest.fixture
 def clock(launch, tmp_path, receiver):
     """A server whose system clock can be set, and its receiver."""
-    offset, new = tmp_path / "offset", tmp_path / "new"
-
-    def set_clock(seconds):
-        new.write_text(str(seconds))
-        new.replace(offset)  # at once: the server reads the file whenever it looks at its clock
-
-    set_clock(0)
-    (tmp_path / "sitecustomize.py").write_text(
-        "import time\n"
-        "real = time.time_ns\n"
-        f"def time_ns():\n    with open({str(offset)!r}) as file:\n"
-        "        return real() + int(file.read()) * 1_000_000_000\n"
-        "time.time_ns = time_ns\n"
-    )
+    set_clock, environment = settable_clock(tmp_path)
     server = launch(
-        PYTHONPATH=str(tmp_path),
-        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
-        TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]",
+        **environment, TASKS_WEBHOOKS=json.dumps([hook(receiver)]), TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]"
     )
     server.set_clock = set_clock
     return server

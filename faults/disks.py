@@ -1,0 +1,55 @@
+"""A small file system that no other process sees, and which can be full."""
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER of Linux
+PAGE = 4096
+
+
+def own_mounts() -> str:
+    """Let this process mount what only it and its children see, and what ends with them; or say why not.
+
+    Who is not root becomes root of a user namespace, which has to happen before a thread is started.
+    """
+    unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
+    if unshare is None:
+        return "this system has no mount namespaces"
+    user, group = os.getuid(), os.getgid()
+    if unshare(NEW_MOUNTS):
+        if unshare(NEW_MOUNTS | NEW_USERS):
+            return f"no mount namespace: {os.strerror(ctypes.get_errno())}"
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    done = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, text=True)
+    return done.stderr.strip()
+
+
+class Disk:
+    """A file system in memory, of which everything but some pages can be taken."""
+
+    def __init__(self, folder: Path, pages: int):
+        folder.mkdir()
+        self.folder, self.pages = folder, pages
+        options = f"size={pages * PAGE},mode=700"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+        self.ballast = os.open(folder / "ballast", os.O_CREAT | os.O_RDWR, 0o600)
+
+    @property
+    def free(self) -> int:
+        """The pages that are left."""
+        return os.statvfs(self.folder).f_bavail
+
+    def leave(self, pages: int) -> None:
+        """Take all but so many pages, or give back until there are so many."""
+        size = os.fstat(self.ballast).st_size // PAGE + self.free - pages
+        os.ftruncate(self.ballast, max(size, 0) * PAGE)
+        if size > 0:
+            os.posix_fallocate(self.ballast, 0, size * PAGE)
+
+    def clear(self) -> None:
+        """Give back everything."""
+        os.ftruncate(self.ballast, 0)

@@ -1,0 +1,360 @@
+"""Storage that fails under a running server: full, read-only, locked, moved away, read for long."""
+
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from disks import Disk, own_mounts
+from findings import Run
+from harness import Client, Receiver, Server, fault, hook, receivers, wait_until
+
+from database import LOCK_SECONDS
+
+FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.2]", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "2"}
+
+
+# A script and its model -----------------------------------------------------------------------
+
+
+class Script:
+    """Changes of random kinds to one project, and what the server has to know after them."""
+
+    def __init__(self, client: Client, choose: Any):
+        self.client, self.choose = client, choose
+        self.project = client.make_project()
+        self.tasks: dict[str, dict] = {}  # by id: title, status, version
+        self.comments: Counter[str] = Counter()  # by task
+        self.expected: Counter[tuple[str, str]] = Counter()  # events by name and task
+
+    def next_change(self) -> tuple[Callable[[], Any], Callable[[dict], None]]:
+        """A call that changes something, and what to note of its answer's data if it succeeds."""
+        kinds = ["create"] if len(self.tasks) < 3 else ["create", "patch", "complete", "comment", "delete"]
+        kind = self.choose.choice(kinds)
+        if kind == "create":
+            fields = {"project_id": self.project["id"], "title": f"T{len(self.tasks)}"}
+            fields["metadata"] = {"a": "x" * self.choose.choice([0, 3_000, 20_000])}
+            return lambda: self.client.post("/tasks", fields), lambda task: self.note(task, "created")
+        id = self.choose.choice(list(self.tasks))
+        path = f"/tasks/{id}"
+        if kind == "delete":
+            return lambda: self.client.delete(path), lambda _: self.forget(id)
+        if kind == "comment":
+            content = {"content": "x" * self.choose.choice([10, 9_000])}
+            return lambda: self.client.post(f"{path}/comments", content), lambda _: self.note_comment(id)
+        if kind == "complete":
+            return lambda: self.client.post(f"{path}/complete"), lambda task: self.note(task, "completed")
+        title = f"changed {self.choose.random()}"
+        change = {"title": title, "status": self.choose.choice(["todo", "review"])}
+        return lambda: self.client.patch(path, change), lambda task: self.note(task, "updated")
+
+    def note(self, task: dict, event: str) -> None:
+        before = self.tasks.get(task["id"])
+        self.tasks[task["id"]] = {name: task[name] for name in ("title", "status", "version")}
+        if before is None or before["version"] != task["version"]:  # else nothing has changed
+            self.expected[f"task.{event}", task["id"]] += 1
+
+    def note_comment(self, id: str) -> None:
+        self.comments[id] += 1
+        self.expected["comment.added", id] += 1
+
+    def forget(self, id: str) -> None:
+        del self.tasks[id], self.comments[id]
+        self.expected["task.deleted", id] += 1
+
+    def differences(self) -> list[str]:
+        """In what the server differs from the model."""
+        rows: list[dict] = []
+        path = f"/tasks?project_id={self.project['id']}&limit=100&offset="
+        while page := self.client.data(self.client.get(f"{path}{len(rows)}"))["tasks"]:
+            rows += page
+        stored = {row["id"]: {name: row[name] for name in ("title", "status", "version")} for row in rows}
+        found = [f"task {id}: {stored.get(id)}" for id, task in self.tasks.items() if stored.get(id) != task]
+        found += [f"task {id} should not be there" for id in stored.keys() - self.tasks.keys()]
+        for id in self.tasks:
+            count = len(self.client.data(self.client.get(f"/tasks/{id}/comments"))["comments"])
+            if count != self.comments[id]:
+                found.append(f"{count} comments of {id}, not {self.comments[id]}")
+        stats = self.client.data(self.client.get(f"/projects/{self.project['id']}"))["stats"]
+        if stats["total"] != len(self.tasks):
+            found.append(f"the project counts {stats['total']} tasks of {len(self.tasks)}")
+        return found
+
+
+def is_refused(answer: Any) -> bool:
+    """Whether the answer is our 503. Any other than that and 2xx is an error."""
+    if answer.ok:
+        return False
+    fault(answer, 503, "unavailable")
+    assert answer.headers["Retry-After"] == "5", answer.headers
+    return True
+
+
+def reads_on(client: Client, path: str = "/context") -> None:
+    """Assert that reads are answered."""
+    assert client.get(path).status_code == 200
+    assert client.get("/health").status_code == 200
+
+
+def is_sound(server: Server) -> None:
+    """Assert that pages, references, counters and deliveries are in order."""
+    done = server.flask("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# A full disk ----------------------------------------------------------------------------------
+
+
+def full_at_every_commit(run: Run, disk: Disk) -> None:
+    """Run a script in which each change meets a disk with room for one page more, until it succeeds."""
+    with contextmanager(receivers)() as make_receiver:
+        receiver = make_receiver().up()
+        settings = FAST | {"TASKS_WEBHOOKS": json.dumps([hook(receiver)])}
+        with run.server("full", TASKS_SERVER__DATABASE=str(disk.folder / "tasks.db"), **settings) as server:
+            server.database = disk.folder / "tasks.db"
+            script = Script(server.client(), run.random)
+            steps, refused, differences = 0, 0, []
+            for number in run.rounds(200):
+                refused += insist(script, disk, run.random)
+                steps += 1
+                if number % 50 == 49:  # what was refused must not come back from the log
+                    restart_when_full(server, disk)
+                    script.client = server.client()
+                if number % 20 == 19:
+                    differences += script.differences()
+            disk.clear()
+            call, note = script.next_change()
+            note(call().json()["data"])  # at once, without a restart
+            differences += script.differences()
+            lost, phantom = undelivered(server, receiver, script.expected)
+            is_sound(server)
+    run.found("G11", f"disk full at every write of {steps} changes: refused with 503", refused)
+    run.found("G11", "differences from the model", len(differences), "0", not differences)
+    run.found("G11", "events lost / of refused changes", f"{lost} / {phantom}", "0 / 0", not lost + phantom)
+    for difference in differences[:3]:
+        run.fault(f"after a full disk: {difference}")
+
+
+def insist(script: Script, disk: Disk, choose: Any) -> int:
+    """Repeat a change until the disk has room for it; return how often it was refused."""
+    call, note = script.next_change()
+    for refused in range(400):
+        disk.leave(choose.choice([0, 1, 2, 4]))
+        if not is_refused(answer := call()):
+            note(answer.json()["data"])
+            return refused
+        reads_on(script.client, "/tasks?limit=1")
+    raise AssertionError("a change does not succeed though the disk gets room for it page by page")
+
+
+def restart_when_full(server: Server, disk: Disk) -> None:
+    """Kill the server and start it on the full disk: it serves, or says in a line why not."""
+    server.kill()
+    server.start()
+    with suppress(subprocess.TimeoutExpired):
+        server.process.wait(0.2)
+    if server.process.poll() is None:
+        return
+    said = server.log.read_text().splitlines()[-1]
+    assert said.startswith("Error: ") and str(server.database) in said, said
+    disk.leave(disk.pages // 2)
+    server.start()
+
+
+def undelivered(server: Server, receiver: Receiver, expected: Counter) -> tuple[int, int]:
+    """Wait until nothing is pending; return how many events are missing, and how many should not exist."""
+    wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending' LIMIT 1"))
+    events = {call.headers["webhook-id"]: call.event for call in receiver.all_here()}
+    came = Counter((event["event"], event["data"]["task"]["id"]) for event in events.values())
+    return sum((expected - came).values()), sum((came - expected).values())
+
+
+def full_by_its_own_log(run: Run, disk: Disk) -> None:
+    """Let the log fill the disk under a long reader; after it, little space is enough to go on."""
+    with run.server("own-log", TASKS_SERVER__DATABASE=str(disk.folder / "log.db")) as server:
+        server.database = disk.folder / "log.db"
+        client = server.client()
+        path = f"/tasks/{client.make_task(client.make_project())['id']}"
+        server.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        disk.leave(600)
+        with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM task").fetchone()
+            titles = (f"before {number}" for number in itertools.count())
+            while not is_refused(client.patch(path, {"title": next(titles)})):
+                reads_on(client)
+        disk.leave(100)
+        answers = [client.patch(path, {"title": f"after {number}"}) for number in range(50)]
+        refused = sum(map(is_refused, answers))
+        is_sound(server)
+    what = "of 50 writes refused after 400 kB were freed on a disk that the log had filled"
+    run.found("G11", what, refused, "0", not refused)
+
+
+# Read-only, locked, moved away, read for long -------------------------------------------------
+
+
+def read_only(run: Run) -> None:
+    """Make the files of a running server immutable: reads go on, and so do writes afterwards."""
+    with run.server("read-only", TASKS_DELIVERY__SWEEPER="false") as server:
+        client = server.client()
+        project = client.make_project()
+        files = [server.database, server.database.with_name("tasks.db-wal")]
+        done = subprocess.run(["chattr", "+i", *files], capture_output=True, text=True)
+        if done.returncode:
+            run.found("", "files that become read-only", f"not done: {done.stderr.splitlines()[0]}")
+            return
+        try:
+            body = {"project_id": project["id"], "title": "T"}
+            answers = [server.client().post("/tasks", body) for _ in range(20)]
+            assert all(map(is_refused, answers)), Counter(answer.status_code for answer in answers)
+            for _ in range(20):
+                reads_on(server.client())
+        finally:
+            subprocess.run(["chattr", "-i", *files], check=True)
+        client.make_task(project)
+        is_sound(server)
+    run.found("", "files become read-only: writes are 503, reads go on", "kept", kept=True)
+
+
+def locked(run: Run) -> None:
+    """Let another process hold the write lock for longer than a write waits."""
+    with run.server("locked", TASKS_DELIVERY__SWEEPER="false") as server:
+        project = server.client().make_project()
+        took: list[float] = []
+
+        def work(number: int) -> None:
+            started = time.monotonic()
+            body = {"project_id": project["id"], "title": f"refused {number}"}
+            assert is_refused(server.client().post("/tasks", body))
+            took.append(time.monotonic() - started)
+
+        with (
+            closing(sqlite3.connect(server.database, isolation_level=None)) as other,
+            ThreadPoolExecutor(30) as pool,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            writes = [pool.submit(work, number) for number in range(30)]
+            reads = 0
+            while not all(write.done() for write in writes):
+                reads_on(server.client())
+                reads += 1
+            other.execute("ROLLBACK")
+            for write in writes:
+                write.result()
+        server.client().make_task(project)
+        later = server.rows("SELECT count(*) AS n FROM task WHERE title LIKE 'refused%'")[0]["n"]
+        assert not later, f"{later} refused tasks were written later"
+    slowest = max(took)
+    what = f"30 writes to a locked database, each 503, {reads} reads meanwhile; slowest refusal"
+    run.found(
+        "", what, f"{slowest:.1f} s", f"<= {LOCK_SECONDS + 2} s", slowest <= LOCK_SECONDS + 2, is_speed=True
+    )
+
+
+def moved(run: Run) -> None:
+    """Move, delete or replace the database under load and put it back; nothing may be made in its place."""
+    with run.server("moved") as server:
+        project = server.client().make_project()
+        path, aside = server.database, server.database.with_name("aside.db")
+        made: list[str] = []
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                with closing(server.client().session):  # a connection, and so in time every thread
+                    answer = server.client().post("/tasks", {"project_id": project["id"], "title": "T"})
+                if not is_refused(answer):
+                    made.append(answer.json()["data"]["id"])
+
+        with ThreadPoolExecutor(4) as pool:
+            writers = [pool.submit(write) for _ in range(4)]
+            try:
+                for number in run.rounds(20):
+                    count = len(made)
+                    wait_until(lambda: len(made) >= count + 5)  # noqa: B023 - it is called at once
+                    displace(path, aside, ("moved", "deleted", "replaced")[number % 3])
+                    wait_until(lambda: server.client().get("/health").status_code == 503)
+                    assert number % 3 == 2 or not path.exists(), "a new database was made"
+                    aside.replace(path)
+            finally:
+                stop.set()
+            for writer in writers:
+                writer.result()
+        stored = {row["id"] for row in server.rows("SELECT id FROM task")}
+        lost = len(set(made) - stored)
+        is_sound(server)
+    what = f"database moved, deleted or replaced {number + 1} times under load: writes lost of {len(made)}"
+    run.found("", what, lost, "0", not lost)
+
+
+def displace(path: Path, aside: Path, how: str) -> None:
+    """Take the database from its place; `aside` is then the file itself."""
+    if how == "deleted":
+        aside.hardlink_to(path)
+        path.unlink()
+    else:
+        path.rename(aside)
+    if how == "replaced":
+        shutil.copy(aside, path)
+
+
+def long_reader(run: Run) -> None:
+    """Read during 150 MB of writes; after it, the log is as small as without it."""
+    with run.server("long-reader", TASKS_DELIVERY__SWEEPER="false") as server:
+        client = server.client()
+        task = client.make_task(client.make_project())
+        log = server.database.with_name("tasks.db-wal")
+        with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM task").fetchone()
+            for number in range(15):
+                file = {"file": (f"{number}.bin", os.urandom(10_000_000))}
+                client.data(client.request("POST", f"/tasks/{task['id']}/attachments", files=file), 201)
+            grown = log.stat().st_size
+        for _ in range(3):  # the first merges the log, the second begins it again, and cuts it
+            client.patch(f"/tasks/{task['id']}", {"title": f"T{_}"})
+        size = log.stat().st_size
+        is_sound(server)
+    most = 64 * 1024 * 1024  # PRAGMA journal_size_limit
+    what = f"log of {grown / 1e6:.0f} MB after a long reader has ended"
+    run.found("", what, f"{size / 1e6:.0f} MB", f"<= {most / 1e6:.0f} MB", size <= most < grown)
+
+
+# The part -------------------------------------------------------------------------------------
+
+
+def attempt(run: Run, scene: Callable, *arguments: Any) -> None:
+    """Play a scene; whatever is not as it has to be is a fault, and the next scene is played."""
+    started = time.monotonic()
+    try:
+        scene(run, *arguments)
+        print(f"{scene.__name__}: {time.monotonic() - started:.1f} s", flush=True)
+    except Exception as error:
+        traceback.print_exc()
+        run.fault(f"{scene.__name__}: {type(error).__name__}: {' '.join(str(error).split())[-300:]}")
+
+
+def run(run: Run) -> None:
+    if reason := own_mounts():
+        run.found("G11", "disk full at every commit", f"not done: {reason}")
+    else:
+        disk = Disk(run.folder / "disk", 8_000)
+        attempt(run, full_at_every_commit, disk)
+        attempt(run, full_by_its_own_log, disk)
+    attempt(run, moved)
+    attempt(run, read_only)
+    if not run.is_short:  # they take seconds, however little is done
+        attempt(run, locked)
+        attempt(run, long_reader)
