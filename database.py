@@ -731,7 +731,7 @@ def optimize(*, everything: bool = False) -> None:
 
 
 def _update_statistics() -> None:
-    """Update SQLite's statistics: of everything after a migration, or if an earlier start ended in between."""
+    """Update SQLite's statistics: of everything after a migration, also if that start was interrupted."""
     (migrations,) = db.execute_sql("SELECT COUNT(*) FROM schema_migration").fetchone()
     is_new = db.execute_sql("PRAGMA user_version").fetchone()[0] != migrations
     optimize(everything=is_new)

@@ -119,6 +119,7 @@ def run(run: Run) -> None:
             finally:
                 load.end()
             what_lasts(server, set_clock)
+            set_clock(0)  # what waited when it was set back waits until then
             wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
             stored = [row["id"] for row in server.rows("SELECT id FROM task ORDER BY rowid")]
             arrived = {call.event["data"]["task"]["id"] for call in receiver.all_here()}
