@@ -636,7 +636,7 @@ def prepare() -> list[str]:
     """Create the database file if there is none, look for damage, and apply the migrations.
 
     Returns the names of the migrations that were applied; an older database is copied first. Raises
-    `BadDatabase` with what to do.
+    `BadDatabase` with what to do, also if there are migrations to apply beneath a server that is registered.
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
@@ -744,6 +744,9 @@ def _migrate(path: Path) -> list[str]:
     runner = Runner(db, str(MIGRATIONS))
     pending, applied = _migration_names(path, runner)
     if pending and applied:
+        with register_server() as serving:
+            if not is_only_server(serving):  # the other one would write as if nothing had changed
+                raise BadDatabase(f"{path}: a server of an older version uses it; stop it first")
         backup(path.with_name(f"{path.name}.before-{pending[0]}"))
     return runner.up()
 

@@ -260,10 +260,10 @@ def hold_database(server, config):
     """Create or upgrade the database; return the files that lock it until all workers have ended."""
     with contextlib.ExitStack() as files:
         files.enter_context(lock_database())
-        serving = files.enter_context(register_server())
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]
             server.log.info("The first owner is %s, with the API key from the configuration", email)
+        serving = files.enter_context(register_server())  # after the upgrade, which other servers prevent
         with contextlib.suppress(Unavailable, *DATABASE_ERRORS), turn_to_start():  # else the leases expire
             if is_only_server(serving):
                 Delivery.release_all()

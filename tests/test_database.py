@@ -11,11 +11,11 @@ import pytest
 from harness import PATIENCE, ROOT, Server, at_once, fault, tables, wait_until
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
-from upgrades import Upgrade, schema, versions
+from upgrades import Upgrade, content, older_database, schema, versions
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare
+from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare, register_server
 from models import Member, Resource, Task
 from outbox import Event
 
@@ -124,6 +124,18 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
     upgrade = Upgrade(tmp_path / "upgrade", versions()[0])
     for statement in (1, upgrade.statements // 2, upgrade.statements):
         assert upgrade.interrupted(statement)[1] == []
+
+
+def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server):
+    older_database(server.database, versions()[0])
+    before = content(server.database)
+    db.init(str(server.database))
+    with register_server():  # as that server does
+        assert "a server of an older version uses it; stop it first" in refusal(server)
+        assert "a server of an older version uses it; stop it first" in server.flask("init").stderr
+        assert content(server.database) == before
+    server.start()
+    assert server.flask("doctor").returncode == 0
 
 
 def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch):

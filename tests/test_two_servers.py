@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from harness import BIN, PATIENCE, ROOT, Server, at_once, hook, wait_until
+from upgrades import older_database, versions
 
 
 def hooks(*receivers):
@@ -90,6 +91,18 @@ def test_servers_and_commands_that_start_at_once_make_one_database(tmp_path):
             assert len(client.data(client.get("/members"))["members"]) == 1
     finally:
         assert [server.stop() for server in made] == [0, 0, 0]
+
+
+def test_servers_that_start_at_once_upgrade_an_older_database_once(tmp_path):
+    made = [Server(tmp_path / name) for name in ("one", "two", "three")]
+    path = tmp_path / "older" / "tasks.db"
+    older_database(path, versions()[0])
+    for server in made:
+        server.folder.mkdir()
+        server.environment["TASKS_SERVER__DATABASE"] = str(path)
+    at_once(*[server.start for server in made])
+    assert [server.stop() for server in made] == [0, 0, 0]
+    assert len(list(path.parent.glob("tasks.db.before-*"))) == 1
 
 
 def test_what_was_being_sent_at_a_crash_is_sent_at_the_start_before_what_comes_later(launch, new_receiver):
