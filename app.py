@@ -472,7 +472,7 @@ def refuse(error: Exception) -> Answer | Response:
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
         log.error("%s: the database: %s", call().request_id, error)
         status, code, *_ = FAULTS[Unavailable]
-        message = "the database cannot be written to at the moment"
+        message = "the database cannot be used at the moment"
     elif status == 500:
         log.error("%s: a bug", call().request_id, exc_info=error)
         message = f"a bug on our side, in the log under {call().request_id}"

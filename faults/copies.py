@@ -116,7 +116,6 @@ def torn_log(run: Run) -> None:
         server.kill()
         whole = log.read_bytes()
         shutil.copy(server.database, run.folder / "torn.db")
-        server.start()  # to be stopped
     wrong = number = 0
     for number in run.rounds(100):
         path = run.folder / f"torn-{number}" / "tasks.db"

@@ -223,7 +223,8 @@ def test_damage_in_the_middle_is_found_by_doctor_and_by_who_reads_it(seeded):
     content[page] = b"\xff" * 4096
     seeded.database.write_bytes(content)
     client = seeded.start().client()
-    fault(client.get(f"/tasks/{task['id']}"), 503, "unavailable")
+    said = fault(client.get(f"/tasks/{task['id']}"), 503, "unavailable")
+    assert said["message"] == "the database cannot be used at the moment"  # what failed is no write
     client.make_task(client.make_project())
     done = seeded.flask("doctor")
     assert done.returncode == 1
