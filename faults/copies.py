@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from findings import Run
-from harness import Server
+from harness import Server, wait_until
 
 from database import backup, db, prepare
 
@@ -52,6 +52,8 @@ def copy_under_load(
         writers = [pool.submit(write) for _ in range(WRITERS)]
         try:
             for number in rounds:
+                least = len(answered) + WRITERS
+                wait_until(lambda: len(answered) >= least)  # noqa: B023 - it is called at once
                 before, path = set(answered), server.folder / f"backup-{number}.db"
                 make(path, number)
                 missing += len(before - task_ids(path))

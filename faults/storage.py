@@ -341,8 +341,11 @@ def attempt(run: Run, scene: Callable, *arguments: Any) -> None:
     try:
         scene(run, *arguments)
         print(f"{scene.__name__}: {time.monotonic() - started:.1f} s", flush=True)
-    except Exception as error:
+    except Exception as last:
         traceback.print_exc()
+        error: BaseException = last  # or what was wrong before the server was stopped, if that failed too
+        while isinstance(error.__context__, AssertionError):
+            error = error.__context__
         run.fault(f"{scene.__name__}: {type(error).__name__}: {' '.join(str(error).split())[-300:]}")
 
 
