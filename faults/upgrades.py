@@ -261,7 +261,8 @@ def run(run: Run) -> None:
     ]
     run.random.shuffle(points)
     oldest = next(point for point in points if point.version == versions()[0])
-    points = [oldest, *points]  # which is served afterwards: its counters come from a migration
+    points.remove(oldest)
+    points.insert(0, oldest)  # which is served afterwards: its counters come from a migration
     faults: dict[str, str] = {}
     served = None
     for number in run.rounds(len(points)):
@@ -276,7 +277,7 @@ def run(run: Run) -> None:
             shutil.rmtree(path.parent)
     for fault in faults.values():
         run.fault(fault)
-    what = f"upgrades from {len(upgrades)} versions, killed at {number or 1} of {len(points) - 1} statements"
+    what = f"upgrades from {len(upgrades)} versions, killed at {number + 1} of {len(points)} statements"
     run.found("G19", what, f"{len(faults)} faults", "0 faults", not faults)
     if faults:
         return
