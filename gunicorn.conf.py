@@ -75,6 +75,12 @@ class Worker(ThreadWorker):
         self.pending_conns.append(conn)
         self.poller.register(sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
+    def is_parent_alive(self):
+        """Stop as with SIGTERM when the master has died; gunicorn would go on with clients that are busy."""
+        if not super().is_parent_alive():
+            self.alive = False
+        return self.alive
+
     def set_accept_enabled(self, enabled):
         """Where gunicorn stops accepting, close the connection that was idle longest instead."""
         if self.alive:

@@ -1,12 +1,15 @@
 """gunicorn: the log, signals, several workers, proxies in front, and many clients at once."""
 
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
+import requests
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, wait_until
 
 ROUTE = """
@@ -87,6 +90,23 @@ def test_a_signal_ends_it_after_what_is_under_way(launch, how):
     assert set(statuses) == {201}
     stored = {row["id"] for row in server.rows("SELECT id FROM task")}
     assert set(created) <= stored
+
+
+def test_workers_leave_when_their_master_was_killed_also_if_clients_go_on(launch):
+    server = launch("--graceful-timeout", "3600")
+    (worker,) = wait_until(server.children)
+    client = server.client()
+    client.get("/me")
+    server.process.kill()
+    server.process.wait()
+    server.process = None
+
+    def has_gone():
+        with contextlib.suppress(requests.ConnectionError):
+            client.get("/me")
+        return not Path(f"/proc/{worker}").exists()
+
+    wait_until(has_gone)
 
 
 def test_no_writer_starves_and_none_is_refused(server, project):
