@@ -354,16 +354,23 @@ class Call:
 class Receiver:
     """A webhook receiver that keeps what it gets, and answers as told (200 unless told).
 
-    While it is down, connections to its port are refused; `answer` may hold a request up.
+    While it is down, connections to its port are refused; `answer` may hold a request up, or return None for
+    no answer at all.
     """
 
     def __init__(self):
         self.answers, self.calls = [], queue.Queue()
         self.answer = lambda call: self.answers.pop(0) if self.answers else 200
-        self.line = socket.socket()
-        self.line.bind(("127.0.0.1", 0))  # the port is ours from now on, listening or not
+        self.line = self.new_line(0)  # the port is ours from now on, listening or not
         self.url = f"http://127.0.0.1:{self.line.getsockname()[1]}/hook"
         self.httpd = None
+
+    def new_line(self, port):
+        """A socket that holds the port, which another one may hold too."""
+        line = socket.socket()
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        line.bind(("127.0.0.1", port))
+        return line
 
     def up(self):
         receiver = self
@@ -378,8 +385,14 @@ class Receiver:
                     self.close_connection = True
                     return
                 call = Call(self.path, dict(self.headers), body)
+                if receiver.httpd is not self.server:  # it went down, and this connection with it
+                    self.close_connection = True
+                    return
                 receiver.calls.put(call)
                 status = receiver.answer(call)
+                if status is None:
+                    self.close_connection = True
+                    return
                 headers = {"Content-Length": "0"}
                 if isinstance(status, tuple):
                     status, headers = status[0], headers | status[1]
@@ -400,6 +413,12 @@ class Receiver:
         self.httpd.server_activate()
         threading.Thread(target=self.httpd.serve_forever, args=(0.01,), daemon=True).start()
         return self
+
+    def down(self):
+        """Refuse connections until it is `up` again; those that are kept alive end with their next call."""
+        line = self.new_line(self.line.getsockname()[1])
+        self.close()
+        self.line, self.httpd = line, None
 
     def close(self):
         if self.httpd:

@@ -1,0 +1,362 @@
+"""Processes that are killed or told to end, and receivers that fail, while clients write.
+
+What was acknowledged must be there, and whole; what was not may be there, and whole, or not; and the events
+of what is there arrive, in the order of each client.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+
+from findings import Run
+from harness import PATIENCE, Call, Receiver, Server, hook, receivers, wait_until
+from snapshot import Snapshot, key_of
+from writers import Writers
+
+from database import Row
+from webhooks import ABANDONED
+
+WRITERS = 6
+KILLS = 100  # with one worker, and as many with several
+SEVERAL = 3
+WAYS = {"a worker": 12, "everything": 4, "every worker": 2, "the master": 2}  # what is killed, and how often
+KILLS_PER_STOP = 10
+MODES = {"up": 6, "refuses": 2, "fails": 2, "hangs": 2, "drops": 1}  # of the receiver with outages
+# Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
+# outage too.
+DELIVERY = {
+    "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1",
+    "TASKS_DELIVERY__TIMEOUT_SECONDS": "2",
+    "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2, 0.5]",
+}
+STOP_SECONDS, HUNG_STOP_SECONDS = 10, 35  # that a graceful stop may take; the latter with a hung receiver
+BACKLOG, BACKLOG_SPEED = 10_000, 100  # events, and how many a second are to be sent
+# With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
+OUTAGE_SECONDS, OUTAGE_SCHEDULE = 3.0, [0.5, 1, 2, 3, 3, 6, 12]
+
+SHOWN = 20  # problems of a storm, in the table
+
+# The receivers --------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A receiver that notes what it gets, and has outages of each of the `MODES`."""
+
+    def __init__(self, receiver: Receiver, name: str):
+        self.receiver, self.name, self.mode = receiver.up(), name, "up"
+        self.accepted: list[str] = []  # ids of events
+        self.calls: list[Call] = []
+        self.has_changed = threading.Event()
+        receiver.answer = self.answer
+
+    def answer(self, call: Call) -> int | None:
+        mode = self.mode
+        if mode == "fails":
+            return 503
+        if mode == "hangs":
+            self.has_changed.wait(PATIENCE)
+            return None
+        if mode == "drops":
+            return None
+        self.accepted.append(call.headers["webhook-id"])
+        return 200
+
+    def change(self, mode: str) -> None:
+        """Behave in this way from now on."""
+        if "refuses" in (mode, self.mode) and mode != self.mode:
+            (self.receiver.down if mode == "refuses" else self.receiver.up)()
+        self.mode = mode
+        changed, self.has_changed = self.has_changed, threading.Event()
+        changed.set()
+        self.calls += self.receiver.all_here()
+
+    def problems(self, stored: Snapshot) -> Iterator[str]:
+        """What is wrong with what arrived, other than its order."""
+        self.calls += self.receiver.all_here()
+        for call in self.calls:
+            id = call.headers["webhook-id"]
+            if id not in stored.events:
+                yield f"{self.name} got {id}, of a write that does not exist: {call.body[:300]!r}"
+            elif call.body != stored.bodies[id]:
+                yield f"{self.name} got {id} as {call.body[:300]!r} in place of {stored.bodies[id][:300]!r}"
+            elif call.headers["x-service-delivery"] not in stored.deliveries[id]:
+                yield f"{self.name} got {id} with the id of a delivery that does not exist"
+        for id in stored.events.keys() - set(self.accepted):
+            yield f"{self.name} never got {id}, {stored.events[id]['event']}"
+
+
+# A storm --------------------------------------------------------------------------------------
+
+
+class Storm:
+    """Clients, the server that they write to, its receivers, and what went wrong.
+
+    The first receiver is healthy, the others have outages. `settings` has the server's environment.
+    """
+
+    def __init__(self, server: Server, recorders: list[Recorder], random: Random, workers: int):
+        self.server, self.recorders, self.random, self.workers = server, recorders, random, workers
+        server.allow_bugs = True  # they are looked for at the end, and are one problem among others
+        self.problems: list[str] = []
+        self.count: Counter[str] = Counter()
+        self.slowest_stop = 0.0
+        self.orphans: list[int] = []  # workers whose master was killed
+        self.writers = Writers(server, random, WRITERS, partial(self.note, "answers"))
+
+    def note(self, kind: str, *problems: str) -> None:
+        """Keep what went wrong, and count it by its kind."""
+        self.count[kind] += len(problems)
+        self.problems += problems
+
+    def rage(self, cycles: Iterable[int]) -> None:
+        """Kill something in each cycle, and find out what that has done."""
+        self.writers.start()
+        try:
+            for cycle in cycles:
+                for recorder in self.recorders[1:]:
+                    recorder.change(self.random.choices([*MODES], [*MODES.values()])[0])
+                self.kill(self.random.choices([*WAYS], [*WAYS.values()])[0])
+                if cycle % KILLS_PER_STOP == 0:
+                    self.stop()
+                self.check()
+            self.writers.go_on(1)
+        finally:
+            self.writers.end()
+        self.calm_down()
+
+    def kill(self, what: str) -> None:
+        """Kill this amid the writes, and start it again where nothing else does."""
+        self.writers.go_on(self.random.randint(5, 60))
+        self.count["kills"] += 1
+        self.count[what] += 1
+        if what == "everything":
+            self.server.kill()
+            self.server.start()
+            return
+        children = wait_until(self.server.children)
+        if what == "the master":
+            self.server.process.kill()
+            self.server.process.wait()
+            self.orphans += children
+            if self.workers == 1:  # so that there is only one at any time
+                self.wait_for_orphans()
+            self.server.start()
+            return
+        for child in children if what == "every worker" else [self.random.choice(children)]:
+            os.kill(child, signal.SIGKILL)
+
+    def wait_for_orphans(self) -> None:
+        """Wait until the workers have gone whose master was killed."""
+        wait_until(lambda: not any(Path(f"/proc/{orphan}").exists() for orphan in self.orphans))
+        self.orphans.clear()
+
+    def stop(self) -> None:
+        """Stop the server with SIGTERM amid the writes, and start it again."""
+        self.writers.go_on(self.random.randint(5, 60))
+        started = time.monotonic()
+        code = self.server.stop()
+        self.slowest_stop = max(self.slowest_stop, time.monotonic() - started)
+        self.count["stops"] += 1
+        if code != 0:
+            self.note("other", f"the exit code after SIGTERM is {code}")
+        self.server.start()
+
+    def check(self) -> Snapshot:
+        """Find what was acknowledged and is not there, and what is half there."""
+        answered = [write.key for write in self.writers.writes if write.is_answered]
+        snapshot = Snapshot(self.server)
+        begun = {write.key for write in self.writers.writes}
+        self.note(
+            "lost", *[f"acknowledged, but not there: {key}" for key in answered if key not in snapshot.keys]
+        )
+        self.note("half", *[f"done {n} times: {key}" for key, n in snapshot.keys.items() if n > 1])
+        self.note("half", *[f"nobody wrote {key}" for key in snapshot.keys.keys() - begun])
+        self.note("half", *snapshot.problems(len(self.recorders)))
+        self.count["checks"] += 1
+        return snapshot
+
+    def calm_down(self) -> None:
+        """Let every event arrive, stop the server, and look at what has arrived, and at the log."""
+        for recorder in self.recorders:
+            recorder.change("up")
+        self.wait_for_orphans()
+        waiting = "SELECT count(*) AS n FROM delivery WHERE status != 'delivered'"
+        ends_at = time.monotonic() + PATIENCE
+        while (left := self.server.rows(waiting)[0]["n"]) and time.monotonic() < ends_at:
+            time.sleep(0.05)
+        if left:
+            self.note("arrivals", f"{left} deliveries are not sent {PATIENCE} s after the last outage")
+        snapshot = self.check()
+        if code := self.server.stop():
+            self.note("other", f"the exit code at the end is {code}")
+        for recorder in self.recorders:
+            self.note("arrivals", *recorder.problems(snapshot))
+            self.note("order", *self.overtaken(recorder, snapshot))
+            self.count["duplicates"] += len(recorder.accepted) - len(set(recorder.accepted))
+        writes = self.writers.writes
+        self.count["answered"] = sum(write.is_answered for write in writes)
+        self.count["unknown"] = len(writes) - self.count["answered"]
+        self.count["replays"] = self.writers.replays
+        self.count["events"] = len(snapshot.events)
+        log = self.server.log.read_text().splitlines()
+        self.note("other", *[f"the log: {line}" for line in log if "Traceback" in line or "a bug" in line])
+
+    def overtaken(self, recorder: Recorder, snapshot: Snapshot) -> Iterator[str]:
+        """Events that arrived after a later one of the same client, where README.md does not allow that."""
+        place: dict[str, int] = {}
+        for number, id in enumerate(recorder.accepted):
+            place.setdefault(id, number)
+        ids = {key_of(event): id for id, event in snapshot.events.items()}
+        for writer in self.writers.all:
+            done = [(write, ids[write.key]) for write in writer.writes if ids.get(write.key) in place]
+            for number, (write, id) in enumerate(done):
+                for later in [later for _, later in done[number + 1 :] if place[later] < place[id]]:
+                    self.count["overtaken"] += 1
+                    seconds = snapshot.seconds_between(id, later)
+                    if self.workers == 1 or not write.had_no_answer or seconds > ABANDONED:
+                        what = f"{later} before {id} ({write.key}), {seconds:.3f} s younger"
+                        yield f"{recorder.name} got {what}, of the same client"
+
+
+def settings(recorders: list[Recorder], **others: str) -> dict[str, str]:
+    """The environment of a server that sends everything to these receivers."""
+    webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
+    return {"TASKS_WEBHOOKS": json.dumps(webhooks), **DELIVERY, **others}
+
+
+def do_storms(run: Run, make_receiver: Callable[[], Receiver]) -> tuple[Counter[str], float]:
+    """Storms with one worker and with several; returns what they counted, and the slowest stop."""
+    count: Counter[str] = Counter()
+    slowest_stop = 0.0
+    for workers, left in ((1, 0.6), (SEVERAL, 0.2)):
+        recorders = [Recorder(make_receiver(), name) for name in ("healthy", "fickle")]
+        environment = settings(recorders, WEB_CONCURRENCY=str(workers))
+        with run.server(f"workers-{workers}", **environment) as server:
+            storm = Storm(server, recorders, run.random, workers)
+            is_time = partial(time_is_left, run, left * run.seconds)
+            storm.rage(takewhile(is_time, range(run.count(KILLS))))
+        for problem in [*dict.fromkeys(storm.problems)][:SHOWN]:
+            run.fault(f"{workers} workers: {problem}")
+        count += storm.count
+        slowest_stop = max(slowest_stop, storm.slowest_stop)
+    return count, slowest_stop
+
+
+def time_is_left(run: Run, seconds: float, cycle: int) -> bool:
+    return cycle == 0 or run.left > seconds
+
+
+# Stops, outages and backlogs ------------------------------------------------------------------
+
+
+def stop_while_it_hangs(server: Server, receiver: Receiver) -> tuple[Row, int | None, float]:
+    """Stop the server while it waits for the receiver.
+
+    Returns the task that was being created, the exit code, and how many seconds it took.
+    """
+    let_go = threading.Event()
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
+    owner, made = server.client(), []
+    project = owner.make_project()
+    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
+    writer.start()
+    receiver.next()
+    started = time.monotonic()
+    code = server.stop()
+    seconds = time.monotonic() - started
+    writer.join()
+    let_go.set()
+    return made[0], code, seconds
+
+
+def leave_waiting(server: Server, many: int) -> None:
+    """Add so many events that wait for the one webhook: copies of what waits for it already."""
+    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
+    number = f"""
+        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
+    """
+    server.rows(f"""
+        {number} INSERT INTO event
+        SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
+        FROM event, number WHERE seq = {last["seq"]}
+    """)
+    server.rows(f"""
+        {number} INSERT INTO delivery
+        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, queued, next_at,
+            NULL, NULL, NULL, NULL, NULL, created_at
+        FROM delivery, number WHERE event_seq = {last["seq"]}
+    """)
+
+
+def outage(server: Server, receiver: Receiver, seconds: float, events: int) -> tuple[float, float]:
+    """Let so many events wait for a receiver that is down so long.
+
+    Returns the seconds from its return to the first event that arrives, and from there to the last.
+    """
+    began, owner = time.monotonic(), server.client()
+    owner.make_task(owner.make_project())
+    leave_waiting(server, events - 1)
+    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    returned = time.monotonic()
+    receiver.up()
+    ids = [receiver.next().headers["webhook-id"]]
+    first = time.monotonic()
+    ids += [receiver.next().headers["webhook-id"] for _ in range(events - 1)]
+    last = time.monotonic()
+    in_order = [row["id"] for row in server.rows("SELECT id FROM event ORDER BY seq")]
+    assert ids == in_order, "what waited did not arrive once each, in order"
+    return first - returned, last - first
+
+
+def run(run: Run) -> None:
+    """Do the storms, a stop while a receiver hangs, and an outage with a backlog."""
+    with contextmanager(receivers)() as make_receiver:
+        count, stop = do_storms(run, make_receiver)
+        receiver = make_receiver().up()
+        with run.server("hung", TASKS_WEBHOOKS=json.dumps([hook(receiver)])) as server:
+            task, code, hung_stop = stop_while_it_hangs(server, receiver)
+            if code != 0 or not server.rows("SELECT * FROM task WHERE id = ?", task["id"]):
+                run.fault(f"SIGTERM with a hung receiver: exit code {code}, and the task {task} was answered")
+        receiver, seconds = make_receiver(), 1.0 if run.is_short else OUTAGE_SECONDS
+        environment = {"TASKS_DELIVERY__RETRY_SCHEDULE": json.dumps(OUTAGE_SCHEDULE)}
+        environment["TASKS_WEBHOOKS"] = json.dumps([hook(receiver)])
+        with run.server("outage", **environment) as server:
+            retry, drained = outage(server, receiver, seconds, events := run.count(BACKLOG))
+    tell_of_storms(run, count)
+    run.found(
+        "G12",
+        f"slowest of {count['stops']} SIGTERMs amid writes; with a hung receiver",
+        f"{stop:.1f} s; {hung_stop:.1f} s",
+        f"{STOP_SECONDS} s; {HUNG_STOP_SECONDS} s",
+        stop <= STOP_SECONDS and hung_stop <= HUNG_STOP_SECONDS,
+        is_speed=True,
+    )
+    what, soon = f"first retry after a receiver's outage of {seconds:.0f} s", 1.2 * seconds
+    run.found("G3", what, f"{retry:.1f} s", f"{soon:.1f} s", retry <= soon, is_speed=True)
+    what, speed = f"of {events} events that waited, sent a second, in order", events / drained
+    run.found("G3", what, f"{speed:.0f}", f"{BACKLOG_SPEED}", speed >= BACKLOG_SPEED, is_speed=True)
+
+
+def tell_of_storms(run: Run, count: Counter[str]) -> None:
+    """Write what the storms found to the table."""
+    kills = ", ".join(f"{way} {count[way]}" for way in WAYS)
+    answered = f"{count['answered']}; {count['unknown']} were not answered"
+    arrived = f"{count['events']}; {count['duplicates']} came again"
+    rows = (
+        ("G1", f"acknowledged writes lost in {count['kills']} kills ({kills})", "lost", f" of {answered}"),
+        ("G1", f"half done, done twice or damaged, in {count['checks']} checks", "half", ""),
+        ("G12", f"wrong answers, of {count['replays']} repeated creations too", "answers", ""),
+        ("G2", "events lost, invented or changed, at two receivers", "arrivals", f" of {arrived}"),
+        ("G2", "events that overtook one of their client", "order", f", and {count['overtaken']} that may"),
+    )
+    for goal, what, kind, more in rows:
+        run.found(goal, what, f"{count[kind]}{more}", "0", count[kind] == 0)
