@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = (
+    "crashes",
     "board_task",
     "board_page",
     "retries",

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from crashes import leave_waiting, stop_while_it_hangs
 from harness import PATIENCE, Call, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -215,43 +216,6 @@ def test_a_receiver_that_hangs_costs_one_budget_and_holds_up_nobody_else(launch,
     let_go.set()
 
 
-def test_a_dead_server_loses_no_event_and_invents_none(launch, receiver):
-    """Killed under load, again and again; what was acknowledged has arrived in the end."""
-    server = serve(launch, hook(receiver), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="1")
-    project = server.client().make_project()
-    acknowledged, lock = set(), threading.Lock()
-    for _ in range(5):
-        enough = threading.Event()
-
-        def work(client, enough=enough):
-            while True:
-                try:
-                    answer = client.post("/tasks", {"project_id": project["id"], "title": "A task"})
-                except OSError:
-                    return
-                with lock:
-                    acknowledged.add(answer.json()["data"]["id"])
-                    if len(acknowledged) % 40 == 0:
-                        enough.set()
-
-        writers = [threading.Thread(target=work, args=(server.client(),)) for _ in range(4)]
-        for writer in writers:
-            writer.start()
-        assert enough.wait(PATIENCE)
-        server.kill()
-        for writer in writers:
-            writer.join()
-        server.start()
-    wait_until(lambda: all_delivered(server))
-    arrived = {}
-    for call in receiver.all_here():
-        arrived.setdefault(call.event["data"]["task"]["id"], set()).add(call.headers["webhook-id"])
-    stored = {row["id"] for row in server.rows("SELECT id FROM task")}
-    assert acknowledged <= set(arrived)
-    assert set(arrived) == stored
-    assert all(len(ids) == 1 for ids in arrived.values())
-
-
 def test_two_workers_send_nothing_twice_and_forget_nothing(launch, new_receiver):
     receiver = new_receiver()
     server = serve(launch, hook(receiver), WEB_CONCURRENCY="2")
@@ -290,27 +254,16 @@ def test_another_worker_sweeps_when_the_one_that_did_is_killed(launch, new_recei
 
 def test_sigterm_leaves_what_it_cannot_finish_pending(launch, new_receiver):
     receiver = new_receiver().up()
-    let_go = threading.Event()
-    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
     server = serve(
         launch,
         hook(receiver),
         TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="1",
         TASKS_DELIVERY__TIMEOUT_SECONDS="2",
     )
-    owner = server.client()
-    project = owner.make_project()
-    answers = []
-    body = {"project_id": project["id"], "title": "A task"}
-    writer = threading.Thread(target=lambda: answers.append(owner.post("/tasks", body)))
-    writer.start()
-    receiver.next()
-    assert server.stop() == 0
-    writer.join()
-    let_go.set()
-    assert answers[0].status_code == 201
+    task, code, _ = stop_while_it_hangs(server, receiver)
+    assert code == 0
     server.start()
-    assert receiver.next().event["data"]["task"]["id"] == answers[0].json()["data"]["id"]
+    assert receiver.next().event["data"]["task"]["id"] == task["id"]
     wait_until(lambda: all_delivered(server))
 
 
@@ -326,22 +279,6 @@ def test_what_was_delivered_long_ago_is_dropped(launch, receiver):
     server.start()
     wait_until(lambda: server.rows("SELECT COUNT(*) AS n FROM event")[0]["n"] == 1)
     assert server.rows("SELECT COUNT(*) AS n FROM delivery") == [{"n": 1}]
-
-
-ONE_MORE = """
-    WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?)
-    INSERT INTO {} SELECT {} FROM {}, number WHERE {}
-"""
-
-
-def leave_waiting(server, many):
-    """Add so many events that wait for the one webhook: copies of what waits for it already."""
-    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
-    columns = f"{last['seq']} + n, 'evt_' || hex(randomblob(16)), name, body, created_at"
-    server.rows(ONE_MORE.format("event", columns, "event", f"seq = {last['seq']}"), many)
-    columns = f"hex(randomblob(16)), {last['seq']} + n, webhook_id, status, attempts, queued, next_at, NULL"
-    columns += ", NULL, NULL, NULL, NULL, created_at"
-    server.rows(ONE_MORE.format("delivery", columns, "delivery", f"event_seq = {last['seq']}"), many)
 
 
 def test_what_waits_for_a_disabled_receiver_is_bounded_and_what_is_dropped_is_counted(launch, receiver):

@@ -139,41 +139,6 @@ def test_two_workers_share_one_database(launch):
     assert "in order" in server.flask("doctor").stdout
 
 
-def test_a_server_that_was_killed_leaves_nothing_half_done(launch):
-    server = launch()
-    acknowledged = []
-    for _ in range(3):
-        owner = server.client()
-        project = owner.make_project()
-        client_errors = []
-
-        def work(client, project=project, client_errors=client_errors):
-            while True:
-                try:
-                    task = client.make_task(project, metadata={"a": "x" * 500})
-                    acknowledged.append((task["id"], 1))
-                    done = client.data(client.post(f"/tasks/{task['id']}/complete"))
-                    acknowledged.append((task["id"], done["version"]))
-                except OSError as error:
-                    client_errors.append(error)
-                    return
-
-        threads = [threading.Thread(target=work, args=(server.client(),)) for _ in range(6)]
-        count = len(acknowledged)
-        for thread in threads:
-            thread.start()
-        wait_until(lambda count=count: len(acknowledged) >= count + 60)
-        server.kill()
-        for thread in threads:
-            thread.join()
-        server.start()
-    versions = {row["id"]: row["version"] for row in server.rows("SELECT id, version FROM task")}
-    assert all(versions[id] >= version for id, version in acknowledged)
-    assert "in order" in server.flask("doctor").stdout  # counters and references agree
-    activity = server.rows("SELECT count(*) AS n FROM activity WHERE entity = 'task'")[0]["n"]
-    assert activity == sum(versions.values())  # a row for each change, and none without one
-
-
 @pytest.mark.parametrize(("proxies", "second"), [(0, 429), (1, 200), (2, 429)])
 def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, second):
     """A window of one request for each address tells whose address is counted."""

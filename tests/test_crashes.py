@@ -1,0 +1,18 @@
+"""What is acknowledged stays, whole, and its events arrive, whatever is killed amid the writes."""
+
+from random import Random
+
+import pytest
+from crashes import Recorder, Storm, settings
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_server_that_is_killed_amid_writes_loses_nothing_and_leaves_nothing_half_done(
+    launch, new_receiver, workers
+):
+    recorders = [Recorder(new_receiver(), name) for name in ("healthy", "fickle")]
+    server = launch(**settings(recorders, WEB_CONCURRENCY=str(workers)))
+    storm = Storm(server, recorders, Random(workers), workers)
+    storm.rage(range(6))
+    assert storm.problems == []
+    assert "in order" in server.flask("doctor").stdout
