@@ -651,14 +651,14 @@ class Sweeper:
         waiting = [id for id in _due_ids() if id not in self._draining]
         waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
         free = max(DRAINS - len(self._draining), 0)
+        if waiting[free:]:  # before a drain looks
+            self._others_wait.set()
+        else:
+            self._others_wait.clear()
         for id in waiting[:free]:
             self._drained_at[id] = time.monotonic()
             self._draining[id] = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
             self._draining[id].start()
-        if waiting[free:]:
-            self._others_wait.set()
-        else:
-            self._others_wait.clear()
 
     def _take_lock(self) -> bool:
         """Lock the byte that stands for these webhooks; the kernel frees it when this process ends.
