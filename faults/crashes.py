@@ -128,6 +128,7 @@ class Storm:
                 if cycle % KILLS_PER_STOP == 0:
                     self.stop()
                 self.check()
+            self.kill("every worker")  # their leases must expire: no start comes that would end them
             self.writers.go_on(1)
         finally:
             self.writers.end()
