@@ -68,7 +68,22 @@ class ThreadState(threading.local):
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
 
 
-class Database(SqliteDatabase):
+class ExistingFile(SqliteDatabase):
+    """SQLite that makes no file where there is none: the next start would take it for a new database."""
+
+    def _connect(self: Any) -> sqlite3.Connection:
+        uri = f"{Path(self.database).absolute().as_uri()}?mode=rw"
+        options = {"timeout": self._timeout, "isolation_level": None, "uri": True} | self.connect_params
+        connection = sqlite3.connect(uri, **options)
+        try:
+            self._add_conn_hooks(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class Database(ExistingFile):
     """SQLite, with one connection through which all threads write, and some from which they read.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
@@ -78,7 +93,7 @@ class Database(SqliteDatabase):
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
+        self._writer = ExistingFile(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._lacked_space = False  # at an earlier write, since when the log has not been merged
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
@@ -90,8 +105,8 @@ class Database(SqliteDatabase):
         self._wait = 0
 
     def _connect(self) -> sqlite3.Connection:
-        check_in_place()  # SQLite would create a new file where the database was moved or deleted
-        return super()._connect()  # type: ignore[misc]
+        check_in_place()  # another file may be where the database was
+        return super()._connect()
 
     def connection(self) -> sqlite3.Connection:
         """The connection for what peewee itself executes: in a write transaction the writer's."""
@@ -642,12 +657,8 @@ def prepare() -> list[str]:
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
     with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_log(path)
         if not path.exists():
-            if (log := Path(f"{path}-wal")).exists():
-                raise BadDatabase(
-                    f"{path} is missing, but its log {log} is there: put the database back beside it, "
-                    "or move the log away to begin with an empty database"
-                )
             _create_private(path)
         db.connect(reuse_if_open=True)
         _look_for_damage(path)
@@ -655,6 +666,16 @@ def prepare() -> list[str]:
         _update_statistics()
         _prepared_files[db.database] = _file_identity(db.database)
         return applied
+
+
+def _check_log(path: Path) -> None:
+    """Raise `BadDatabase` for a log whose database is missing or empty: SQLite would delete the log."""
+    log, is_there = Path(f"{path}-wal"), path.exists()
+    if log.exists() and not (is_there and (path.stat().st_size or not log.stat().st_size)):
+        raise BadDatabase(
+            f"{path} is {'empty' if is_there else 'missing'}, but its log {log} is there: put the database "
+            "back beside it, or move the log away to begin with an empty database"
+        )
 
 
 _prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared database: device and inode

@@ -15,7 +15,7 @@ from upgrades import Upgrade, content, older_database, schema, versions
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare, register_server
+from database import DATABASE_ERRORS, MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare, register_server
 from models import Member, Resource, Task
 from outbox import Event
 
@@ -46,7 +46,9 @@ def refusal(server):
 def test_the_migrations_make_what_the_models_declare(database, tmp_path):
     migrated = schema(database.connection())
     database.close()
-    db.init(str(tmp_path / "declared.db"))
+    declared = tmp_path / "declared.db"
+    declared.touch()
+    db.init(str(declared))
     db.create_tables(tables())
     assert schema(db.connection()) == migrated
 
@@ -265,15 +267,27 @@ def test_a_server_whose_database_is_not_in_its_place_writes_nothing_more(server,
     assert [row["id"] for row in owner.data(owner.get("/projects"))["projects"]] == [project["id"]]
 
 
-def test_a_log_without_its_database_is_refused_and_kept(server):
+def test_a_connection_makes_no_file(tmp_path):
+    """Also where a database was moved a moment ago: the next start would take the file for a new database."""
+    db.init(str(tmp_path / "moved.db"))
+    for connect in (db.connection, lambda: db.read("SELECT 1", {}), db._writer.connection):
+        with pytest.raises(DATABASE_ERRORS):
+            connect()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_log_without_its_database_is_refused_and_kept(server, how):
     server.start().client().make_project()
     server.kill()
     log = server.database.with_name("tasks.db-wal")
     assert log.stat().st_size
     before = log.read_bytes()
     server.database.rename(server.folder / "elsewhere.db")
+    if how == "empty":  # as after a copy that found no room
+        server.database.touch()
     said = refusal(server)
-    assert "tasks.db is missing, but its log" in said
+    assert f"tasks.db is {how}, but its log" in said
     assert "put the database back beside it" in said
     assert log.read_bytes() == before
     (server.folder / "elsewhere.db").rename(server.database)
