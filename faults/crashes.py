@@ -7,7 +7,6 @@ of what is there arrive, in the order of each client.
 import json
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,11 +17,10 @@ from pathlib import Path
 from random import Random
 
 from findings import Run
-from harness import PATIENCE, Call, Receiver, Server, hook, receivers, wait_until
+from harness import PATIENCE, Receiver, Server, hook, receivers, wait_until
+from outages import Recorder, environment, outage, stop_while_it_hangs
 from snapshot import Snapshot, key_of
 from writers import Writers
-
-from database import Row
 
 WRITERS = 6
 KILLS = 100  # with one worker, and as many with several
@@ -30,14 +28,6 @@ SEVERAL = 3
 WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # what is killed, and how often
 BETWEEN_KILLS = 5, 40  # answers
 KILLS_PER_STOP = 10
-MODES = {"up": 6, "refuses": 2, "fails": 2, "hangs": 4, "drops": 1}  # of the receiver with outages
-# Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
-# outage too.
-DELIVERY = {
-    "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1",
-    "TASKS_DELIVERY__TIMEOUT_SECONDS": "2",
-    "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2, 0.5]",
-}
 STOP_SECONDS, HUNG_STOP_SECONDS = 10, 35  # that a graceful stop may take; the latter with a hung receiver
 BACKLOG, BACKLOG_SPEED = 10_000, 100  # events, and how many a second are to be sent
 # With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
@@ -46,62 +36,10 @@ OVERTAKING_SECONDS = 2.0  # after a kill, during which README.md lets events ove
 SHOWN = 20  # problems of a storm, in the table
 
 
-# The receivers --------------------------------------------------------------------------------
-
-
-class Recorder:
-    """A receiver that notes what it gets, and has outages of each of the `MODES`."""
-
-    def __init__(self, receiver: Receiver, name: str):
-        self.receiver, self.name, self.mode = receiver.up(), name, "up"
-        self.accepted: list[str] = []  # ids of events
-        self.calls: list[Call] = []
-        self.has_changed = threading.Event()
-        receiver.answer = self.answer
-
-    def answer(self, call: Call) -> int | None:
-        mode = self.mode
-        if mode == "fails":
-            return 503
-        if mode == "hangs":
-            self.has_changed.wait(PATIENCE)
-            return None
-        if mode == "drops":
-            return None
-        self.accepted.append(call.headers["webhook-id"])
-        return 200
-
-    def change(self, mode: str) -> None:
-        """Behave in this way from now on."""
-        if "refuses" in (mode, self.mode) and mode != self.mode:
-            (self.receiver.down if mode == "refuses" else self.receiver.up)()
-        self.mode = mode
-        changed, self.has_changed = self.has_changed, threading.Event()
-        changed.set()
-        self.calls += self.receiver.all_here()
-
-    def problems(self, stored: Snapshot) -> Iterator[str]:
-        """What is wrong with what arrived, other than its order."""
-        self.calls += self.receiver.all_here()
-        for call in self.calls:
-            id = call.headers["webhook-id"]
-            if id not in stored.events:
-                yield f"{self.name} got {id}, of a write that does not exist: {call.body[:300]!r}"
-            elif call.body != stored.bodies[id]:
-                yield f"{self.name} got {id} as {call.body[:300]!r} in place of {stored.bodies[id][:300]!r}"
-            elif call.headers["x-service-delivery"] not in stored.deliveries[id]:
-                yield f"{self.name} got {id} with the id of a delivery that does not exist"
-        for id in stored.events.keys() - set(self.accepted):
-            yield f"{self.name} never got {id}, {stored.events[id]['event']}"
-
-
-# A storm --------------------------------------------------------------------------------------
-
-
 class Storm:
     """Clients, the server that they write to, its receivers, and what went wrong.
 
-    The first receiver is healthy, the others have outages. `settings` has the server's environment.
+    The first receiver is healthy, the others have outages; the server sends to them (`environment`).
     """
 
     def __init__(self, server: Server, recorders: list[Recorder], random: Random, workers: int):
@@ -136,7 +74,7 @@ class Storm:
 
     def change_receivers(self) -> None:
         for recorder in self.recorders[1:]:
-            recorder.change(self.random.choices([*MODES], [*MODES.values()])[0])
+            recorder.change_at_random(self.random)
 
     def kill(self, what: str) -> None:
         """Kill this amid the writes, and start it again where nothing else does.
@@ -243,20 +181,14 @@ class Storm:
                         yield f"{recorder.name} got {what}, of the same client"
 
 
-def settings(recorders: list[Recorder], **others: str) -> dict[str, str]:
-    """The environment of a server that sends everything to these receivers."""
-    webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
-    return {"TASKS_WEBHOOKS": json.dumps(webhooks), **DELIVERY, **others}
-
-
 def do_storms(run: Run, make_receiver: Callable[[], Receiver]) -> tuple[Counter[str], float]:
     """Storms with one worker and with several; returns what they counted, and the slowest stop."""
     count: Counter[str] = Counter()
     slowest_stop = 0.0
     for workers, left in ((1, 0.55), (SEVERAL, 0.12)):
         recorders = [Recorder(make_receiver(), name) for name in ("healthy", "fickle")]
-        environment = settings(recorders, WEB_CONCURRENCY=str(workers))
-        with run.server(f"workers-{workers}", **environment) as server:
+        settings = environment(recorders, WEB_CONCURRENCY=str(workers))
+        with run.server(f"workers-{workers}", **settings) as server:
             storm = Storm(server, recorders, run.random, workers)
             is_time = partial(time_is_left, run, left * run.seconds)
             try:
@@ -273,68 +205,6 @@ def time_is_left(run: Run, seconds: float, cycle: int) -> bool:
     return cycle == 0 or run.left > seconds
 
 
-# Stops, outages and backlogs ------------------------------------------------------------------
-
-
-def stop_while_it_hangs(server: Server, receiver: Receiver) -> tuple[Row, int | None, float]:
-    """Stop the server while it waits for the receiver.
-
-    Returns the task that was being created, the exit code, and how many seconds it took.
-    """
-    let_go = threading.Event()
-    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
-    owner, made = server.client(), []
-    project = owner.make_project()
-    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
-    writer.start()
-    receiver.next()
-    started = time.monotonic()
-    code = server.stop()
-    seconds = time.monotonic() - started
-    writer.join()
-    let_go.set()
-    return made[0], code, seconds
-
-
-def leave_waiting(server: Server, many: int) -> None:
-    """Add so many events that wait for the one webhook: copies of what waits for it already."""
-    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
-    number = f"""
-        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
-    """
-    server.rows(f"""
-        {number} INSERT INTO event
-        SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
-        FROM event, number WHERE seq = {last["seq"]}
-    """)
-    server.rows(f"""
-        {number} INSERT INTO delivery
-        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, queued, next_at,
-            NULL, NULL, NULL, NULL, NULL, created_at
-        FROM delivery, number WHERE event_seq = {last["seq"]}
-    """)
-
-
-def outage(server: Server, receiver: Receiver, seconds: float, events: int) -> tuple[float, float]:
-    """Let so many events wait for a receiver that is down so long.
-
-    Returns the seconds from its return to the first event that arrives, and from there to the last.
-    """
-    began, owner = time.monotonic(), server.client()
-    owner.make_task(owner.make_project())
-    leave_waiting(server, events - 1)
-    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
-    returned = time.monotonic()
-    receiver.up()
-    ids = [receiver.next().headers["webhook-id"]]
-    first = time.monotonic()
-    ids += [receiver.next().headers["webhook-id"] for _ in range(events - 1)]
-    last = time.monotonic()
-    in_order = [row["id"] for row in server.rows("SELECT id FROM event ORDER BY seq")]
-    assert ids == in_order, "what waited did not arrive once each, in order"
-    return first - returned, last - first
-
-
 def run(run: Run) -> None:
     """Do the storms, a stop while a receiver hangs, and an outage with a backlog."""
     with contextmanager(receivers)() as make_receiver:
@@ -345,9 +215,9 @@ def run(run: Run) -> None:
             if code != 0 or not server.rows("SELECT * FROM task WHERE id = ?", task["id"]):
                 run.fault(f"SIGTERM with a hung receiver: exit code {code}, and the task {task} was answered")
         receiver, seconds = make_receiver(), 1.0 if run.is_short else OUTAGE_SECONDS
-        environment = {"TASKS_DELIVERY__RETRY_SCHEDULE": json.dumps(OUTAGE_SCHEDULE)}
-        environment["TASKS_WEBHOOKS"] = json.dumps([hook(receiver)])
-        with run.server("outage", **environment) as server:
+        settings = {"TASKS_DELIVERY__RETRY_SCHEDULE": json.dumps(OUTAGE_SCHEDULE)}
+        settings["TASKS_WEBHOOKS"] = json.dumps([hook(receiver)])
+        with run.server("outage", **settings) as server:
             retry, drained = outage(server, receiver, seconds, events := run.count(BACKLOG))
     tell_of_storms(run, count)
     run.found(

@@ -3,7 +3,8 @@
 from random import Random
 
 import pytest
-from crashes import Recorder, Storm, settings
+from crashes import Storm
+from outages import Recorder, environment
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -11,7 +12,7 @@ def test_a_server_that_is_killed_amid_writes_loses_nothing_and_leaves_nothing_ha
     launch, new_receiver, workers
 ):
     recorders = [Recorder(new_receiver(), name) for name in ("healthy", "fickle")]
-    server = launch(**settings(recorders, WEB_CONCURRENCY=str(workers)))
+    server = launch(**environment(recorders, WEB_CONCURRENCY=str(workers)))
     storm = Storm(server, recorders, Random(workers), workers)
     storm.rage(range(6))
     assert storm.problems == []

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from crashes import leave_waiting, stop_while_it_hangs
 from harness import PATIENCE, Call, fault, hook, wait_until
+from outages import leave_waiting, stop_while_it_hangs
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 # A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.

@@ -1,0 +1,135 @@
+"""Receivers with outages, and what a server does meanwhile: it waits, tries again, and may be stopped."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+
+from harness import PATIENCE, Call, Receiver, Server, hook
+from snapshot import Snapshot
+
+from database import Row
+
+MODES = {"up": 6, "refuses": 2, "fails": 2, "hangs": 4, "drops": 1}  # how a receiver behaves, and how often
+# Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
+# outage too.
+SHORT_WAITS = {
+    "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1",
+    "TASKS_DELIVERY__TIMEOUT_SECONDS": "2",
+    "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2, 0.5]",
+}
+
+
+class Recorder:
+    """A receiver that notes what it gets, and has outages of each of the `MODES`."""
+
+    def __init__(self, receiver: Receiver, name: str):
+        self.receiver, self.name, self.mode = receiver.up(), name, "up"
+        self.accepted: list[str] = []  # ids of events
+        self.calls: list[Call] = []
+        self.has_changed = threading.Event()
+        receiver.answer = self.answer
+
+    def answer(self, call: Call) -> int | None:
+        mode = self.mode
+        if mode == "fails":
+            return 503
+        if mode == "hangs":
+            self.has_changed.wait(PATIENCE)
+            return None
+        if mode == "drops":
+            return None
+        self.accepted.append(call.headers["webhook-id"])
+        return 200
+
+    def change(self, mode: str) -> None:
+        """Behave in this way from now on."""
+        if "refuses" in (mode, self.mode) and mode != self.mode:
+            (self.receiver.down if mode == "refuses" else self.receiver.up)()
+        self.mode = mode
+        changed, self.has_changed = self.has_changed, threading.Event()
+        changed.set()
+        self.calls += self.receiver.all_here()
+
+    def change_at_random(self, random: Random) -> None:
+        self.change(random.choices([*MODES], [*MODES.values()])[0])
+
+    def problems(self, stored: Snapshot) -> Iterator[str]:
+        """What is wrong with what arrived, other than its order."""
+        self.calls += self.receiver.all_here()
+        for call in self.calls:
+            id = call.headers["webhook-id"]
+            if id not in stored.events:
+                yield f"{self.name} got {id}, of a write that does not exist: {call.body[:300]!r}"
+            elif call.body != stored.bodies[id]:
+                yield f"{self.name} got {id} as {call.body[:300]!r} in place of {stored.bodies[id][:300]!r}"
+            elif call.headers["x-service-delivery"] not in stored.deliveries[id]:
+                yield f"{self.name} got {id} with the id of a delivery that does not exist"
+        for id in stored.events.keys() - set(self.accepted):
+            yield f"{self.name} never got {id}, {stored.events[id]['event']}"
+
+
+def environment(recorders: list[Recorder], **others: str) -> dict[str, str]:
+    """The environment of a server that sends everything to these receivers."""
+    webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
+    return {"TASKS_WEBHOOKS": json.dumps(webhooks), **SHORT_WAITS, **others}
+
+
+def stop_while_it_hangs(server: Server, receiver: Receiver) -> tuple[Row, int | None, float]:
+    """Stop the server while it waits for the receiver.
+
+    Returns the task that was being created, the exit code, and how many seconds it took.
+    """
+    let_go = threading.Event()
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
+    owner, made = server.client(), []
+    project = owner.make_project()
+    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
+    writer.start()
+    receiver.next()
+    started = time.monotonic()
+    code = server.stop()
+    seconds = time.monotonic() - started
+    writer.join()
+    let_go.set()
+    return made[0], code, seconds
+
+
+def leave_waiting(server: Server, many: int) -> None:
+    """Add so many events that wait for the one webhook: copies of what waits for it already."""
+    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
+    number = f"""
+        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
+    """
+    server.rows(f"""
+        {number} INSERT INTO event
+        SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
+        FROM event, number WHERE seq = {last["seq"]}
+    """)
+    server.rows(f"""
+        {number} INSERT INTO delivery
+        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, queued, next_at,
+            NULL, NULL, NULL, NULL, NULL, created_at
+        FROM delivery, number WHERE event_seq = {last["seq"]}
+    """)
+
+
+def outage(server: Server, receiver: Receiver, seconds: float, events: int) -> tuple[float, float]:
+    """Let so many events wait for a receiver that is down so long.
+
+    Returns the seconds from its return to the first event that arrives, and from there to the last.
+    """
+    began, owner = time.monotonic(), server.client()
+    owner.make_task(owner.make_project())
+    leave_waiting(server, events - 1)
+    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    returned = time.monotonic()
+    receiver.up()
+    ids = [receiver.next().headers["webhook-id"]]
+    first = time.monotonic()
+    ids += [receiver.next().headers["webhook-id"] for _ in range(events - 1)]
+    last = time.monotonic()
+    in_order = [row["id"] for row in server.rows("SELECT id FROM event ORDER BY seq")]
+    assert ids == in_order, "what waited did not arrive once each, in order"
+    return first - returned, last - first
