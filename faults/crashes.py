@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -105,7 +105,8 @@ class Storm:
             self.server.start()
             return
         for child in children if what == "every worker" else [self.random.choice(children)]:
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has died of an earlier kill
+                os.kill(child, signal.SIGKILL)
 
     def wait_for_orphans(self) -> None:
         """Wait until the workers have gone whose master was killed."""
