@@ -37,7 +37,7 @@ class Part(NamedTuple):
 PARTS = {
     "endurance": Part(135, 8, is_alone=True),
     "generated": Part(330, 12),
-    "crashes": Part(260, 8),
+    "crashes": Part(260, 14),
     "tasks_model": Part(80, 5),
     "network": Part(80, 8),
     "storage": Part(70, 6),

@@ -27,7 +27,7 @@ KILLS = 100  # with one worker, and as many with several
 SEVERAL = 3
 WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # what is killed, and how often
 BETWEEN_KILLS = 5, 40  # answers
-KILLS_PER_STOP = 10
+KILLS_PER_STOP = 10  # the first after half of them
 STOP_SECONDS, HUNG_STOP_SECONDS = 10, 35  # that a graceful stop may take; the latter with a hung receiver
 BACKLOG, BACKLOG_SPEED = 10_000, 100  # events, and how many a second are to be sent
 # With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
@@ -63,7 +63,7 @@ class Storm:
         try:
             for cycle in cycles:
                 self.kill(self.random.choices([*WAYS], [*WAYS.values()])[0])
-                if cycle % KILLS_PER_STOP == 0:
+                if cycle % KILLS_PER_STOP == KILLS_PER_STOP // 2 - 1:
                     self.stop()
                 self.check()
             self.kill("every worker")  # their leases must expire: no start comes that would end them
@@ -211,7 +211,10 @@ def run(run: Run) -> None:
     with contextmanager(receivers)() as make_receiver:
         count, stop = do_storms(run, make_receiver)
         receiver = make_receiver().up()
-        with run.server("hung", TASKS_WEBHOOKS=json.dumps([hook(receiver)])) as server:
+        settings = {"TASKS_WEBHOOKS": json.dumps([hook(receiver)])}
+        if run.is_short:
+            settings["TASKS_DELIVERY__REQUEST_BUDGET_SECONDS"] = "1"
+        with run.server("hung", **settings) as server:
             task, code, hung_stop = stop_while_it_hangs(server, receiver)
             if code != 0 or not server.rows("SELECT * FROM task WHERE id = ?", task["id"]):
                 run.fault(f"SIGTERM with a hung receiver: exit code {code}, and the task {task} was answered")
@@ -221,14 +224,11 @@ def run(run: Run) -> None:
         with run.server("outage", **settings) as server:
             retry, drained = outage(server, receiver, seconds, events := run.count(BACKLOG))
     tell_of_storms(run, count)
-    run.found(
-        "G12",
-        f"slowest of {count['stops']} SIGTERMs amid writes; with a hung receiver",
-        f"{stop:.1f} s; {hung_stop:.1f} s",
-        f"{STOP_SECONDS} s; {HUNG_STOP_SECONDS} s",
-        stop <= STOP_SECONDS and hung_stop <= HUNG_STOP_SECONDS,
-        is_speed=True,
-    )
+    if count["stops"]:
+        what, is_quick = f"slowest of {count['stops']} SIGTERMs amid writes", stop <= STOP_SECONDS
+        run.found("G12", what, f"{stop:.1f} s", f"{STOP_SECONDS} s", is_quick, is_speed=True)
+    what, is_quick = "SIGTERM with a hung receiver", hung_stop <= HUNG_STOP_SECONDS
+    run.found("G12", what, f"{hung_stop:.1f} s", f"{HUNG_STOP_SECONDS} s", is_quick, is_speed=True)
     what, soon = f"first retry after a receiver's outage of {seconds:.0f} s", 1.2 * seconds
     run.found("G3", what, f"{retry:.1f} s", f"{soon:.1f} s", retry <= soon, is_speed=True)
     what, speed = f"of {events} events that waited, sent a second, in order", events / drained
