@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from findings import Run
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -27,11 +26,13 @@ class Exploration:
         self.failure = ""  # in one line: the steps, and what was wrong after them
         self.length = 0  # of the steps to the failure
         self.ends_at = ends_at
+        self.is_over = False
 
     def step(self) -> None:
         """Count a step; ends the example if the time is over. The first one is always done."""
         self.steps += 1
-        if self.examples > 1 and time.monotonic() > self.ends_at:
+        self.is_over |= self.examples > 1 and time.monotonic() > self.ends_at
+        if self.is_over:
             raise TimeIsOver
 
     def failed(self, lines: list[str], failure: Exception) -> None:
@@ -89,12 +90,11 @@ def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> E
         suppress_health_check=list(HealthCheck),
     )
     seeded = seed(run.random.getrandbits(32))(make)
-    with suppress(TimeIsOver):
-        try:
-            run_state_machine_as_test(seeded, settings=options)  # type: ignore[arg-type]
-        except Exception:
-            if not exploration.failure:
-                raise
+    try:
+        run_state_machine_as_test(seeded, settings=options)  # type: ignore[arg-type]
+    except (TimeIsOver, Exception):  # the end may look to hypothesis as if the machine were not repeatable
+        if not (exploration.failure or exploration.is_over):
+            raise
     if exploration.failure:
         run.fault(exploration.failure)
     return exploration
