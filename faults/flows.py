@@ -84,6 +84,10 @@ class Flows:
     def owned(self, caller: Session, id: str) -> Row | None:
         return self.flows[id] if self.owners.get(id) == caller.key else None
 
+    def revision(self, id: str) -> int:
+        """The flow's revision, whosever it is; 0 where there is none."""
+        return self.flows.get(id, {"revision": 0})["revision"]
+
     def listed(self, caller: Session) -> list[Row]:
         """The session's flows, the newest first; those of one millisecond in the order of creation."""
         owned = [shown(flow) for id, flow in self.flows.items() if self.owners[id] == caller.key]

@@ -20,13 +20,13 @@ from findings import Run
 from flows import LARGEST, Flows, Row
 from harness import Server
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 from machines import Machine, explore
 
-ROUTE = st.integers(0, len(ROUTES) - 1)
-NUMBER = st.integers(0, 5)  # of a flow; see `FlowsMachine.flow_id`
+ROUTE = st.sampled_from([*[0] * 6, 1, 1, 2, 2])
+NUMBER = st.sampled_from([*[0] * 6, *[1] * 6, 2, 2, 9])  # of a flow; see `FlowsMachine.flow_id`
 TEXT = st.sampled_from(["a", " b ", "Ж\n😀", "x" * 300]) | st.text("aB 1é", min_size=1).filter(str.strip)
-KEY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+KEY = st.text('a_1 \n\x1f\x7f"\\éЖ\u2028\ufeff\uffff😀', max_size=8)
 SCALAR = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(-1e300, 1e300) | KEY
 JSON = st.recursive(
     SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEY, inner, max_size=3), max_leaves=5
@@ -34,10 +34,12 @@ JSON = st.recursive(
 TEXT_OR_NULL = st.none() | TEXT
 POLICY = st.sampled_from(["done_only", "state_changes", "silent"])
 TIME = st.integers(0, LARGEST)
-# Most often the flow's own revision, from which the first kind of number is counted.
-REVISION = st.tuples(st.just(True), st.sampled_from([0, 0, 0, 0, 0, 0, -1, -2, 1, 0.0])) | st.tuples(
-    st.just(False), st.sampled_from([-1, 0, LARGEST, LARGEST + 1, 2**64, 0.5, 1e300, True, "0", None])
+# Whether it is counted from the flow's own revision, and a number.
+REVISION = st.sampled_from(
+    [*[(True, 0)] * 30, (True, 0.0), (True, -1), (True, -2), (True, 1), (False, -1), (False, LARGEST)]
+    + [(False, value) for value in (LARGEST + 1, 2**64, 0.5, 1e300, True, "0", None)]
 )
+SPARED = 5  # times as long as a kill and a start take, the server is not killed again
 
 
 def optional(**strategies: st.SearchStrategy) -> st.SearchStrategy[Row]:
@@ -48,41 +50,49 @@ def optional(**strategies: st.SearchStrategy) -> st.SearchStrategy[Row]:
 STATE = {"stateJson": JSON}
 STEP = {"currentStep": TEXT_OR_NULL, **STATE}
 BLOCKED = {"blockedTaskId": TEXT_OR_NULL, "blockedSummary": TEXT_OR_NULL}
-NEW_FLOW = optional(
-    controllerId=TEXT,
-    status=st.sampled_from(["queued", "running", "waiting", "blocked"]),
-    notifyPolicy=POLICY,
-    waitJson=JSON,
-    **STEP,
+STATUS = st.sampled_from(["queued", "running"])
+CHILD = st.sampled_from(
+    ["agent:main:a", "agent:main:a", " AGENT:main:b", "agent:main", "agent:mainx:a", "agent:other:a"]
 )
-MUTATION: st.SearchStrategy[tuple[str, Row]] = st.one_of(
-    st.tuples(st.just("set_waiting"), optional(waitJson=JSON, **STEP, **BLOCKED)),
-    st.tuples(st.just("resume_flow"), optional(status=st.sampled_from(["queued", "running"]), **STEP)),
-    st.tuples(st.just("finish_flow"), optional(**STATE)),
-    st.tuples(st.just("fail_flow"), optional(**STATE, **BLOCKED)),
-    st.tuples(st.just("request_cancel"), st.just({})),
-)
-CHILD = st.sampled_from(["agent:main:a", " AGENT:main:b", "agent:main", "agent:mainx:a", "agent:other:a"])
 NAME = st.sampled_from(["a", " b "])  # few, so that they repeat
-TASK = st.fixed_dictionaries(
-    {"runtime": st.sampled_from(["subagent", "acp"]), "task": NAME},
-    optional={
-        **dict.fromkeys(["sourceId", "parentTaskId", "agentId", "label"], NAME),
-        **{"runId": st.sampled_from(["run"]), "childSessionKey": CHILD, "preferMetadata": st.booleans()},
-        **{"notifyPolicy": POLICY, "status": st.sampled_from(["queued", "running", "running", "running"])},
-        **{"startedAt": TIME, "lastEventAt": TIME, "progressSummary": TEXT_OR_NULL},
-    },
+REPORTED = {"startedAt": TIME, "lastEventAt": TIME, "progressSummary": TEXT_OR_NULL}  # of a running task
+NEW_FLOW = optional(
+    status=STATUS | st.sampled_from(["waiting", "blocked"]),
+    **{"controllerId": TEXT, "notifyPolicy": POLICY, "waitJson": JSON, **STEP},
 )
-WRONG = st.sampled_from(
-    [
-        ("list_flows", {"surplus": 1}, 'Unrecognized key: "surplus"'),
-        ("create_flow", {"goal": " "}, "goal: "),
-        ("create_flow", {"goal": "a", "status": "succeeded"}, "status: "),
-        ("create_flow", {"goal": "a", "stateJson": "\0"}, "stateJson: "),
-        ("run_task", {"flowId": "a", "runtime": "cli", "task": "a"}, "runtime: "),
-        ("cancel_flow", {"flowId": None}, "flowId: "),
-        ("delete_flow", {"flowId": "a"}, "action: "),
-    ]
+NEW_TASK = st.tuples(
+    st.fixed_dictionaries({"runtime": st.sampled_from(["subagent", "acp"]), "task": NAME}),
+    optional(runId=st.just("run"), childSessionKey=CHILD, preferMetadata=st.booleans(), notifyPolicy=POLICY),
+    optional(**dict.fromkeys(["sourceId", "parentTaskId", "agentId", "label"], NAME)),
+    optional(status=STATUS)
+    | st.fixed_dictionaries({"status": st.just("running")}, optional=REPORTED)
+    | optional(status=STATUS, **REPORTED),
+).map(lambda parts: parts[0] | parts[1] | parts[2] | parts[3])
+WRONG = [
+    ("list_flows", {"surplus": 1}, 'Unrecognized key: "surplus"'),
+    ("create_flow", {"goal": " "}, "goal: "),
+    ("create_flow", {"goal": "a", "status": "succeeded"}, "status: "),
+    ("create_flow", {"goal": "a", "stateJson": "\0"}, "stateJson: "),
+    ("run_task", {"flowId": "a", "runtime": "cli", "task": "a"}, "runtime: "),
+    ("cancel_flow", {"flowId": None}, "flowId: "),
+    ("delete_flow", {"flowId": "a"}, "action: "),
+]
+FIELDS: dict[str, st.SearchStrategy[Row]] = {
+    "create_flow": st.tuples(NEW_FLOW, TEXT).map(lambda parts: parts[0] | {"goal": parts[1]}),
+    "run_task": NEW_TASK,
+    "set_waiting": optional(waitJson=JSON, **STEP, **BLOCKED),
+    "resume_flow": optional(status=STATUS, **STEP),
+    "finish_flow": optional(**STATE),
+    "fail_flow": optional(**STATE, **BLOCKED),
+    "request_cancel": optional(),
+    "wrong fields": st.sampled_from(WRONG).map(lambda wrong: {"wrong": wrong}),
+}
+# One rule does all of them, since hypothesis leaves rules out; these shares are kept.
+SHARES = {"run_task": 9, "set_waiting": 4, "resume_flow": 4, "finish_flow": 3, "fail_flow": 3}
+SHARES |= {"create_flow": 3, "cancel_flow": 2, "read": 2}
+SHARES |= {"request_cancel": 1, "wrong fields": 1, "wrong secret": 1, "kill": 1}
+ACT = st.sampled_from([name for name, share in SHARES.items() for _ in range(share)]).flatmap(
+    lambda name: st.tuples(st.just(name), FIELDS.get(name, st.just({})))
 )
 
 
@@ -90,6 +100,7 @@ class FlowsMachine(Machine):
     """Actions on the flows of three routes, each of which must be answered as the model says."""
 
     requests = kills = 0
+    next_kill_at = 0.0
 
     def __init__(self, server: Server):
         super().__init__()
@@ -104,8 +115,9 @@ class FlowsMachine(Machine):
             caller.close()
 
     def flow_id(self, number: int) -> str:
-        """The id of a flow by the order of creation, or one that there is not."""
-        return [*self.flows.flows, "nothing"][number % (len(self.flows.flows) + 1)]
+        """The id of a flow, the newest being 0, or an id that there is not."""
+        ids = list(self.flows.flows)
+        return ids[-1 - number] if number < len(ids) else "nothing"
 
     def do(self, route: int, action: str, fields: Row, *, is_told=True) -> None:
         """Send an action, which must be answered as the model answers it."""
@@ -136,69 +148,72 @@ class FlowsMachine(Machine):
         for route in (0, 2):
             self.do(route, "list_flows", {}, is_told=False)
 
-    @rule(route=ROUTE, goal=TEXT, fields=NEW_FLOW)
-    def create(self, route: int, goal: str, fields: Row) -> None:
-        self.do(route, "create_flow", {"goal": goal, **fields})
+    @initialize()
+    def create_one_in_each_session(self) -> None:
+        for route in (2, 0):
+            self.do(route, "create_flow", {"goal": "a"})
 
-    @rule(route=ROUTE, number=NUMBER, mutation=MUTATION, revision=REVISION)
-    def mutate(self, route: int, number: int, mutation: tuple[str, Row], revision: tuple[bool, Any]) -> None:
-        id, (is_counted, value) = self.flow_id(number), revision
-        stored = self.flows.flows.get(id, {}).get("revision", 0)
-        value = stored + value if is_counted else value
-        self.do(route, mutation[0], {"flowId": id, "expectedRevision": value, **mutation[1]})
+    @rule(route=ROUTE, number=NUMBER, revision=REVISION, act=ACT)
+    def act(self, route: int, number: int, revision: tuple[bool, Any], act: tuple[str, Row]) -> None:
+        (name, fields), id = act, self.flow_id(number)
+        match name:
+            case "create_flow":
+                self.do(route, name, fields)
+            case "run_task":
+                self.do(route, name, {"flowId": id, **fields})
+                self.do(route, "get_task_summary", {"flowId": id}, is_told=False)
+            case "cancel_flow":
+                self.do(route, name, {"flowId": id})
+            case "read":
+                self.read(route, id)
+            case "wrong fields":
+                self.send_wrong_fields(route, *fields["wrong"])
+            case "wrong secret":
+                self.send_secret_of_another_route(route, id)
+            case "kill":
+                self.kill(route, id)
+            case _:
+                is_counted, value = revision
+                expected = self.flows.revision(id) + value if is_counted else value
+                self.do(route, name, {"flowId": id, "expectedRevision": expected, **fields})
 
-    @rule(route=ROUTE, number=NUMBER)
-    def cancel(self, route: int, number: int) -> None:
-        self.do(route, "cancel_flow", {"flowId": self.flow_id(number)})
-
-    @rule(route=ROUTE, number=NUMBER, fields=TASK)
-    def run_task(self, route: int, number: int, fields: Row) -> None:
-        self.do(route, "run_task", {"flowId": self.flow_id(number), **fields})
-        self.do(route, "get_task_summary", {"flowId": self.flow_id(number)}, is_told=False)
-
-    @rule(route=ROUTE, number=NUMBER)
-    def read(self, route: int, number: int) -> None:
-        id = self.flow_id(number)
+    def read(self, route: int, id: str) -> None:
         self.do(route, "get_flow", {"flowId": f" {id}"})
-        self.do(route, "get_task_summary", {"flowId": id})
         self.do(route, "find_latest_flow", {})
         for token in (id, ROUTES[route].key, ROUTES[route - 1].key):
             self.do(route, "resolve_flow", {"token": token})
 
-    @rule(route=ROUTE, wrong=WRONG)
-    def send_wrong_fields(self, route: int, wrong: tuple[str, Row, str]) -> None:
-        status, body = self.callers[route].call(wrong[0], **wrong[1])
-        self.tell_action(route, wrong[0], wrong[1], str(status))
+    def send_wrong_fields(self, route: int, name: str, fields: Row, error: str) -> None:
+        status, body = self.callers[route].call(name, **fields)
+        self.tell_action(route, name, fields, str(status))
         assert (status, body["code"], body["result"]) == (400, "invalid_request", {}), body
-        assert body["error"].startswith(wrong[2]), f"came {body}, not {wrong[2]}"
+        assert body["error"].startswith(error), f"came {body}, not {error}"
 
-    @rule(route=ROUTE, number=NUMBER)
-    def send_secret_of_another_route(self, route: int, number: int) -> None:
+    def send_secret_of_another_route(self, route: int, id: str) -> None:
         caller = self.callers[route]
         caller.secret = first_secret(ROUTES[route - 1])
-        fields = {"flowId": self.flow_id(number)}
-        status, body = caller.call("cancel_flow", **fields)
+        status, body = caller.call("cancel_flow", flowId=id)
         caller.secret = first_secret(ROUTES[route])
-        self.tell_action(route, "cancel_flow with the secret of another route", fields, str(status))
+        self.tell_action(route, "cancel_flow with the secret of another route", {"flowId": id}, str(status))
         assert (status, body["code"], body["result"]) == (401, "unauthorized", {}), body
 
-    @rule(route=ROUTE, number=NUMBER, chance=st.integers(0, 15))
-    def kill(self, route: int, number: int, chance: int) -> None:
+    def kill(self, route: int, id: str) -> None:
         """Kill the server while a write is under way, of which either nothing or all must be left."""
-        if chance != 11:  # a start takes as long as a hundred requests
+        if time.monotonic() < FlowsMachine.next_kill_at:
             return
-        id, caller = self.flow_id(number), self.callers[route]
-        stored = self.flows.owned(ROUTES[route], id) or {"revision": 0}
-        fields = {"flowId": id, "expectedRevision": stored["revision"], "stateJson": "before the kill"}
+        began, caller, revision = time.monotonic(), self.callers[route], self.flows.revision(id)
+        fields = {"flowId": id, "expectedRevision": revision, "stateJson": "before the kill"}
         caller.send("fail_flow", fields)
         self.tell_action(route, "fail_flow", fields, "killed meanwhile")
         self.server.kill()
-        FlowsMachine.kills += 1
+        for line in self.callers:
+            line.close()
         self.server.start(*WORKERS)
-        for caller in self.callers:
-            caller.close()
-        found = self.callers[route].call("get_flow", flowId=id)[1]["result"]["flow"]
-        if found and found["revision"] != stored["revision"]:
+        ended = time.monotonic()
+        FlowsMachine.kills += 1
+        FlowsMachine.next_kill_at = ended + SPARED * (ended - began)
+        found = caller.call("get_flow", flowId=id)[1]["result"]["flow"]
+        if found and found["revision"] != revision:
             self.flows.answer(ROUTES[route], "fail_flow", fields, found["updatedAt"], "")
 
 

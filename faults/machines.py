@@ -12,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_mach
 
 SHORTEN_SECONDS = 30.0  # for making the steps to a failure fewer
 MOST_SHOWN = 3000  # characters of these steps
+# Of ten and more, hypothesis makes the first ones by repeating the simplest step.
+EXAMPLES_AT_A_TIME = 9
 
 
 class TimeIsOver(BaseException):
@@ -81,7 +83,7 @@ def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> E
 
     set_hypothesis_home_dir(run.folder / "hypothesis")  # by default it is in the working directory
     options = settings(
-        max_examples=1_000_000,
+        max_examples=EXAMPLES_AT_A_TIME,
         stateful_step_count=most_steps,
         phases=[Phase.generate, Phase.shrink],
         deadline=None,
@@ -89,12 +91,13 @@ def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> E
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    seeded = seed(run.random.getrandbits(32))(make)
-    try:
-        run_state_machine_as_test(seeded, settings=options)  # type: ignore[arg-type]
-    except (TimeIsOver, Exception):  # the end may look to hypothesis as if the machine were not repeatable
-        if not (exploration.failure or exploration.is_over):
-            raise
+    while not (exploration.failure or exploration.is_over):
+        seeded = seed(run.random.getrandbits(32))(make)
+        try:
+            run_state_machine_as_test(seeded, settings=options)  # type: ignore[arg-type]
+        except (TimeIsOver, Exception):  # the end may look as if the steps were not repeatable
+            if not (exploration.failure or exploration.is_over):
+                raise
     if exploration.failure:
         run.fault(exploration.failure)
     return exploration
