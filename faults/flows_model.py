@@ -60,10 +60,15 @@ NEW_FLOW = optional(
     status=STATUS | st.sampled_from(["waiting", "blocked"]),
     **{"controllerId": TEXT, "notifyPolicy": POLICY, "waitJson": JSON, **STEP},
 )
+FILLED = ("sourceId", "parentTaskId", "agentId", "label")  # of a task, by the next report of its run
+# Whether the last task is run again, with such fields and another one of these.
+AGAIN = st.sampled_from(
+    ["", "", "", "preferMetadata", "preferMetadata", "task", "runtime", "childSessionKey"]
+)
 NEW_TASK = st.tuples(
-    st.fixed_dictionaries({"runtime": st.sampled_from(["subagent", "acp"]), "task": NAME}),
+    st.fixed_dictionaries({"runtime": st.sampled_from(["subagent", "acp"]), "task": NAME, "again": AGAIN}),
     optional(runId=st.just("run"), childSessionKey=CHILD, preferMetadata=st.booleans(), notifyPolicy=POLICY),
-    optional(**dict.fromkeys(["sourceId", "parentTaskId", "agentId", "label"], NAME)),
+    optional(**dict.fromkeys(FILLED, NAME)),
     optional(status=STATUS)
     | st.fixed_dictionaries({"status": st.just("running")}, optional=REPORTED)
     | optional(status=STATUS, **REPORTED),
@@ -108,6 +113,7 @@ class FlowsMachine(Machine):
         server.rows("DELETE FROM flow")
         self.server, self.flows = server, Flows()
         self.callers = [Line(server, path_of(route), first_secret(route)) for route in ROUTES]
+        self.last_task: tuple[int, Row] | None = None
 
     def teardown(self) -> None:
         super().teardown()
@@ -160,8 +166,7 @@ class FlowsMachine(Machine):
             case "create_flow":
                 self.do(route, name, fields)
             case "run_task":
-                self.do(route, name, {"flowId": id, **fields})
-                self.do(route, "get_task_summary", {"flowId": id}, is_told=False)
+                self.run_task(route, {"flowId": id, **fields})
             case "cancel_flow":
                 self.do(route, name, {"flowId": id})
             case "read":
@@ -176,6 +181,15 @@ class FlowsMachine(Machine):
                 is_counted, value = revision
                 expected = self.flows.revision(id) + value if is_counted else value
                 self.do(route, name, {"flowId": id, "expectedRevision": expected, **fields})
+
+    def run_task(self, route: int, fields: Row) -> None:
+        again = fields.pop("again")
+        if again and self.last_task:
+            route, last = self.last_task
+            fields = last | {name: fields[name] for name in (*FILLED, again) if name in fields}
+        self.last_task = route, {"runId": "run", **fields}
+        self.do(route, "run_task", fields)
+        self.do(route, "get_task_summary", {"flowId": fields["flowId"]}, is_told=False)
 
     def read(self, route: int, id: str) -> None:
         self.do(route, "get_flow", {"flowId": f" {id}"})
@@ -199,8 +213,8 @@ class FlowsMachine(Machine):
 
     def kill(self, route: int, id: str) -> None:
         """Kill the server while a write is under way, of which either nothing or all must be left."""
-        if time.monotonic() < FlowsMachine.next_kill_at:
-            return
+        if time.monotonic() < FlowsMachine.next_kill_at or self.exploration.failure:
+            return  # so that steps to a failure are repeated quickly
         began, caller, revision = time.monotonic(), self.callers[route], self.flows.revision(id)
         fields = {"flowId": id, "expectedRevision": revision, "stateJson": "before the kill"}
         caller.send("fail_flow", fields)
@@ -224,7 +238,7 @@ def run(run: Run) -> None:
         check_rotation(run, server, folder)
     with run.server("two-workers", *WORKERS, TASKS_CONFIG=configure(folder, UNLIMITED)) as server:
         check_races(run, server, until)
-        explored = explore(run, lambda: FlowsMachine(server))
+        explored = explore(run, lambda: FlowsMachine(server), most_steps=40)
     counts = f"{explored.examples} examples, {explored.steps} steps, {FlowsMachine.requests} requests, "
     counts += f"{FlowsMachine.kills} kills"
     run.found("", "flows, tasks and answers as in the model", counts, "always", not explored.failure)
