@@ -1,17 +1,15 @@
 """Callers of the gateway: many at once on one flow, over the limit, and after a secret's rotation (G13)."""
 
-import json
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from connections import Connection, connected
 from findings import Run
-from flows import LARGEST, Row, Session
+from flows import Row, Session
 from harness import PATIENCE, Server
 
 # Two routes share a session; that of the third differs from it in the case of a letter.
@@ -26,62 +24,30 @@ WINDOW = 120  # requests a minute are allowed by default
 WORKERS = ("--workers", "2")  # whose writes do not meet in one process
 
 
-class Line:
-    """A connection to a route, on which one request at a time is sent."""
+class Caller:
+    """Calls a route with its secret over a connection."""
 
-    def __init__(self, server: Server, path: str, secret: str):
-        self.server, self.path, self.secret = server, path, secret
-        self.file: Any = None  # of the socket, once it is connected
+    def __init__(self, connection: Connection, path: str, secret: str):
+        self.connection, self.path, self.secret = connection, path, secret
 
     def send(self, action: str, fields: Row) -> None:
         """Send an action without waiting for its answer."""
-        if self.file is None:
-            address = urlsplit(self.server.base)
-            with socket.create_connection((address.hostname, address.port), PATIENCE) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self.file = connection.makefile("rwb")  # which keeps it open
-        body = json.dumps({"action": action, **fields}).encode()
-        head = f"POST {self.path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {self.secret}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.file.write(head.encode() + body)
-        self.file.flush()
+        self.connection.send("POST", self.path, self.secret, {"action": action, **fields})
 
     def answer(self) -> tuple[int, Row]:
-        """Wait for the answer; returns its status and body, with numbers as JavaScript holds them."""
-        head = []
-        while (line := self.file.readline()) not in (b"\r\n", b""):
-            head.append(line.decode("latin-1").strip())
-        if not head:
-            raise ConnectionError("the connection ended without an answer")
-        headers = dict(line.split(": ", 1) for line in head[1:])
-        body = json.loads(self.file.read(int(headers["Content-Length"])), parse_int=whole_number)
-        if headers["Connection"] == "close":
-            self.close()
-        return int(head[0].split()[1]), body
+        """Wait for the answer; returns its status and body."""
+        return self.connection.receive()
 
     def call(self, action: str, **fields: Any) -> tuple[int, Row]:
         self.send(action, fields)
         return self.answer()
 
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-        self.file = None
-
-
-def whole_number(digits: str) -> int | float:
-    return int(digits) if abs(int(digits)) <= LARGEST else float(digits)
-
 
 @contextmanager
-def connected(server: Server, path: str, secret: str, count: int) -> Iterator[list[Line]]:
-    """So many connections to one route, which are closed at last."""
-    made = [Line(server, path, secret) for _ in range(count)]
-    try:
-        yield made
-    finally:
-        for line in made:
-            line.close()
+def calling(server: Server, path: str, secret: str, count: int) -> Iterator[list[Caller]]:
+    """So many callers of one route."""
+    with connected(server, count) as connections:
+        yield [Caller(connection, path, secret) for connection in connections]
 
 
 # Servers --------------------------------------------------------------------------------------
@@ -125,7 +91,7 @@ secret = {{source = "file", provider = "{route.route}", id = "value"}}
 # Checks ---------------------------------------------------------------------------------------
 
 
-def write_at_once(callers: list[Line], flow_id: str, revision: int) -> str:
+def write_at_once(callers: list[Caller], flow_id: str, revision: int) -> str:
     """Let all callers write the flow's next revision at once; returns what went wrong, if anything."""
     for number, caller in enumerate(callers):
         step = {"currentStep": f"of caller {number}"}
@@ -145,7 +111,7 @@ def write_at_once(callers: list[Line], flow_id: str, revision: int) -> str:
 def check_races(run: Run, server: Server, until: float) -> None:
     """Let many callers write one flow's next revision, in one round after the other."""
     rounds, problem, started = 0, "", time.monotonic()
-    with connected(server, path_of(ROUTES[0]), first_secret(ROUTES[0]), WRITERS) as callers:
+    with calling(server, path_of(ROUTES[0]), first_secret(ROUTES[0]), WRITERS) as callers:
         flow = callers[0].call("create_flow", goal="to be written at once")[1]["result"]["flow"]
         while not problem and rounds < run.count(1000) and (not rounds or time.monotonic() < until):
             problem = write_at_once(callers, flow["flowId"], rounds)
@@ -161,7 +127,7 @@ def check_window(run: Run, server: Server) -> None:
     started, allowed, sent = time.monotonic(), [], 0
     for route in ROUTES:
         codes = []
-        with connected(server, path_of(route), first_secret(route), 20) as callers:
+        with calling(server, path_of(route), first_secret(route), 20) as callers:
             for caller in callers[::2]:
                 caller.secret = "wrong"
             for _ in range(WINDOW // 10):
@@ -192,7 +158,7 @@ def check_rotation(run: Run, server: Server, folder: Path) -> None:
             assert time.monotonic() < ends_at, "the new secret is not accepted"
             time.sleep(0 if is_new else 0.02)  # the new worker starts beside this
             for secret in (new, old):
-                with connected(server, path_of(route), secret, 1) as (caller,):
+                with calling(server, path_of(route), secret, 1) as (caller,):
                     is_accepted = caller.call("list_flows")[0] == 200
                 requests += 1
                 after += is_new

@@ -3,12 +3,13 @@
 import re
 from typing import Any, NamedTuple
 
+from connections import LARGEST
+
 Row = dict[str, Any]
 
 TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 RUNTIMES = ("subagent", "acp", "cli", "cron")
-LARGEST = 2**53 - 1  # of the numbers that are whole in JavaScript
 KEPT_MILLISECONDS = 7 * 86_400_000  # from a task's cancellation to its `cleanupAfter`
 NOTHING_BLOCKS = {"blockedTaskId": None, "blockedSummary": None}
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

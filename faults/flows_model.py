@@ -8,7 +8,7 @@ from callers import (
     ROUTES,
     UNLIMITED,
     WORKERS,
-    Line,
+    Caller,
     check_races,
     check_rotation,
     check_window,
@@ -16,8 +16,9 @@ from callers import (
     first_secret,
     path_of,
 )
+from connections import LARGEST, Connection
 from findings import Run
-from flows import LARGEST, Flows, Row
+from flows import Flows, Row
 from harness import Server
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -112,13 +113,20 @@ class FlowsMachine(Machine):
         server.rows("DELETE FROM flow_task")
         server.rows("DELETE FROM flow")
         self.server, self.flows = server, Flows()
-        self.callers = [Line(server, path_of(route), first_secret(route)) for route in ROUTES]
+        self.connections = [Connection(server) for _ in ROUTES]
+        self.callers = [
+            Caller(connection, path_of(route), first_secret(route))
+            for connection, route in zip(self.connections, ROUTES, strict=True)
+        ]
         self.last_task: tuple[int, Row] | None = None
 
     def teardown(self) -> None:
         super().teardown()
-        for caller in self.callers:
-            caller.close()
+        self.close()
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
 
     def flow_id(self, number: int) -> str:
         """The id of a flow, the newest being 0, or an id that there is not."""
@@ -220,8 +228,7 @@ class FlowsMachine(Machine):
         caller.send("fail_flow", fields)
         self.tell_action(route, "fail_flow", fields, "killed meanwhile")
         self.server.kill()
-        for line in self.callers:
-            line.close()
+        self.close()
         self.server.start(*WORKERS)
         ended = time.monotonic()
         FlowsMachine.kills += 1
