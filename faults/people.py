@@ -73,6 +73,12 @@ class Workspace:
         ]
         return strong == [key]
 
+    def exposed(self) -> list[Person]:
+        """Those who are no owners, and have a key or a link that others made."""
+        keys = [key.holder for key in self.keys if key.works and key.maker is not key.holder]
+        links = [link.invited for link in self.links if link.is_open]
+        return [person for person in keys + links if person.role != "owner"]
+
     # Members
 
     def invite(self, key: Key, email: str, role: str) -> set[int]:
