@@ -21,7 +21,6 @@ ROUTES = (
 UNLIMITED = "[plugins.entries.webhooks.config.limits]\nrequests = 1000000\ninFlight = 1000\n"
 WRITERS = 200  # at once, of one revision
 WINDOW = 120  # requests a minute are allowed by default
-WORKERS = ("--workers", "2")  # whose writes do not meet in one process
 
 
 class Caller:

@@ -44,8 +44,8 @@ PARTS = {
     "copies": Part(40, 4),
     "upgrades": Part(20, 4),
     "clock": Part(10, 3),
-    "flows_model": Part(40, 4),
-    "roles_model": Part(40, 4),
+    "flows_model": Part(60, 4),
+    "roles_model": Part(50, 4),
     "canary": Part(20, 6),
 }
 SHORT_SCALE = 0.01

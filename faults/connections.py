@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from harness import PATIENCE, Server
 
+TWO_WORKERS = ("--workers", "2")  # of which none knows what is in the memory of the other
 LARGEST = 2**53 - 1  # of the numbers that are whole in JavaScript
 
 

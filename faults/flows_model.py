@@ -7,7 +7,6 @@ from typing import Any
 from callers import (
     ROUTES,
     UNLIMITED,
-    WORKERS,
     Caller,
     check_races,
     check_rotation,
@@ -16,7 +15,7 @@ from callers import (
     first_secret,
     path_of,
 )
-from connections import LARGEST, Connection
+from connections import LARGEST, TWO_WORKERS, Connection
 from findings import Run
 from flows import Flows, Row
 from harness import Server
@@ -229,7 +228,7 @@ class FlowsMachine(Machine):
         self.tell_action(route, "fail_flow", fields, "killed meanwhile")
         self.server.kill()
         self.close()
-        self.server.start(*WORKERS)
+        self.server.start(*TWO_WORKERS)
         ended = time.monotonic()
         FlowsMachine.kills += 1
         FlowsMachine.next_kill_at = ended + SPARED * (ended - began)
@@ -243,7 +242,7 @@ def run(run: Run) -> None:
     with run.server("one-worker", TASKS_CONFIG=configure(folder, limits="")) as server:
         check_window(run, server)
         check_rotation(run, server, folder)
-    with run.server("two-workers", *WORKERS, TASKS_CONFIG=configure(folder, UNLIMITED)) as server:
+    with run.server("two-workers", *TWO_WORKERS, TASKS_CONFIG=configure(folder, UNLIMITED)) as server:
         check_races(run, server, until)
         explored = explore(run, lambda: FlowsMachine(server), most_steps=40)
     counts = f"{explored.examples} examples, {explored.steps} steps, {FlowsMachine.requests} requests, "

@@ -1,11 +1,11 @@
-"""Who may do what, after any promotion, removal and revocation (a model); and one link used at once (G14)."""
+"""Who may do what after any promotions, removals and revocations, by a model (`people.py`)."""
 
 import json
 import re
-import time
 from typing import Any
 
-from connections import Connection, connected
+from connections import TWO_WORKERS, Connection, connected
+from enrollment import API, check_enrollment
 from findings import Run
 from harness import NOBODY, OWNER_KEY, Server
 from hypothesis import strategies as st
@@ -13,9 +13,6 @@ from hypothesis.stateful import initialize, invariant, rule
 from machines import Machine, explore
 from people import ROLES, Key, Link, Person, Workspace
 
-API = "/api/v1"
-WORKERS = ("--workers", "2")  # none may keep in memory what the other one changes
-USES = 100  # of one link, at once
 # What the document says for whom an operation is, and the least role that this means.
 LEAST = {
     "For everybody in the workspace.": "client",
@@ -53,40 +50,6 @@ def operations(server: Server) -> list[tuple[str, str, str]]:
             least = LEAST[operation["description"].split("\n")[0]]
             found.append((method.upper(), re.sub("{[^}]*}", NOBODY, of_nothing), least))
     return found
-
-
-# One link at once -------------------------------------------------------------------------------
-
-
-def join_at_once(connections: list[Connection], token: str) -> int:
-    """Use an enrollment link over all connections at once, half of them as the page does; who joined?"""
-    for number, connection in enumerate(connections):
-        connection.send("POST", f"{API if number % 2 else ''}/enroll/{token}")
-    statuses = [connection.receive()[0] for connection in connections]
-    joined = sum(status in (200, 201) for status in statuses)
-    assert statuses.count(410) == len(statuses) - joined, statuses
-    return joined
-
-
-def check_enrollment(run: Run, server: Server, until: float) -> None:
-    """Invite somebody, and let many use the link at once, in one round after the other."""
-    rounds, is_kept, started = 0, True, time.monotonic()
-    with connected(server, USES) as connections:
-        while is_kept and rounds < run.count(200) and (not rounds or time.monotonic() < until):
-            body = {"email": f"once-{rounds}@example.com", "full_name": "One", "role": "member"}
-            invited = connections[0].ask("POST", f"{API}/members/invite", OWNER_KEY, body)[1]["data"]
-            joined = join_at_once(connections, invited["enrollment_link"].rpartition("/")[2])
-            id = invited["member"]["id"]
-            (row,) = server.rows("SELECT count(*) AS keys FROM api_key WHERE member_id = ?", id)
-            is_kept = (joined, row["keys"]) == (1, 1)
-            rounds += 1
-    if not is_kept:
-        run.fault(f"{USES} uses of one link at once: {joined} joined, {row['keys']} keys were made")
-    what = f"{USES} uses of one enrollment link at once: one member and one key"
-    run.found("G14", what, f"{rounds} rounds in {time.monotonic() - started:.0f} s", "all", is_kept)
-
-
-# The machine ----------------------------------------------------------------------------------
 
 
 class RolesMachine(Machine):
@@ -317,7 +280,7 @@ class RolesMachine(Machine):
 
 
 def run(run: Run) -> None:
-    with run.server("server", *WORKERS) as server:
+    with run.server("server", *TWO_WORKERS) as server:
         check_enrollment(run, server, until=run.ends_at - run.seconds / 2)
         tried, task_id = operations(server), make_task(server)
         explored = explore(run, lambda: RolesMachine(server, tried, task_id), most_steps=40)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import requests
+from callers import calling, write_at_once
 from harness import PATIENCE, Server, document, wait_until
 
 CONFIG = """
@@ -306,20 +307,8 @@ def test_requesting_cancellation_changes_nothing_else(call):
 
 def test_of_twenty_writers_with_one_revision_one_is_applied(server, call):
     flow = call.flow()
-    callers = [Caller(server) for _ in range(20)]
-    statuses = []
-
-    def work(caller):
-        answer = caller("set_waiting", flowId=flow["flowId"], expectedRevision=0, currentStep="x")
-        statuses.append(answer.status_code)
-
-    threads = [threading.Thread(target=work, args=(caller,)) for caller in callers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(statuses) == [200] + [409] * 19
-    assert call.result("get_flow", flowId=flow["flowId"])["flow"]["revision"] == 1
+    with calling(server, PATHS["zapier"], "s3cret", 20) as callers:
+        assert write_at_once(callers, flow["flowId"], 0) == ""
 
 
 def test_after_a_kill_the_revision_is_the_number_of_applied_answers(tmp_path):
