@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness import PATIENCE, Server
+from harness import Server
 
 TWO_WORKERS = ("--workers", "2")  # of which none knows what is in the memory of the other
+SILENCE = 40.0  # seconds after which no answer is waited for; a write waits for 10 at most
 LARGEST = 2**53 - 1  # of the numbers that are whole in JavaScript
 
 
@@ -24,7 +25,7 @@ class Connection:
         """Send a request without waiting for its answer; a body is sent as JSON."""
         if self.file is None:
             address = urlsplit(self.server.base)
-            with socket.create_connection((address.hostname, address.port), PATIENCE) as connection:
+            with socket.create_connection((address.hostname, address.port), SILENCE) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.file = connection.makefile("rwb")  # which keeps it open
         content = b"" if body is None else json.dumps(body).encode()
