@@ -11,6 +11,7 @@ from harness import NOBODY, OWNER_KEY, Server
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from machines import Machine, explore
+from pairs import check_pairs
 from people import ROLES, Key, Link, Person, Workspace
 
 # What the document says for whom an operation is, and the least role that this means.
@@ -281,7 +282,8 @@ class RolesMachine(Machine):
 
 def run(run: Run) -> None:
     with run.server("server", *TWO_WORKERS) as server:
-        check_enrollment(run, server, until=run.ends_at - run.seconds / 2)
+        check_enrollment(run, server, until=run.ends_at - 0.7 * run.seconds)
+        check_pairs(run, server, until=run.ends_at - 0.5 * run.seconds)
         tried, task_id = operations(server), make_task(server)
         explored = explore(run, lambda: RolesMachine(server, tried, task_id), most_steps=40)
     what = f"{len(tried)} operations and the tools, tried with any key"

@@ -1,0 +1,111 @@
+"""Two requests about one member at once: the outcome must be that of one after the other."""
+
+import time
+from itertools import count
+from typing import Any, NamedTuple
+
+from connections import Connection, connected
+from enrollment import API
+from findings import Run
+from harness import OWNER_KEY, Server
+
+Request = tuple[str, str, str, dict[str, str] | None]  # whose key, method, path, body
+
+
+class Pair(NamedTuple):
+    """Two requests about a member, who has joined or not, and what may come of them.
+
+    An outcome is both statuses, and what the new key or link is answered afterwards (0 without one).
+    """
+
+    role: str
+    has_joined: bool
+    first: Request
+    second: Request
+    outcomes: set[tuple[int, int, int]]
+
+
+CLIENT = {"email": "{email}", "full_name": "A", "role": "client"}
+FRIEND = {"email": "of-{email}", "full_name": "A", "role": "admin"}
+ENROLL: Request = ("nobody", "POST", "/enroll/{token}", None)
+INVITE_AGAIN: Request = ("owner", "POST", "/members/invite", CLIENT)
+RENEW_LINK: Request = ("owner", "POST", "/members/{id}/invitation", None)
+REVOKE_LINK: Request = ("owner", "DELETE", "/members/{id}/invitation", None)
+REMOVE: Request = ("owner", "DELETE", "/members/{id}", None)
+PROMOTE: Request = ("owner", "PATCH", "/members/{id}", {"role": "owner"})
+DEMOTE: Request = ("owner", "PATCH", "/members/{id}", {"role": "client"})
+ADMIN_RENEWS_LINK: Request = ("admin", "POST", "/members/{id}/invitation", None)
+ADMIN_MAKES_KEY: Request = ("admin", "POST", "/keys", {"name": "a", "member_id": "{id}"})
+MAKE_OWN_KEY: Request = ("self", "POST", "/keys", {"name": "a"})
+INVITE_FRIEND: Request = ("self", "POST", "/members/invite", FRIEND)
+PAIRS = [
+    Pair("member", False, ENROLL, REMOVE, {(201, 200, 401), (410, 200, 0)}),
+    Pair("member", False, ENROLL, INVITE_AGAIN, {(201, 409, 200), (410, 200, 200)}),
+    Pair("member", False, ENROLL, RENEW_LINK, {(201, 409, 200), (410, 201, 200)}),
+    Pair("member", False, ENROLL, REVOKE_LINK, {(201, 409, 200), (410, 200, 0)}),
+    # What an admin made for somebody ends with the promotion to owner, after which the admin makes nothing.
+    Pair("member", False, PROMOTE, ADMIN_RENEWS_LINK, {(200, 201, 410), (200, 403, 0)}),
+    Pair("member", True, PROMOTE, ADMIN_MAKES_KEY, {(200, 201, 401), (200, 403, 0)}),
+    Pair("member", True, REMOVE, MAKE_OWN_KEY, {(200, 201, 401), (200, 401, 0)}),
+    Pair("admin", True, DEMOTE, INVITE_FRIEND, {(200, 201, 200), (200, 403, 0)}),
+]
+
+
+class Members:
+    """Members who are made for one pair of requests each."""
+
+    def __init__(self, connections: list[Connection]):
+        self.connections, self.numbers = connections, count()
+        self.keys = {"owner": OWNER_KEY, "admin": ""}
+        self.keys["admin"] = self.make("admin", has_joined=True)["key"]
+
+    def make(self, role: str, *, has_joined: bool) -> dict[str, str]:
+        """Invite somebody, who then joins if told; returns id, address, token or key."""
+        email = f"pair-{next(self.numbers)}@example.com"
+        body = {"email": email, "full_name": "A", "role": role}
+        data = self.connections[0].ask("POST", f"{API}/members/invite", OWNER_KEY, body)[1]["data"]
+        made = {"id": data["member"]["id"], "email": email, "key": ""}
+        made["token"] = data["enrollment_link"].rpartition("/")[2]
+        if has_joined:
+            joined = self.connections[0].ask("POST", f"{API}/enroll/{made['token']}")[1]
+            made["key"] = joined["data"]["api_key"]
+        return made
+
+    def outcome(self, pair: Pair, *, swapped: bool) -> tuple[int, int, int]:
+        """Send both requests at once; `swapped` sends the second one a little earlier."""
+        made = self.make(pair.role, has_joined=pair.has_joined)
+        keys = self.keys | {"self": made["key"], "nobody": ""}
+        both = [(pair.first, self.connections[0]), (pair.second, self.connections[1])]
+        for (who, method, path, body), connection in both[::-1] if swapped else both:
+            filled = {name: text.format(**made) for name, text in body.items()} if body else None
+            connection.send(method, API + path.format(**made), keys[who], filled)
+        (first, one), (second, other) = (connection.receive() for _, connection in both)
+        return first, second, self.worth(one.get("data", {}) | other.get("data", {}))
+
+    def worth(self, data: dict[str, Any]) -> int:
+        """The answer to the key or the link that these answers hold."""
+        if "api_key" in data:
+            return self.connections[0].ask("GET", f"{API}/me", data["api_key"])[0]
+        if "enrollment_link" in data:
+            token = data["enrollment_link"].rpartition("/")[2]
+            return self.connections[0].ask("GET", f"{API}/enroll/{token}")[0]
+        return 0
+
+
+def check_pairs(run: Run, server: Server, until: float) -> None:
+    """Send each pair at once, again and again, in either order."""
+    rounds, seen = 0, set[tuple[int, tuple[int, int, int]]]()
+    with connected(server, 2) as connections:
+        members = Members(connections)
+        while rounds < run.count(100) and (rounds < 2 or time.monotonic() < until):
+            for number, pair in enumerate(PAIRS):
+                outcome = members.outcome(pair, swapped=bool(rounds % 2))
+                if outcome not in pair.outcomes and (number, outcome) not in seen:
+                    sent = " and ".join(" ".join(request[:3]) for request in (pair.first, pair.second))
+                    run.fault(f"{sent} at once: {outcome[:2]}, then {outcome[2]} with what was made")
+                seen.add((number, outcome))
+            rounds += 1
+    possible = {(number, outcome) for number, pair in enumerate(PAIRS) for outcome in pair.outcomes}
+    what = f"{len(PAIRS)} pairs of requests about one member at once: as one after the other"
+    figure = f"{rounds} rounds, {len(seen & possible)} of {len(possible)} outcomes seen"
+    run.found("", what, figure, "always", seen <= possible)
