@@ -13,6 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 import commands
@@ -33,13 +34,16 @@ from database import (
 )
 from models import Activity, StoredAnswer, TaskCount
 from outbox import Delivery
-from settings import bootstrap_key, exposed_secrets
+from settings import bootstrap_key, exposed_secrets, without_paths
+from wire import KEY, TOKEN
 
 LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
 LINGER_BYTES = 1024 * 1024  # it may send at most meanwhile
 LINGERING_MOST = 100  # connections linger at a time; of more, the oldest is closed
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
 SILENT_SECONDS = 30  # for a client to acknowledge what was sent
+# What is shown of a malformed head: method and path, or one word, such as the name of a header.
+SHOWN_OF_HEAD = re.compile(r"[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])")
 
 
 class Worker(ThreadWorker):
@@ -100,6 +104,14 @@ class Worker(ThreadWorker):
             return super().handle_request(request, conn)
         except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own
             raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
+
+    def handle_error(self, req, client, addr, exc):
+        """Refuse a malformed request, without repeating in log and answer what may be a secret."""
+        if isinstance(exc, ParseException):
+            for name, value in vars(exc).items():
+                if isinstance(value, str | bytes) and name != "msg":  # which is gunicorn's own text
+                    setattr(exc, name, shown_of_head(value))
+        super().handle_error(req, client, addr, exc)
 
     def linger(self, conn):
         """End our side of the connection, and wait for the client to end its side (RFC 9112, section 9.6).
@@ -168,6 +180,18 @@ class Worker(ThreadWorker):
             self.close_lingering(conn)
 
 
+def shown_of_head(text):
+    """Return the beginning of what a client sent in place of a head, if it tells what is wrong.
+
+    gunicorn's answer is in latin-1, so that the rest is indicated by three dots.
+    """
+    shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
+    if shown is None:
+        return "..."
+    hidden = KEY.sub(r"\1...", TOKEN.sub(r"\1...", shown[0]))
+    return hidden if hidden == text else f"{hidden} ..."
+
+
 def number(name, default, most):
     """Return the number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
@@ -186,6 +210,9 @@ graceful_timeout = 30
 keepalive = 15
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
+# For whom switches the access log on: without the query, the referrer and the user name, which is where some
+# clients send an API key.
+access_log_format = '%(h)s - - %(t)s "%(m)s %(U)s %(H)s" %(s)s %(b)s "-" "%(a)s"'
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"
 
@@ -209,7 +236,7 @@ def on_starting(server):
     logger.setLevel(logging.INFO)
     logger.propagate = False
     for gunicorns in (server.log.error_log, server.log.access_log):
-        gunicorns.addFilter(hide_tokens)
+        gunicorns.addFilter(hide_secrets)
     with exit_on_error():
         app = create_app()
         server.webhooks = commands.check_webhooks(app.config)
@@ -219,9 +246,11 @@ def on_starting(server):
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
 
 
-def hide_tokens(record):
-    """Remove enrollment tokens, which are credentials, from gunicorn's messages."""
-    record.msg, record.args = re.sub(r"(/enroll/)[^\s'\"]+", r"\1…", record.getMessage()), ()
+def hide_secrets(record):
+    """Remove enrollment tokens, API keys, queries and passwords in URLs from gunicorn's messages."""
+    text = KEY.sub(r"\1…", TOKEN.sub(r"\1…", record.getMessage()))
+    text = re.sub(r"://[^\s/'\"]*@", "://…@", re.sub(r"\?[^\s'\"]+", "?…", text))
+    record.msg, record.args = text, ()
     return True
 
 
@@ -282,6 +311,7 @@ def apply_configuration(server, config, configured, locks):
         with turn_to_start():
             left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
         for name in left:
+            name = without_paths(name)
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         server.log.error("the webhooks are as they were until the next reload: %s", error)

@@ -375,16 +375,43 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _quoted_value(value: Any, path: list[str]) -> str:
     """Return ` = ` and the value at this path, or "" for a section, a list and what may be a secret."""
+    field: Any = fields.Nested(Configuration)
     for step in path:
+        field = _inner(field, step)
         if isinstance(value, list):
             value = value[int(step)]
-        elif isinstance(value, dict) and step in value and step not in (*SECRET_KEYS, "args", "env"):
+        elif isinstance(value, dict) and step in value and step not in ("args", "env"):
             value = value[step]
         else:
             return ""
-    if isinstance(value, str) and "@" in value.partition("://")[2]:  # a URL that may hold a password
+    # Where a section or a list belongs, anything may have been written.
+    if field is None or isinstance(field, fields.Nested | fields.List | fields.Dict | Secret):
         return ""
-    return f" = {value!r}"[:100] if isinstance(value, str | int | float) else ""
+    if isinstance(value, str) and isinstance(field, Url):
+        value = _without_path(value)
+    return f" = {value!r}"[:100] if value is not None and isinstance(value, str | int | float) else ""
+
+
+def _inner(field: Any, step: str) -> Any:
+    """Return the field of this name or number in a field that holds others, or None."""
+    if isinstance(field, fields.Nested):
+        return next((f for name, f in field.schema.fields.items() if step in (name, f.data_key)), None)
+    if isinstance(field, fields.List):
+        return field.inner
+    return field.value_field if isinstance(field, fields.Dict) else None
+
+
+def _without_path(url: str) -> str | None:
+    """Return the URL's beginning, or None for one that may hold a password; path and query may be secret."""
+    if "@" in url:
+        return None
+    origin = re.match(r"(\w+://)?[^/?#\s]*/?", url)[0]  # type: ignore[index]
+    return url if origin == url else f"{origin}…"
+
+
+def without_paths(text: str) -> str:
+    """Return the text for the log: a webhook without a name has that of its URL, whose path may be secret."""
+    return re.sub(r"(\w+://[^/?#\s]+)[/?#]\S+?(?=:?(?:\s|$))", r"\1/…", text)
 
 
 # Secrets --------------------------------------------------------------------------------------
@@ -584,7 +611,7 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
     answers = resolve(list(present.values()), config["SECRETS"]["providers"])
     for name, secret in zip(present, answers, strict=True):
         if isinstance(secret, Unresolved):
-            raise Unresolved(f"{name}: {secret}")
+            raise Unresolved(f"{without_paths(name)}: {secret}")
         secrets[name] = secret
     return secrets
 
@@ -604,7 +631,8 @@ def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
             for secret in secrets:
                 signing_key(secret)
         except ValueError as error:
-            raise LookupError(f"webhooks: {webhook['name']}: secret: base64 must follow whsec_") from error
+            name = without_paths(webhook["name"])
+            raise LookupError(f"webhooks: {name}: secret: base64 must follow whsec_") from error
         webhooks.append({**webhook, "secrets": secrets})
     return webhooks
 

@@ -23,10 +23,12 @@ from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import certifi
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import requote_uri
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
@@ -37,7 +39,7 @@ from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
-from settings import signing_key
+from settings import signing_key, without_paths
 
 log = logging.getLogger("tasks.webhooks")
 
@@ -242,7 +244,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Atte
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
-        error = _in_words(failure)
+        error = _in_words(failure, url)
     if exchange.cut or time.monotonic() - started_at >= seconds:
         status, error = None, f"timed out after {seconds:.1f} s"
     elif status is not None and not 200 <= status < 300:
@@ -262,11 +264,19 @@ def _retry_after(text: str) -> float | None:
     return min(seconds, RETRY_AFTER_MOST) if seconds > 0 else None
 
 
-def _in_words(failure: BaseException) -> str:
-    """The message of the innermost cause, with the characters escaped that a terminal would interpret."""
+def _in_words(failure: BaseException, url: str) -> str:
+    """The message of the innermost cause, with the characters escaped that a terminal would interpret.
+
+    The URL's path and query, which may be secret, are left out: a receiver may send back what it gets.
+    """
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
     text = str(failure) or type(failure).__name__
+    for sent in (requote_uri(url), url):
+        parts = urlsplit(sent)
+        for part in (f"{parts.path}?{parts.query}", parts.path, parts.query):
+            if len(part) > 1:
+                text = text.replace(part, "/…")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 
@@ -494,7 +504,9 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Attempt:
     }
     attempt = post(webhook["url"], body, headers, seconds)
     if not attempt.delivered:
-        log.warning("webhook %s: delivery %s: %s", webhook["name"], delivery["id"], attempt.error)
+        log.warning(
+            "webhook %s: delivery %s: %s", without_paths(webhook["name"]), delivery["id"], attempt.error
+        )
     return attempt
 
 
@@ -547,7 +559,7 @@ def _retry_wait(failures: int) -> float:
 
 def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
     Webhook.disable(transaction, webhook_id, reason)
-    log.warning("webhook %s is disabled: %s", sending.webhooks[webhook_id]["name"], reason)
+    log.warning("webhook %s is disabled: %s", without_paths(sending.webhooks[webhook_id]["name"]), reason)
 
 
 # Sweeping -------------------------------------------------------------------------------------
@@ -717,4 +729,4 @@ def prune_deliveries() -> None:
 def _log_deleted(webhook: Row, count: int) -> None:
     if count:
         message = "webhook %s: the oldest %d events that waited for it are dropped"
-        log.warning(message, webhook["name"], count)
+        log.warning(message, without_paths(webhook["name"]), count)

@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -26,9 +27,14 @@ from werkzeug.wsgi import get_input_stream
 import limits
 import schemas
 from database import Row, new_request_id, now
+from models import KEY_PREFIX
 from schemas import API
 
 log = logging.getLogger("tasks")
+
+# What no log may hold: the token of an enrollment link, and an API key after the prefix that is stored.
+TOKEN = re.compile(r"(/enroll/)[^\s'\"]+")
+KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 
 class Call:
@@ -177,9 +183,9 @@ class Call:
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """Write one line to standard output, without an enrollment link's token, which is a credential."""
+        """Write one line to standard output; neither enrollment tokens nor API keys may be in its path."""
         path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
-        path = quote((path + link).encode("latin-1"))[:500]
+        path = KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
         milliseconds = (time.perf_counter() - self.started) * 1000
         who = self.caller["id"] if self.caller else "-"
         line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"

@@ -422,6 +422,21 @@ def test_what_a_terminal_would_obey_is_escaped_in_the_log_and_in_the_answer(laun
     assert all(c.isprintable() for c in said.replace("\n", ""))
 
 
+def test_the_path_of_a_url_which_may_be_secret_is_neither_logged_nor_in_an_error(launch, hostile):
+    # Receivers may know their callers by a token in the URL, which is the name of a webhook without one.
+    target = hostile(lambda line, stopped: line.sendall(target.heads[-1]))  # which sends back what it gets
+    url = f"{target.url}/S3CRET-Ä?token=S3CRET"
+    server = serve(launch, {"url": url, "secret": "s", "events": ["task.created"]})
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert delivery["last_error"] == "POST /… HTTP/1.1\\r\\n"
+    assert delivery["webhook"] == url
+    log = server.log.read_text()
+    assert f"webhook {target.url.removesuffix('/hook')}/…: delivery {delivery['id']}: POST /… HTTP/1.1" in log
+    assert "S3CRET" not in log
+
+
 def test_a_receivers_cookies_are_not_sent_back(owner, receiver, task):
     receiver.all_here()
     receiver.answers = [(200, {"Set-Cookie": "session=abc; Path=/"})] * 30

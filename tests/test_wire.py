@@ -164,6 +164,54 @@ def test_the_token_of_an_enrollment_link_is_not_logged_when_a_raw_byte_follows_i
     assert token not in server.log.read_text()
 
 
+SECRET = "tms_neither-a-log-nor-an-answer-holds-0123456789"
+HEAD = "GET /api/v1/me HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (f"{HEAD}Authorization Bearer {SECRET}", "Invalid HTTP Header: 'Authorization ...'"),
+        (f"{HEAD}Authorization Bearer {SECRET}: x", "Invalid HTTP header name: 'Authorization ...'"),
+        (f"{HEAD}Transfer-Encoding: {SECRET}", "Unsupported transfer coding: '...'"),
+        (f"{HEAD}Expect: {SECRET}", "Unable to comply with expectation: '...'"),
+        (f"GET /api/v1/me?key={SECRET}\xff HTTP/1.1", "request line: 'GET /api/v1/me ...'"),
+        (f"GET /enroll/{SECRET}\xff HTTP/1.1", "request line: 'GET /enroll/"),
+        (f"GET /api/v1/me?key=a {SECRET} HTTP/1.1", "Invalid HTTP Version: '...'"),
+        (f"GET http://u:{SECRET}@a/\xff HTTP/1.1", "Invalid HTTP request line: 'GET ...'"),
+        (SECRET, "Invalid HTTP request line: '...'"),  # as the rest of a body that is longer than it said
+    ],
+)
+def test_what_a_malformed_head_holds_is_neither_logged_nor_answered(server, line, sent, said):
+    before = len(server.log.read_text())
+    line.socket.sendall(f"{sent}\r\n\r\n".encode("latin-1"))
+    line.socket.shutdown(socket.SHUT_WR)
+    answer = line.file.read().decode("latin-1")
+    assert answer.startswith(("HTTP/1.1 4", "HTTP/1.1 501"))
+    log = wait_until(lambda: server.log.read_text()[before:])
+    assert said in log
+    assert SECRET[12:] not in log + answer
+
+
+def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
+    # With what an operator may switch on to find a fault.
+    server = launch("--log-level", "debug", "--access-logfile", "-")
+    paths = [f"/keys/{SECRET}", f"/tasks?api_key={SECRET}"]
+    headers = {"Referer": f"https://a.example/?key={SECRET}"}
+    for path in paths:
+        requests.get(f"{server.base}/api/v1{path}", auth=(SECRET, ""), headers=headers, timeout=PATIENCE)
+    line = Line(server)
+    line.socket.sendall(f"GET http://u:{SECRET[12:]}@a/mcp HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert line.answer()[0] == 405
+    line.file.close()
+    line.socket.close()
+    server.stop()
+    log = server.log.read_text()
+    assert log.count("/api/v1/keys/tms_neither-…") == 3  # gunicorn's, ours, and that of the access log
+    assert '"GET /api/v1/tasks HTTP/1.1" 401' in log
+    assert SECRET[12:] not in log
+
+
 def test_a_request_line_that_is_too_long_is_refused(line):
     line.send("GET", "/tasks?q=" + "x" * 5000, [])
     assert 400 <= line.answer()[0] < 500
