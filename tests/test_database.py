@@ -15,7 +15,17 @@ from upgrades import Upgrade, content, older_database, schema, versions
 
 import models
 import schemas
-from database import DATABASE_ERRORS, MIGRATIONS, BadDatabase, FairLock, db, new_id, prepare, register_server
+from database import (
+    DATABASE_ERRORS,
+    MIGRATIONS,
+    BadDatabase,
+    FairLock,
+    db,
+    is_outage,
+    new_id,
+    prepare,
+    register_server,
+)
 from models import Member, Resource, Task
 from outbox import Event
 
@@ -329,6 +339,18 @@ def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
         assert Event.pruning.run(before=before, last=last, most=10) == 3
     left = db.execute_sql("SELECT created_at FROM event ORDER BY seq").fetchall()
     assert [row[0][:7] for row in left] == ["2031-01", "2026-05"]
+
+
+def test_an_outage_that_a_failed_rollback_hides_is_seen():
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorname = "SQLITE_FULL"
+    with pytest.raises(sqlite3.OperationalError) as raised:
+        try:
+            raise full
+        finally:
+            raise sqlite3.OperationalError("cannot rollback - no transaction is active")
+    assert is_outage(raised.value)
+    assert not is_outage(sqlite3.OperationalError("no such table: task"))
 
 
 def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):

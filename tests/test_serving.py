@@ -1,6 +1,7 @@
 """gunicorn: the log, signals, several workers, proxies in front, and many clients at once."""
 
 import contextlib
+import os
 import re
 import signal
 import socket
@@ -120,6 +121,18 @@ def test_no_writer_starves_and_none_is_refused(server, project):
     assert len(set(ids)) == 320
     stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
     assert stats["total"] == stats["todo"] == 320
+
+
+def test_the_master_closes_the_database_before_it_forks(launch):
+    # SQLite's locks are those of a process, and connections must not be shared by processes.
+    def opens(pid):
+        return {os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+
+    server = launch()
+    server.client().make_project()
+    database = os.path.realpath(server.database)
+    assert database in opens(server.children()[0])
+    assert database not in opens(server.process.pid)
 
 
 def test_two_workers_share_one_database(launch):

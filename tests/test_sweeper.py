@@ -198,6 +198,23 @@ def test_clients_that_write_at_the_same_time_are_all_sent_to_at_once(hooked, rec
     assert {text for texts in said for text in texts} == {"delivered=1; pending=0"}
 
 
+def test_what_fails_after_the_commit_does_not_fail_the_request(hooked, receiver):
+    hooked.allow_bugs = True
+    owner = hooked.client()
+    project = owner.make_project()
+    # The result of an attempt cannot be stored.
+    hooked.rows("CREATE TRIGGER broken BEFORE UPDATE ON delivery BEGIN SELECT RAISE(ABORT, 'broken'); END")
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "T"})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    assert f"request {answer.headers['X-Request-Id']}: deliveries are left pending" in hooked.log.read_text()
+    hooked.rows("DROP TRIGGER broken")
+    hooked.rows(
+        "UPDATE delivery SET leased_until = created_at"
+    )  # when the lease has expired, it is sent again
+    assert receiver.next().body == receiver.next().body
+
+
 def test_a_chore_that_takes_long_holds_up_no_event(sweeper, receiver, let_go):
     begun = threading.Event()
     sweeper(hook(receiver), leave=0, chores=(lambda: begun.set() or let_go.wait(PATIENCE),))
