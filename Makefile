@@ -1,47 +1,56 @@
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 
-.PHONY: install run throwaway test check bench faults screenshot clean
+.PHONY: install run throwaway test check audit bench faults mutations screenshot clean
 
-install: .venv/run
+install: $(VENV)/run
 
 run: install
 	$(BIN)/flask --app app init
 	$(BIN)/gunicorn
 
 # ARGS="--seed 7" fills it; ARGS="-- COMMAND" runs a command beside it.
-throwaway: .venv/run
+throwaway: $(VENV)/run
 	@TASKS_CONFIG=/dev/null $(BIN)/flask --app app throwaway $(ARGS)
 
 # Four processes, also on two cores: a test mostly waits for its server.
-test: .venv/dev
+test: $(VENV)/dev
 	$(BIN)/pytest -n 4 --dist loadfile $(ARGS)
 
-check: .venv/dev
+check: audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Known vulnerabilities of the packages, if the data can be had.
+audit: $(VENV)/dev
+	@$(BIN)/python .ci/audit.py
+
 # ARGS="--short" takes two minutes, without it half an hour.
-bench: .venv/run
+bench: $(VENV)/run
 	$(BIN)/python bench/run.py $(ARGS)
 
 # Ten minutes; ARGS="--short" takes less than one. It uses the tests' servers.
-faults: .venv/dev
+faults: $(VENV)/dev
 	@PYTHONPATH=.:tests $(BIN)/python faults/campaign.py $(ARGS)
 
+# Whether the tests find faults that are put into copies of the service.
+mutations: $(VENV)/dev
+	@PYTHONPATH=.:tests $(BIN)/python faults/campaign.py --parts mutations $(ARGS)
+
 # The image in README.md.
-screenshot: .venv/dev
+screenshot: $(VENV)/dev
 	@TASKS_CONFIG=/dev/null PYTHONPATH=. $(BIN)/flask --app app throwaway --seed 7 -- $(BIN)/python tests/screenshot.py
 
-.venv/bin/pip:
-	$(PYTHON) -m venv .venv
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
 
-.venv/run: requirements.txt | .venv/bin/pip
+$(VENV)/run: requirements.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-.venv/dev: requirements-dev.txt .venv/run
+$(VENV)/dev: requirements-dev.txt $(VENV)/run
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 

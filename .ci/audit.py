@@ -1,0 +1,73 @@
+"""Look for known vulnerabilities of the packages in requirements.txt, if the data can be had.
+
+Where no database of vulnerabilities can be reached, one line says so, and that is no error.
+"""
+
+import json
+import subprocess
+import sys
+
+SECONDS = 60  # for all answers of one database
+AUDIT = ("-m", "pip_audit", "-r", "requirements.txt", "--no-deps", "--disable-pip")
+
+
+def audit(*options: str) -> subprocess.CompletedProcess:
+    """Run pip-audit on the pinned versions; it installs nothing."""
+    words = [
+        sys.executable,
+        *AUDIT,
+        "--progress-spinner",
+        "off",
+        "--timeout",
+        "10",
+        "--format",
+        "json",
+        *options,
+    ]
+    return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603
+
+
+def dependencies(service: str) -> list[dict]:
+    """What this database says about each package. Raises `LookupError` with why nothing can be had."""
+    try:
+        done = audit("--vulnerability-service", service)
+        found = json.loads(done.stdout)["dependencies"]
+    except subprocess.TimeoutExpired as error:
+        raise LookupError(f"no answer within {SECONDS} s") from error
+    except ValueError as error:  # nothing was printed
+        raise LookupError((done.stderr.strip().splitlines() or ["no answer"])[-1][:100]) from error
+    if all("skip_reason" in package for package in found):  # as an index without this data answers
+        raise LookupError(found[0]["skip_reason"])
+    return found
+
+
+def main() -> int:
+    """Print what is vulnerable; the exit code is 1 if anything is, or if the file cannot be read."""
+    collected = audit("--dry-run")
+    if collected.returncode:
+        print(collected.stderr, file=sys.stderr)
+        return 1
+    reasons = []
+    for service in ("pypi", "osv"):
+        try:
+            found = dependencies(service)
+        except LookupError as error:
+            reasons.append(f"{service}: {error}")
+            continue
+        for package in found:
+            for vulnerability in package.get("vulns", ()):
+                fixed = ", ".join(vulnerability["fix_versions"]) or "none"
+                said = f"{package['name']} {package['version']}: {vulnerability['id']}; fixed in: {fixed}"
+                print(said, file=sys.stderr)
+            if "skip_reason" in package:
+                print(f"not audited: {package['name']}: {package['skip_reason']}")
+        count = sum("skip_reason" not in package for package in found)
+        vulnerable = sum(bool(package.get("vulns")) for package in found)
+        print(f"{count} packages audited ({service}); with known vulnerabilities: {vulnerable or 'none'}")
+        return 1 if vulnerable else 0
+    print(f"The packages are not audited, as no database of vulnerabilities can be had: {'; '.join(reasons)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
