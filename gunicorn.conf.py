@@ -42,8 +42,10 @@ LINGER_BYTES = 1024 * 1024  # it may send at most meanwhile
 LINGERING_MOST = 100  # connections linger at a time; of more, the oldest is closed
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
 SILENT_SECONDS = 30  # for a client to acknowledge what was sent
-# What is shown of a malformed head: method and path, or one word, such as the name of a header.
-SHOWN_OF_HEAD = re.compile(r"[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])")
+# What is shown of a malformed head: gunicorn's own words, method and path, or one word, as a header's name.
+SHOWN_OF_HEAD = re.compile(
+    r"bare LF as line terminator$|[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])"
+)
 
 
 class Worker(ThreadWorker):

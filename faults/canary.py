@@ -35,6 +35,7 @@ READ_BY_ADMINS = ("webhooks", "deliveries?limit=100", "events?limit=100")
 READ_BY_ALL = ("/", "/api/v1/health", "/static/board.js", "/static/api.js")
 COMMANDS = ("webhook list", "key list", "member list", "doctor", "init", "deliver", "--help", "key --help")
 KEY = re.compile(r"tms_[\w-]{43}")
+TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
 
 
 class Echo:
@@ -111,8 +112,7 @@ class Stage:
         made = self.make("a key", "/keys", {"name": "K"})
         holder = {"Authorization": f"Bearer {made['api_key']}"}
         self.hunt.place("key that was made", "answer: a key", text=made["api_key"])
-        tool = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
-        self.call("a tool", "POST", "/mcp", holder, json=tool)
+        self.call("a tool", "POST", "/mcp", holder, json=TOOL)
         self.call("a key that is revoked", "DELETE", f"/api/v1/keys/{made['key']['id']}")
         self.call("a revoked key", "GET", "/api/v1/me", holder)
         self.enroll("over the API", "/api/v1/enroll")
@@ -142,8 +142,7 @@ class Stage:
 
     def misuse(self) -> None:
         """Send secrets where they do not belong."""
-        sent = REQUESTS[:: 4 if self.run.is_short else 1]
-        for request in sent:
+        for request in REQUESTS[:: 4 if self.run.is_short else 1]:
             self.send(request)
         for name, head in HEADS.items():
             with self.connected() as line:
@@ -156,6 +155,7 @@ class Stage:
         return socket.create_connection((host, int(port)), PATIENCE)
 
     def send(self, request: Sent) -> None:
+        """Send one of the requests of misplaced.py."""
         fill = partial(self.hunt.fill, name=request.name)
         headers = {name: fill(text) for name, text in request.headers.items()}
         scheme, _, credentials = headers.get("Authorization", "").partition(" ")
@@ -192,27 +192,23 @@ class Stage:
         assert "Nothing is reloaded" in self.server.log.read_text()
         self.config.write_text(good)
         before = self.server.children()
-        head = (
-            f"POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer {self.key}\r\nContent-Length: 9\r\n\r\n"
-        )
-        host, port = self.server.base.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), PATIENCE) as line:
-            line.sendall(head.encode())
+        with self.connected() as line:
+            head = f"POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer {self.key}\r\n"
+            line.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
             os.kill(before[0], signal.SIGABRT)
             wait_until(lambda: set(self.server.children()) - set(before))
         for table in ("whiteboard", "flow"):
             self.server.rows(f"ALTER TABLE {table} RENAME TO other_{table}")
-        for name, method, path in (("a bug", "GET", "/api/v1/context"), ("a tool's bug", "POST", "/mcp")):
-            tool = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
-            cookie = {"Cookie": self.hunt.fill(f"session=<<password in a cookie of {name}>>")}
-            self.call(name, method, path, cookie, json=tool if method == "POST" else None)
+        cookie = {"Cookie": self.hunt.fill("session=<<password in a cookie of a bug>>")}
+        answer = self.call("a bug", "GET", "/api/v1/context", cookie)
+        assert answer.status_code == 500, answer.text
+        self.call("a tool's bug", "POST", "/mcp", cookie, json=TOOL)
         secret = {"Authorization": f"Bearer {self.hunt.place('secret of the route literal')}"}
-        answer = self.call(
-            "a route's bug", "POST", "/plugins/webhooks/literal", secret, json={"action": "list_flows"}
-        )
+        action = {"action": "list_flows"}
+        answer = self.call("a route's bug", "POST", "/plugins/webhooks/literal", secret, json=action)
         assert answer.status_code == 500, answer.text
 
-    def command(self, words: str, *places: str) -> str:
+    def command(self, words: str) -> str:
         """Run a command, whose output is searched."""
         done = self.server.flask(*words.split())
         self.hunt.read(f"command: {words}", done.stdout + done.stderr)
@@ -220,10 +216,8 @@ class Stage:
 
     def operate(self) -> None:
         """Run commands, a backup too, and have a whole key revoked."""
-        names = COMMANDS[:: 4 if self.run.is_short else 1]
-        at_once(
-            *(partial(self.command, name) for name in ("backup " + str(self.folder / "backup.db"), *names))
-        )
+        names = [f"backup {self.folder}/backup.db", *COMMANDS[:: 4 if self.run.is_short else 1]]
+        at_once(*(partial(self.command, name) for name in names))
         self.hunt.read_files("copy", self.folder, "backup*")
         if not self.run.is_short:
             key = KEY.findall(self.command("key create"))[0]
@@ -288,7 +282,7 @@ def run(run: Run) -> None:
     hunt = Hunt(run)
     read_mistakes(hunt)
     echo = Echo()
-    with contextlib.contextmanager(receivers)() as make:
+    with contextlib.contextmanager(receivers)() as make, echo.listener:
         accepts, refuses, is_down = make().up(), make().up(), make()
         refuses.answer = lambda call: 500
         urls = {"accepts": accepts.url, "refuses": refuses.url, "echoes": echo.url, "is-down": is_down.url}

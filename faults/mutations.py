@@ -313,12 +313,24 @@ def copy_tree(folder: Path) -> Path:
     return Path(shutil.copytree(ROOT, folder, ignore=skipped))
 
 
-def run_tests(tree: Path, mutations: Iterable[Mutation]) -> int:
+def run_tests(tree: Path, mutations: Iterable[Mutation], *options: str) -> int:
     """Run the tests of these mutations; return the exit code of pytest."""
     mutations = list(mutations)
     files = sorted({f"tests/test_{mutation.tests}.py" for mutation in mutations})
     chosen = " or ".join(f"(test_{mutation.tests} and ({mutation.chosen}))" for mutation in mutations)
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        chosen,
+        *options,
+        *files,
+    ]
     environment = os.environ | {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
     with (tree.parent / f"{tree.name}.txt").open("ab") as log:
         return subprocess.run(words, cwd=tree, env=environment, stdout=log, stderr=log).returncode
@@ -349,22 +361,21 @@ def run(run: Run) -> None:
     def judge(mutation: Mutation) -> bool:
         tree = trees.get()
         try:
-            return is_found(tree, mutation)
+            if is_found(tree, mutation):
+                return True
+            run.fault(f"no test finds: {mutation.what} ({mutation.file})")
         except ValueError as error:
             run.fault(f"{mutation.what}: {error}")
-            return False
         finally:
             trees.put(tree)
+        return False
 
     tree = trees.get()
-    if run_tests(tree, MUTATIONS):
+    if run_tests(tree, MUTATIONS, "-n", str(SIDE_BY_SIDE), "--dist", "loadfile"):
         run.fault(f"tests fail without a mutation; see {tree}.txt")
         return
     trees.put(tree)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         found = list(pool.map(judge, MUTATIONS))
-    for mutation, is_found in zip(MUTATIONS, found, strict=True):
-        if not is_found:
-            run.fault(f"no test finds: {mutation.what} ({mutation.file})")
     figure = f"{sum(found)} of {len(found)}"
     run.found("G18", "faults in the service that its tests find", figure, "all", kept=all(found))

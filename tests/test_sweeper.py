@@ -209,9 +209,7 @@ def test_what_fails_after_the_commit_does_not_fail_the_request(hooked, receiver)
     assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
     assert f"request {answer.headers['X-Request-Id']}: deliveries are left pending" in hooked.log.read_text()
     hooked.rows("DROP TRIGGER broken")
-    hooked.rows(
-        "UPDATE delivery SET leased_until = created_at"
-    )  # when the lease has expired, it is sent again
+    hooked.rows("UPDATE delivery SET leased_until = created_at")  # so that it is due again
     assert receiver.next().body == receiver.next().body
 
 
