@@ -155,12 +155,12 @@ MUTATIONS = (
         "hostile_receiver and body",
     ),
     Mutation(
-        "P13: proxies of the environment are used",
+        "P13: a receiver's cookies are sent back",
         "webhooks.py",
-        "session.trust_env = False",
-        "session.trust_env = True",
+        "session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))",
+        "pass",
         "webhooks",
-        "proxies",
+        "cookies",
     ),
     Mutation(
         "P14: workers share the master's connections",
