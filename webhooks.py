@@ -275,7 +275,7 @@ def _in_words(failure: BaseException, url: str) -> str:
     for sent in (requote_uri(url), url):
         parts = urlsplit(sent)
         for part in (f"{parts.path}?{parts.query}", parts.path, parts.query):
-            if len(part) > 1:
+            if len(part) > 3:  # or words of the message would be replaced
                 text = text.replace(part, "/…")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
