@@ -200,7 +200,7 @@ class Text(fields.String):
 
     def __init__(self, maximum: int, *, lines: bool = False, blank: bool = False, **options: Any):
         self.lines, self.blank = lines, blank
-        self.described = {} if blank else {"minLength": 1}
+        self.described: dict[str, Any] = {} if blank else {"minLength": 1, "pattern": r"\S"}
         limit = validate.Length(max=maximum, error="must be at most {max} characters long")
         super().__init__(validate=limit, **options)
 
@@ -231,7 +231,7 @@ class Name(Text):
 class NonEmpty(fields.String):
     """A string, trimmed, that is not empty."""
 
-    described = {"minLength": 1}
+    described = {"minLength": 1, "pattern": r"\S"}
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -291,13 +291,16 @@ class Instant(fields.String):
         "range": "must be between the years 1970 and 9999",
     }
     PATTERN = re.compile(
-        r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
-        r"(?:[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,50}))?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
+        r"([0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))"
+        r"(?:[Tt]((?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]{1,50}))?"
+        r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?)?"
     )
+    YEARS = "(?:19(?:69|[7-9][0-9])|[2-9][0-9]{3})"  # the last hours of 1969 may be 1970 in UTC
 
     described = {
-        "pattern": f"^{PATTERN.pattern}$",
+        "pattern": f"^{PATTERN.pattern}$".replace("[0-9]{4}", YEARS),
         "description": "RFC 3339, in UTC where no offset is given; a date alone is midnight.",
+        "examples": ["2026-12-01T17:00:00Z"],
     }
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
@@ -362,7 +365,7 @@ class Email(Text):
 
     def __init__(self, **options: Any):
         super().__init__(254, **options)
-        self.described: dict[str, Any] = {"format": "email"}
+        self.described = {"format": "email"}
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         text = super()._deserialize(value, *arguments, **options)
