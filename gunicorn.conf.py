@@ -11,8 +11,10 @@ import socket
 import sys
 import time
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
+import gunicorn.util
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -28,12 +30,16 @@ from database import (
     db,
     is_only_server,
     lock_database,
+    new_request_id,
+    now,
     register_server,
+    to_json,
     turn_to_start,
     write_turn,
 )
 from models import Activity, StoredAnswer, TaskCount
 from outbox import Delivery
+from schemas import VERSION
 from settings import bootstrap_key, exposed_secrets, without_paths
 from wire import KEY, TOKEN
 
@@ -183,10 +189,7 @@ class Worker(ThreadWorker):
 
 
 def shown_of_head(text):
-    """Return the beginning of what a client sent in place of a head, if it tells what is wrong.
-
-    gunicorn's answer is in latin-1, so that the rest is indicated by three dots.
-    """
+    """Return the beginning of what a client sent in place of a head, if it tells what is wrong."""
     shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
     if shown is None:
         return "..."
@@ -254,6 +257,23 @@ def hide_secrets(record):
     text = re.sub(r"://[^\s/'\"]*@", "://…@", re.sub(r"\?[^\s'\"]+", "?…", text))
     record.msg, record.args = text, ()
     return True
+
+
+def write_error(sock, status, reason, message):
+    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
+    fault = {"code": "invalid_request", "message": message[:200] or reason}
+    meta = {"timestamp": now(), "version": VERSION, "request_id": new_request_id()}
+    body = to_json({"success": False, "error": fault, "meta": meta})
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"X-Request-Id: {meta['request_id']}\r\nX-Content-Type-Options: nosniff\r\n"
+        "Cache-Control: no-store\r\n\r\n"
+    )
+    gunicorn.util.write_nonblock(sock, head.encode() + body)
+
+
+gunicorn.util.write_error = write_error
 
 
 def when_ready(server):
