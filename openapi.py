@@ -356,7 +356,8 @@ def _link(source: Operation, target: Operation, held: dict[str, str]) -> dict[st
     if new and "ETag" in source.declaration.headers and PreconditionFailed in declaration.raises:
         new["If-Match"] = "$response.header.ETag"
     known = {f"{_singular(part)}_id": pointer for part, pointer in held.items() if part != "members"}
-    if source.reads_query and "members" in held:  # the members there have joined
+    # The list of members has also those who have not joined.
+    if source.reads_query and "members" in held and not source.path.endswith("/members"):
         known |= dict.fromkeys(PEOPLE, held["members"])
     named = {name: known[name] for name in declaration.takes.fields if name in known}
     if target.reads_query:

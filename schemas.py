@@ -190,6 +190,8 @@ MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null
 # A field's `described` is what the OpenAPI document says about it besides its type and validators.
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# One line that is not blank, as the document describes it; blanks around it are trimmed, of any kind.
+ONE_LINE = r"^\s*[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?\s*$"
 DIRECTION_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # characters that turn the direction of text
 
 
@@ -200,7 +202,8 @@ class Text(fields.String):
 
     def __init__(self, maximum: int, *, lines: bool = False, blank: bool = False, **options: Any):
         self.lines, self.blank = lines, blank
-        self.described: dict[str, Any] = {} if blank else {"minLength": 1, "pattern": r"\S"}
+        pattern = r"\S" if lines else ONE_LINE
+        self.described: dict[str, Any] = {} if blank else {"minLength": 1, "pattern": pattern}
         limit = validate.Length(max=maximum, error="must be at most {max} characters long")
         super().__init__(validate=limit, **options)
 
@@ -295,7 +298,7 @@ class Instant(fields.String):
         r"(?:[Tt]((?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]{1,50}))?"
         r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?)?"
     )
-    YEARS = "(?:19(?:69|[7-9][0-9])|[2-9][0-9]{3})"  # the last hours of 1969 may be 1970 in UTC
+    YEARS = "(?:19[7-9][0-9]|[2-9][0-9]{3})"
 
     described = {
         "pattern": f"^{PATTERN.pattern}$".replace("[0-9]{4}", YEARS),

@@ -10,7 +10,10 @@ import links
 import pytest
 import requests
 from harness import EVERY_EVENT, NOBODY, PATIENCE, document
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from marshmallow import ValidationError
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import app
@@ -328,6 +331,20 @@ def test_a_wrong_body_is_wrong_by_the_document_too(server, owner, project, spec)
     ):
         assert not check.is_valid(wrong), wrong
         assert owner.post("/tasks", wrong).status_code == 422
+
+
+ALPHABET = st.characters(max_codepoint=0xFF) | st.sampled_from("\u2028\u3000\u200b漢") | st.characters()
+
+
+@given(st.text(ALPHABET, max_size=6))
+@settings(max_examples=2000, database=None, deadline=None)
+def test_a_line_of_text_is_right_by_the_document_if_the_service_takes_it(text):
+    try:
+        schemas.Text(schemas.MAX_TITLE).deserialize(text)
+        is_taken = True
+    except ValidationError:
+        is_taken = False
+    assert bool(re.search(schemas.ONE_LINE, text)) == is_taken
 
 
 def test_the_address_of_the_service_is_the_configured_one(launch):
