@@ -49,6 +49,12 @@ def draw(strategy: Any, count: int, number: int) -> list[Any]:
     return drawn
 
 
+def is_source(operation: Operation) -> bool:
+    """Whether its answers hold ids of what it has created or found."""
+    has_links = any(operation.links(status) for status in (200, 201))
+    return has_links and (operation.method == "POST" or "{" not in operation.path)
+
+
 @dataclass
 class Inputs:
     """Generated inputs of an operation that are left, and how many to generate next."""
@@ -99,14 +105,14 @@ class Walk:
     def reach_all(self) -> None:
         """Call the operations that have not succeeded yet, a few times at most.
 
-        First what creates something, of which what comes then uses up some; at last what deletes.
+        First those whose answers hold ids, which what comes then may use up; at last what deletes.
         """
-        creators = [o for o in self.operations if o.method == "POST" and "201" in o.described["responses"]]
+        sources = [o for o in self.operations if is_source(o)]
         for _ in range(PASSES):
             missing = [o for o in self.operations if o.name not in self.tally.reached]
             if not missing:
                 return
-            for operation in creators + sorted(missing, key=lambda o: o.method == "DELETE"):
+            for operation in sources + sorted(missing, key=lambda o: o.method == "DELETE"):
                 self.step(operation, "owner", mode=POSITIVE)
 
     def role(self, operation: Operation) -> str:
