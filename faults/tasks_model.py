@@ -1,0 +1,343 @@
+"""Hypothesis works with projects, tasks and what belongs to them, and compares the server with a model.
+
+After every step the answer, the history, the webhook's calls, the context and a list of tasks must be what
+the model says; after every example, everything.
+"""
+
+import json
+import time
+from collections import Counter
+from contextlib import contextmanager, suppress
+
+from findings import Run
+from harness import NOBODY, hook, receivers
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+from workspace_input import (
+    ANYBODY,
+    DETAILS,
+    EXPECTED,
+    LOCATED,
+    NEW_TASK,
+    NEW_THING,
+    NUMBERS,
+    PRECONDITIONS,
+    TEAM,
+    TEXTS,
+    THING_UPDATE,
+    UPDATES,
+)
+from workspace_machine import step
+from workspace_model import read_body
+from workspace_reading import ReadingMachine
+from workspace_shown import Row
+from workspace_stage import Act, Enough, Stage
+
+STEPS = 50  # of an example
+SHRINKING, SHRINKING_SHORT = 40.0, 15.0  # seconds for making a failure smaller
+COMMENTS = TEXTS.filter(lambda text: bool(text and text.strip()))
+
+
+class TasksMachine(ReadingMachine):
+    """What a team does with its projects, tasks, comments, files, whiteboards and meetings."""
+
+    @step(begins=True)
+    def begin(self) -> None:
+        project = self.create("owner", "project", "/projects", {"name": "P"})
+        path = f"/projects/{project}/milestones"
+        self.create("owner", "milestone", path, {"title": "M"}, {"project_id": project})
+
+    # Projects, milestones, whiteboards and meetings
+
+    @step(actor=TEAM, what=NEW_THING, number=NUMBERS, keyed=st.booleans())
+    def create_thing(self, actor: str, what: tuple[str, Row], number: int, keyed: bool) -> None:
+        kind, body = what
+        more, path, missing = {}, f"/{kind}s", set()
+        if kind == "milestone":
+            more = {"project_id": self.pick("project", number)}
+            path = f"/projects/{more['project_id']}/milestones"
+            missing = {404} - {404 * (more["project_id"] in self.model.rows["project"])}
+        self.create(actor, kind, path, self.resolved(body), more, missing=missing, keyed=keyed)
+
+    @step(actor=TEAM, what=THING_UPDATE, number=NUMBERS)
+    def update_thing(self, actor: str, what: tuple[str, Row], number: int) -> None:
+        kind, body = what
+        id, body = self.pick(kind, number), self.resolved(body)
+        if body.get("owner_id", "") is None:
+            del body["owner_id"]
+        fields, row = read_body(body), self.model.rows[kind].get(id)
+        refused = self.model.refusals(kind, fields, row) if row else set()
+        refused |= self.not_allowed(actor, kind, id)
+        self.change(actor, "PATCH", f"/{kind}s/{id}", kind, id, refused, fields, json=body)
+
+    @step(actor=TEAM, kind=st.sampled_from(LOCATED), number=NUMBERS, force=st.booleans())
+    def delete_thing(self, actor: str, kind: str, number: int, force: bool) -> None:
+        id, path = self.pick(kind, number), f"/{kind}s/"
+        refused = self.not_allowed(actor, kind, id)
+        if kind == "project" and self.model.ids_of("task", project_id=id) and not force:
+            refused |= {409}
+        self.delete(actor, kind, id, f"{path}{id}{'?force=true' * (force and kind == 'project')}", refused)
+
+    # Tasks
+
+    @step(actor=TEAM, project=NUMBERS, fields=st.lists(NEW_TASK, min_size=1, max_size=3), keyed=st.booleans())
+    def create_tasks(self, actor: str, project: int, fields: list[Row], keyed: bool) -> None:
+        for body in fields:
+            self.add_task(actor, project, body, keyed=keyed)
+
+    def add_task(self, actor: str, project: int, body: Row, *, keyed: bool = False) -> None:
+        project_id = self.pick("project", project)
+        body = self.resolved(body, project_id) | {"project_id": project_id}
+        self.create(actor, "task", "/tasks", body, keyed=keyed)
+
+    def edit_task(
+        self, actor: str, method: str, task: int, path: str, body: Row | None, expected: str
+    ) -> None:
+        """Change a task, where its version is the expected one."""
+        id, completes = self.pick("task", task), path == "/complete"
+        row = self.model.rows["task"][id]
+        body = body and self.resolved(body, row["project_id"])
+        fields = {"status": "done"} if completes else read_body(body or {})
+        header, fits = PRECONDITIONS[expected]
+        version = row["version"]
+        headers = {"If-Match": header.format(version, version - 1)} if header else {}
+        answer = self.write(
+            *(actor, method, f"/tasks/{id}{path}"),
+            self.model.refusals("task", fields, row) | (set() if fits else {412}),
+            lambda change, data: self.model.edit_task(change, id, fields, completes=completes),
+            lambda data, at: self.model.shown("task", id),
+            headers=headers,
+            json=body,
+        )
+        self.touched = "task", id
+        if answer is not None:
+            self.compare("ETag", answer.headers.get("ETag"), f'"{row["version"]}"')
+
+    @step(
+        "task",
+        actor=TEAM,
+        method=st.sampled_from(["PATCH", "PUT"]),
+        task=NUMBERS,
+        body=st.fixed_dictionaries({}, optional=UPDATES),
+        expected=EXPECTED,
+    )
+    def update_task(self, actor: str, method: str, task: int, body: Row, expected: str) -> None:
+        self.edit_task(actor, method, task, "", body, expected)
+
+    @step(
+        "task", actor=TEAM, task=NUMBERS, body=st.fixed_dictionaries({}, optional=DETAILS), expected=EXPECTED
+    )
+    def update_details(self, actor: str, task: int, body: Row, expected: str) -> None:
+        self.edit_task(actor, "PATCH", task, "/details", body, expected)
+
+    @step(
+        "task",
+        actor=TEAM,
+        method=st.sampled_from(["POST", "PUT", "PATCH"]),
+        task=NUMBERS,
+        body=st.sampled_from([None, {}]),
+        expected=EXPECTED,
+    )
+    def complete_task(self, actor: str, method: str, task: int, body: Row | None, expected: str) -> None:
+        self.edit_task(actor, method, task, "/complete", body, expected)
+
+    @step("task", actor=TEAM, task=NUMBERS, expected=EXPECTED)
+    def delete_task(self, actor: str, task: int, expected: str) -> None:
+        id = self.pick("task", task)
+        header, fits = PRECONDITIONS[expected]
+        version = self.model.rows["task"][id]["version"]
+        headers = {"If-Match": header.format(version, version - 1)} if header else {}
+        self.delete(actor, "task", id, f"/tasks/{id}", set() if fits else {412}, headers=headers)
+
+    @step(actor=TEAM, kind=st.sampled_from(["task", *LOCATED]), number=NUMBERS)
+    def use_what_is_gone(self, actor: str, kind: str, number: int) -> None:
+        """What was deleted is found by no request."""
+        ids = self.model.gone[kind] or [NOBODY]
+        id = ids[number % len(ids)]
+        self.refuse(actor, "GET", f"/{kind}s/{id}", 404)
+        self.refuse(actor, "PATCH", f"/{kind}s/{id}", 404, json={})
+        self.refuse(actor, "DELETE", f"/{kind}s/{id}", 404)
+        if kind == "task":
+            self.refuse(actor, "POST", f"/tasks/{id}/complete", 404, headers={"If-Match": '"1"'})
+            self.refuse(actor, "POST", f"/tasks/{id}/comments", 404, json={"content": "x"})
+
+    @step(
+        "task", actor=TEAM, task=NUMBERS, wrong=st.sampled_from([{"title": " "}, {"status": "x"}, {"due": 1}])
+    )
+    def send_wrong_fields(self, actor: str, task: int, wrong: Row) -> None:
+        """One wrong field keeps the right ones from being written."""
+        id = self.pick("task", task)
+        right = {"title": "Right", "status": "review", "metadata": {"right": True}}
+        self.refuse(actor, "PATCH", f"/tasks/{id}", 422, json=right | wrong)
+        project_id = self.model.rows["task"][id]["project_id"]
+        self.refuse(actor, "POST", "/tasks", 422, json={"project_id": project_id, "title": "Right"} | wrong)
+
+    # Comments and files
+
+    @step("task", actor=ANYBODY, task=NUMBERS, content=COMMENTS, keyed=st.booleans())
+    def add_comment(self, actor: str, task: int, content: str, keyed: bool) -> None:
+        id = self.pick("task", task)
+        self.create(
+            actor, "comment", f"/tasks/{id}/comments", {"content": content}, {"task_id": id}, keyed=keyed
+        )
+
+    @step("comment", actor=ANYBODY, comment=NUMBERS, content=COMMENTS)
+    def edit_comment(self, actor: str, comment: int, content: str) -> None:
+        id = self.pick("comment", comment)
+        row = self.model.rows["comment"][id]
+        refused = set() if row["author_id"] == self.stage.ids[actor] else {403}
+        path, body = f"/tasks/{row['task_id']}/comments/{id}", {"content": content}
+        self.change(actor, "PATCH", path, "comment", id, refused, body, json=body)
+
+    @step("comment", actor=ANYBODY, comment=NUMBERS)
+    def delete_comment(self, actor: str, comment: int) -> None:
+        id = self.pick("comment", comment)
+        row = self.model.rows["comment"][id]
+        refused = set() if actor == "owner" or row["author_id"] == self.stage.ids[actor] else {403}
+        self.delete(actor, "comment", id, f"/tasks/{row['task_id']}/comments/{id}", refused)
+
+    @step("task", actor=TEAM, task=NUMBERS, data=st.binary(max_size=20), keyed=st.booleans())
+    def attach_file(self, actor: str, task: int, data: bytes, keyed: bool) -> None:
+        id = self.pick("task", task)
+        name = f"file {len(data)}.bin"
+        described = {"task_id": id, "filename": name, "content_type": "image/x-noise", "size": len(data)}
+        files = {"file": (name, data, "image/x-noise")}
+        made = self.create(
+            actor, "attachment", f"/tasks/{id}/attachments", {}, described, keyed=keyed, files=files
+        )
+        if made:
+            self.model.files[made] = data
+
+    @step("attachment", actor=TEAM, attachment=NUMBERS)
+    def delete_file(self, actor: str, attachment: int) -> None:
+        id = self.pick("attachment", attachment)
+        task_id = self.model.rows["attachment"][id]["task_id"]
+        self.delete(actor, "attachment", id, f"/tasks/{task_id}/attachments/{id}", set())
+
+    # People
+
+    @step(role=st.sampled_from(["member", "client"]), name=st.sampled_from(["Zoë", "ada", "Éva"]))
+    def invite_member(self, role: str, name: str) -> None:
+        email = f"{self.stage.counts['examples']}-{len(self.model.members)}@example.com"
+        body = {"email": email, "full_name": name, "role": role}
+        self.write(
+            *("owner", "POST", "/members/invite", set()),
+            lambda change, data: self.model.invite(change, data["member"]["id"], body),
+            lambda data, at: data | {"member": self.model.members[data["member"]["id"]]},
+            json=body,
+        )
+
+    @step(number=NUMBERS)
+    def remove_member(self, number: int) -> None:
+        others = [m for m in self.model.members if m not in self.stage.ids.values()]
+        id = others[number % len(others)] if others else NOBODY
+        self.write(
+            *("owner", "DELETE", f"/members/{id}", set() if self.model.is_there("member", id) else {404}),
+            lambda change, data: self.model.remove_member(change, id),
+            lambda data, at: {"id": id, "deleted": True},
+        )
+
+    # Idempotency keys
+
+    @step(number=NUMBERS, how=st.sampled_from(["same", "same", "body", "path", "other member"]))
+    def repeat(self, number: int, how: str) -> None:
+        """Repeat a POST with its key, also after what it made was changed or deleted."""
+        if not self.keyed:
+            return
+        actor, path, options, kind, first = self.keyed[number % len(self.keyed)]
+        headers, other = options["headers"], "member" if actor == "owner" else "owner"
+        if how == "same":
+            again = self.write(
+                *(actor, "POST", path, set()),
+                lambda change, data: None,
+                lambda data, at: first.json()["data"],
+                **options,
+            )
+            for name in ("Location", "ETag"):
+                self.compare(name, again.headers.get(name), first.headers.get(name))
+            self.compare("Idempotent-Replayed", again.headers.get("Idempotent-Replayed"), "true")
+        elif how == "body" and "json" in options:
+            field = next(name for name in ("title", "name", "content") if name in options["json"])
+            body = options["json"] | {field: options["json"][field] + "x"}
+            self.refuse(actor, "POST", path, 422, **options | {"json": body})
+        elif how == "path":
+            path, body = (
+                ("/whiteboards", {"title": "x"}) if kind == "project" else ("/projects", {"name": "x"})
+            )
+            self.refuse(actor, "POST", path, 422, json=body, headers=headers)
+        elif kind == "project" and not any((k.actor, k.options) == (other, options) for k in self.keyed):
+            self.create(other, kind, path, options["json"], headers=headers)
+
+
+def run(run: Run) -> None:
+    """Play examples until the time is over; one that fails is made smaller and written down."""
+    with contextmanager(receivers)() as new_receiver:
+        receiver = new_receiver().up()
+        hooks = json.dumps([hook(receiver)])
+        with run.server(TASKS_WEBHOOKS=hooks, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60") as server:
+            stage = TasksMachine.stage = Stage(run, server, receiver)
+            play(run, stage)
+            counts = Counter(stage.counts)
+            if stage.failure:
+                make_smaller(stage, SHRINKING_SHORT if run.is_short else SHRINKING)
+            doctor = server.flask("doctor")
+    if failure := stage.failure:
+        print("\n".join([*failure.steps, failure.what]))
+        run.fault(
+            f"after {len(failure.steps)} requests: {'; '.join(failure.steps)}; then {failure.what}"[-3000:]
+        )
+    if doctor.returncode:
+        run.fault(f"after the examples, doctor says: {' '.join(doctor.stdout.split())[-500:]}")
+    figure = f"{counts['examples']} examples with {counts['steps']} steps and {counts['restarts']} restarts, "
+    figure += f"{counts['comparisons']} comparisons, {int(bool(failure))} differences"
+    run.found("G4", "tasks and all around them: server equals model", figure, "0 differences", not failure)
+
+
+def play(run: Run, stage: Stage) -> None:
+    """Let Hypothesis make examples until the time is over or one fails."""
+    how = settings(
+        max_examples=1_000_000,  # until `Enough`
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        run_state_machine_as_test(seed(run.random.getrandbits(64))(TasksMachine), settings=how)
+    except (Enough, Exception):  # of `Enough`, Hypothesis says that the machine is flaky
+        if not (stage.is_over or stage.failure):
+            raise
+
+
+def make_smaller(stage: Stage, seconds: float) -> None:
+    """Leave out acts of the failure as long as another one remains, and the time is not over.
+
+    Hypothesis would do this too, but tries far more, of which each takes as long as the example.
+    """
+    stage.ends_at = time.monotonic() + seconds
+    acts = stage.failure.acts if stage.failure else []
+    size = len(acts) // 2
+    with suppress(Enough):
+        while size:
+            start = 1  # the first act makes a project
+            while start < len(acts):
+                if not fails(acts[:start] + acts[start + size :]):
+                    start += size
+                acts = stage.failure.acts if stage.failure else []
+            size //= 2
+
+
+def fails(acts: list[Act]) -> bool:
+    """Whether these acts, in a new example, fail too; the stage keeps the failure."""
+    machine = TasksMachine()
+    try:
+        for act, values in acts:
+            act(machine, **values)
+        machine.teardown()
+    except Exception:
+        return True
+    return False
