@@ -14,6 +14,8 @@ from workspace_model import Change, read_body
 from workspace_shown import Row
 from workspace_stage import Act, Mismatch, Stage, as_text, first_difference
 
+EQUALITIES = ("project_id", "milestone_id", "assignee_id", "status", "priority")
+COLUMNS = {name: name for name in EQUALITIES} | {"due_before": "due_date", "updated_since": "updated_at"}
 SENT_AT_ONCE = 20  # webhook calls at most that are made before the answer
 
 
@@ -330,8 +332,11 @@ class ComparedMachine(RuleBasedStateMachine):
     def compare_some(self, reader: str, look: Row) -> None:
         """Compare the row that was changed, the context, and one list of tasks."""
         self.stage.counts["steps"] += 1
-        if self.touched and self.touched[1] in self.model.rows[self.touched[0]]:
-            self.compare_row(*self.touched)
+        kind, id = self.touched or ("", "")
+        if kind and id in self.model.rows[kind]:
+            self.compare_row(kind, id)
+            if kind == "task":
+                self.compare_filters(reader, self.model.rows[kind][id])
         self.touched = None
         context = self.stage.data(reader, "GET", "/context")
         system = context.pop("system")
@@ -340,6 +345,13 @@ class ComparedMachine(RuleBasedStateMachine):
         query = self.resolved_query(look)
         expected = self.model.task_list(self.stage.ids[reader], query)
         self.read(reader, "/tasks", expected, **query)
+
+    def compare_filters(self, reader: str, task: Row) -> None:
+        """Compare how many tasks pass each filter that the task itself is at the edge of."""
+        for name, column in COLUMNS.items():
+            if task[column] is not None:
+                query = {name: task[column], "limit": 1}
+                self.read(reader, "/tasks", self.model.task_list(self.stage.ids[reader], query), **query)
 
     def resolved_query(self, query: Row) -> Row:
         """The query with ids and times in place of numbers."""
@@ -356,7 +368,6 @@ class ComparedMachine(RuleBasedStateMachine):
                 ids = ["me", *model.members]
                 resolved[name] = ids[value % len(ids)]
             else:
-                column = {"due_before": "due_date", "updated_since": "updated_at"}[name]
-                times = [task[column] for task in tasks if task[column]] or ["2026-11-20"]
+                times = [task[COLUMNS[name]] for task in tasks if task[COLUMNS[name]]] or ["2026-11-20"]
                 resolved[name] = times[value % len(times)]
         return resolved

@@ -1,15 +1,20 @@
 """What the model check of tasks reads: details, pages, the history, events; and all of it after a restart."""
 
+from collections.abc import Iterable
 from functools import partial
 
 from hypothesis import strategies as st
 from workspace_input import ANYBODY, LOCATED, NUMBERS, SORTS, TEAM, queries
 from workspace_machine import ComparedMachine, step
-from workspace_shown import Row
+from workspace_shown import PRIORITIES, STATUSES, Row
 
 
 class ReadingMachine(ComparedMachine):
     """What readers find, and what a server that was stopped or killed still has."""
+
+    @step()
+    def look(self) -> None:
+        """Do nothing: the comparison follows. Hypothesis repeats this rule in its first, simplest example."""
 
     @step("task", actor=ANYBODY, task=NUMBERS, tag=st.sampled_from(['"{0}"', '"x"', "*", 'W/"{0}"']))
     def read_task(self, actor: str, task: int, tag: str) -> None:
@@ -80,7 +85,7 @@ class ReadingMachine(ComparedMachine):
         expected = {"events": events, "pagination": page}
         self.read("owner", "/events", expected, after=after, limit=limit)
 
-    @step(how=st.sampled_from([*["no"] * 6, "SIGTERM", "kill -9"]))
+    @step(how=st.sampled_from([*["no"] * 10, "SIGTERM", "kill -9"]))
     def restart(self, how: str) -> None:
         if how != "no":
             self.steps.append(how)
@@ -98,6 +103,11 @@ class ReadingMachine(ComparedMachine):
         for sort in SORTS:
             expected = model.task_list("", {"sort": sort, "limit": 100})
             self.read("owner", "/tasks", expected, sort=sort, limit=100)
+        values: dict[str, Iterable[str]] = {"status": STATUSES, "priority": PRIORITIES}
+        values |= {"assignee_id": model.members}
+        values |= {f"{kind}_id": model.rows[kind] for kind in ("project", "milestone")}
+        for query in ({name: value, "limit": 1} for name, some in values.items() for value in some):
+            self.read("owner", "/tasks", model.task_list("", query), **query)
         for id in model.rows["task"]:
             self.compare_row("task", id)
             for part in ("comment", "attachment"):
