@@ -106,8 +106,9 @@ class ReadingMachine(ComparedMachine):
         values: dict[str, Iterable[str]] = {"status": STATUSES, "priority": PRIORITIES}
         values |= {"assignee_id": model.members}
         values |= {f"{kind}_id": model.rows[kind] for kind in ("project", "milestone")}
-        for query in ({name: value, "limit": 1} for name, some in values.items() for value in some):
-            self.read("owner", "/tasks", model.task_list("", query), **query)
+        for name, value in ((name, value) for name, some in values.items() for value in some):
+            expected = model.task_list("", {name: value, "limit": 1})
+            self.read("owner", "/tasks", expected, **{name: value}, limit=1)
         for id in model.rows["task"]:
             self.compare_row("task", id)
             for part in ("comment", "attachment"):

@@ -112,8 +112,8 @@ class Stage:
         wait_until(lambda: not self.data("owner", "GET", "/deliveries?status=pending")["deliveries"])
 
     def failed(self, acts: list[Act], steps: list[str], error: Exception) -> None:
-        """Keep the failure, unless one with fewer acts is known."""
-        if not self.failure or len(acts) < len(self.failure.acts):
+        """Keep the failure, unless a smaller one is known."""
+        if not self.failure or (len(acts), len(steps)) < (len(self.failure.acts), len(self.failure.steps)):
             what = f"{type(error).__name__}: " * (not isinstance(error, Mismatch)) + str(error)
             self.failure = Failure(list(acts), list(steps), what)
             traceback.print_exception(error)
@@ -122,7 +122,7 @@ class Stage:
 def first_difference(shown: Any, expected: Any, path: str = "") -> str:
     """Where two JSON values differ, and how."""
     if isinstance(shown, dict) and isinstance(expected, dict):
-        for name in [*expected, *shown]:
+        for name in sorted({*expected, *shown}, key=lambda name: (name != "id", name)):
             if name not in shown or name not in expected:
                 return f"{path}.{name} is {'missing' if name in expected else 'not expected'}"
             if as_text(shown[name]) != as_text(expected[name]):
