@@ -5,9 +5,8 @@ the model says; after every example, everything.
 """
 
 import json
-import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from findings import Run
 from harness import NOBODY, hook, receivers
@@ -32,7 +31,7 @@ from workspace_machine import step
 from workspace_model import read_body
 from workspace_reading import ReadingMachine
 from workspace_shown import Row
-from workspace_stage import Act, Enough, Stage
+from workspace_stage import Enough, Stage, make_smaller
 
 STEPS = 50  # of an example
 EXAMPLES = 9  # at a time; of ten and more, Hypothesis makes the first ones very simple
@@ -57,15 +56,15 @@ class TasksMachine(ReadingMachine):
         kind, body = what
         more, path, missing = {}, f"/{kind}s", set()
         if kind == "milestone":
-            more = {"project_id": self.pick("project", number)}
+            more = {"project_id": self.choose.pick("project", number)}
             path = f"/projects/{more['project_id']}/milestones"
             missing = {404} - {404 * (more["project_id"] in self.model.rows["project"])}
-        self.create(actor, kind, path, self.resolved(body), more, missing=missing, keyed=keyed)
+        self.create(actor, kind, path, self.choose.resolved(body), more, missing=missing, keyed=keyed)
 
     @step(actor=TEAM, what=THING_UPDATE, number=NUMBERS)
     def update_thing(self, actor: str, what: tuple[str, Row], number: int) -> None:
         kind, body = what
-        id, body = self.pick(kind, number), self.resolved(body)
+        id, body = self.choose.pick(kind, number), self.choose.resolved(body)
         if body.get("owner_id", "") is None:
             del body["owner_id"]
         fields, row = read_body(body), self.model.rows[kind].get(id)
@@ -75,7 +74,7 @@ class TasksMachine(ReadingMachine):
 
     @step(actor=TEAM, kind=st.sampled_from(LOCATED), number=NUMBERS, force=st.booleans())
     def delete_thing(self, actor: str, kind: str, number: int, force: bool) -> None:
-        id, path = self.pick(kind, number), f"/{kind}s/"
+        id, path = self.choose.pick(kind, number), f"/{kind}s/"
         refused = self.not_allowed(actor, kind, id)
         if kind == "project" and self.model.ids_of("task", project_id=id) and not force:
             refused |= {409}
@@ -89,17 +88,17 @@ class TasksMachine(ReadingMachine):
             self.add_task(actor, project, body, keyed=keyed)
 
     def add_task(self, actor: str, project: int, body: Row, *, keyed: bool = False) -> None:
-        project_id = self.pick("project", project)
-        body = self.resolved(body, project_id) | {"project_id": project_id}
+        project_id = self.choose.pick("project", project)
+        body = self.choose.resolved(body, project_id) | {"project_id": project_id}
         self.create(actor, "task", "/tasks", body, keyed=keyed)
 
     def edit_task(
         self, actor: str, method: str, task: int, path: str, body: Row | None, expected: str
     ) -> None:
         """Change a task, where its version is the expected one."""
-        id, completes = self.pick("task", task), path == "/complete"
+        id, completes = self.choose.pick("task", task), path == "/complete"
         row = self.model.rows["task"][id]
-        body = body and self.resolved(body, row["project_id"])
+        body = body and self.choose.resolved(body, row["project_id"])
         fields = {"status": "done"} if completes else read_body(body or {})
         header, fits = PRECONDITIONS[expected]
         version = row["version"]
@@ -146,7 +145,7 @@ class TasksMachine(ReadingMachine):
 
     @step("task", actor=TEAM, task=NUMBERS, expected=EXPECTED)
     def delete_task(self, actor: str, task: int, expected: str) -> None:
-        id = self.pick("task", task)
+        id = self.choose.pick("task", task)
         header, fits = PRECONDITIONS[expected]
         version = self.model.rows["task"][id]["version"]
         headers = {"If-Match": header.format(version, version - 1)} if header else {}
@@ -169,7 +168,7 @@ class TasksMachine(ReadingMachine):
     )
     def send_wrong_fields(self, actor: str, task: int, wrong: Row) -> None:
         """One wrong field keeps the right ones from being written."""
-        id = self.pick("task", task)
+        id = self.choose.pick("task", task)
         right = {"title": "Right", "status": "review", "metadata": {"right": True}}
         self.refuse(actor, "PATCH", f"/tasks/{id}", 422, json=right | wrong)
         project_id = self.model.rows["task"][id]["project_id"]
@@ -179,14 +178,14 @@ class TasksMachine(ReadingMachine):
 
     @step("task", actor=ANYBODY, task=NUMBERS, content=COMMENTS, keyed=st.booleans())
     def add_comment(self, actor: str, task: int, content: str, keyed: bool) -> None:
-        id = self.pick("task", task)
+        id = self.choose.pick("task", task)
         self.create(
             actor, "comment", f"/tasks/{id}/comments", {"content": content}, {"task_id": id}, keyed=keyed
         )
 
     @step("comment", actor=ANYBODY, comment=NUMBERS, content=COMMENTS)
     def edit_comment(self, actor: str, comment: int, content: str) -> None:
-        id = self.pick("comment", comment)
+        id = self.choose.pick("comment", comment)
         row = self.model.rows["comment"][id]
         refused = set() if row["author_id"] == self.stage.ids[actor] else {403}
         path, body = f"/tasks/{row['task_id']}/comments/{id}", {"content": content}
@@ -194,14 +193,14 @@ class TasksMachine(ReadingMachine):
 
     @step("comment", actor=ANYBODY, comment=NUMBERS)
     def delete_comment(self, actor: str, comment: int) -> None:
-        id = self.pick("comment", comment)
+        id = self.choose.pick("comment", comment)
         row = self.model.rows["comment"][id]
         refused = set() if actor == "owner" or row["author_id"] == self.stage.ids[actor] else {403}
         self.delete(actor, "comment", id, f"/tasks/{row['task_id']}/comments/{id}", refused)
 
     @step("task", actor=TEAM, task=NUMBERS, data=st.binary(max_size=20), keyed=st.booleans())
     def attach_file(self, actor: str, task: int, data: bytes, keyed: bool) -> None:
-        id = self.pick("task", task)
+        id = self.choose.pick("task", task)
         name = f"file {len(data)}.bin"
         described = {"task_id": id, "filename": name, "content_type": "image/x-noise", "size": len(data)}
         files = {"file": (name, data, "image/x-noise")}
@@ -213,7 +212,7 @@ class TasksMachine(ReadingMachine):
 
     @step("attachment", actor=TEAM, attachment=NUMBERS)
     def delete_file(self, actor: str, attachment: int) -> None:
-        id = self.pick("attachment", attachment)
+        id = self.choose.pick("attachment", attachment)
         task_id = self.model.rows["attachment"][id]["task_id"]
         self.delete(actor, "attachment", id, f"/tasks/{task_id}/attachments/{id}", set())
 
@@ -282,7 +281,7 @@ def run(run: Run) -> None:
             play(run, stage)
             counts = Counter(stage.counts)
             if stage.failure:
-                make_smaller(stage, SHRINKING_SHORT if run.is_short else SHRINKING)
+                make_smaller(stage, TasksMachine, SHRINKING_SHORT if run.is_short else SHRINKING)
             doctor = server.flask("doctor")
     if failure := stage.failure:
         print("\n".join([*failure.steps, failure.what]))
@@ -314,42 +313,3 @@ def play(run: Run, stage: Stage) -> None:
         except (Enough, Exception):  # of `Enough`, Hypothesis says that the machine is flaky
             if not (stage.is_over or stage.failure):
                 raise
-
-
-def make_smaller(stage: Stage, seconds: float) -> None:
-    """Leave out acts of the failure as long as another one remains, and the time is not over.
-
-    Hypothesis would do this too, but tries far more, of which each takes as long as the example.
-    """
-    stage.ends_at = time.monotonic() + seconds
-    with suppress(Enough):
-        size = len(known(stage)) // 2
-        while size:
-            start = 1  # the first act makes a project
-            while start < len(known(stage)):
-                acts = known(stage)
-                if not fails(acts[:start] + acts[start + size :]):
-                    start += size
-            size //= 2
-        for number, (act, values) in enumerate(known(stage)):
-            for place in reversed(range(len(values.get("fields", [])))):
-                acts, fields = known(stage), known(stage)[number][1]["fields"]
-                fewer = (act, values | {"fields": fields[:place] + fields[place + 1 :]})
-                fails([*acts[:number], fewer, *acts[number + 1 :]])
-
-
-def known(stage: Stage) -> list[Act]:
-    """The acts of the smallest failure."""
-    return stage.failure.acts if stage.failure else []
-
-
-def fails(acts: list[Act]) -> bool:
-    """Whether these acts, in a new example, fail too; the stage keeps the failure."""
-    machine = TasksMachine()
-    try:
-        for act, values in acts:
-            act(machine, **values)
-        machine.teardown()
-    except Exception:
-        return True
-    return False

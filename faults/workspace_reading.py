@@ -19,7 +19,7 @@ class ReadingMachine(ComparedMachine):
     @step("task", actor=ANYBODY, task=NUMBERS, tag=st.sampled_from(['"{0}"', '"x"', "*", 'W/"{0}"']))
     def read_task(self, actor: str, task: int, tag: str) -> None:
         """`If-None-Match` makes no difference: answers may not be stored."""
-        id = self.pick("task", task)
+        id = self.choose.pick("task", task)
         header = {"If-None-Match": tag.format(self.model.rows["task"][id]["version"])}
         answer = self.stage.clients[actor].request("GET", f"/tasks/{id}", headers=header)
         self.compare(f"GET /tasks/{id} {header}", answer.json().get("data"), self.model.task_detail(id))
@@ -27,7 +27,7 @@ class ReadingMachine(ComparedMachine):
     @step(actor=ANYBODY, query=queries())
     def read_pages(self, actor: str, query: Row) -> None:
         """Follow the pages of a list to their end."""
-        query = self.resolved_query(query)
+        query = self.choose.resolved_query(query)
         offset: int | None = query.get("offset", 0)
         while offset is not None:
             query["offset"] = offset

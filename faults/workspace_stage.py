@@ -5,6 +5,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from findings import Run
@@ -117,6 +118,44 @@ class Stage:
             what = f"{type(error).__name__}: " * (not isinstance(error, Mismatch)) + str(error)
             self.failure = Failure(list(acts), list(steps), what)
             traceback.print_exception(error)
+
+
+def make_smaller(stage: Stage, machine: Callable, seconds: float) -> None:
+    """Leave out acts of the failure as long as it remains one, and the time is not over.
+
+    Hypothesis would do this too, but tries far more, of which each takes as long as the example.
+    """
+    stage.ends_at = time.monotonic() + seconds
+
+    def known() -> list[Act]:
+        return stage.failure.acts if stage.failure else []
+
+    with suppress(Enough):
+        size = len(known()) // 2
+        while size:
+            start = 1  # the first act makes a project
+            while start < len(known()):
+                if not fails(machine, known()[:start] + known()[start + size :]):
+                    start += size
+            size //= 2
+        for number, (act, values) in enumerate(known()):
+            for place in reversed(range(len(values.get("fields", [])))):
+                acts = known()
+                fields = acts[number][1]["fields"]
+                fewer = (act, values | {"fields": fields[:place] + fields[place + 1 :]})
+                fails(machine, [*acts[:number], fewer, *acts[number + 1 :]])
+
+
+def fails(machine: Callable, acts: list[Act]) -> bool:
+    """Whether these acts, in a new example, fail too; the stage keeps the failure."""
+    try:
+        example = machine()
+        for act, values in acts:
+            act(example, **values)
+        example.teardown()
+    except Exception:
+        return True
+    return False
 
 
 def first_difference(shown: Any, expected: Any, path: str = "") -> str:
