@@ -130,3 +130,13 @@ PRECONDITIONS: dict[str, tuple[str | None, bool]] = {
     "others": ('"x", "{1}"', False),
 }
 EXPECTED = st.sampled_from(["none", *PRECONDITIONS])  # twice as often without
+WRONG: list[Row] = [{"title": " "}, {"status": "x"}, {"metadata": []}, {"due": "2026-11-20"}]
+
+Edit = tuple[str, int, Row, str]  # a method, a number for the task, a body, a key of `PRECONDITIONS`
+
+
+def edits_of(fields: dict[str, st.SearchStrategy], *methods: str) -> st.SearchStrategy[list[Edit]]:
+    """Some changes of tasks, each with some of these fields."""
+    body = st.fixed_dictionaries({}, optional=fields)
+    edit = st.tuples(st.sampled_from(methods), NUMBERS, body, EXPECTED)
+    return st.lists(edit, min_size=1, max_size=4)

@@ -83,7 +83,7 @@ class ComparedMachine(RuleBasedStateMachine):
         self.calls: list[Row] = []  # of the webhook
         page = self.stage.data("owner", "GET", "/activity", params={"limit": 1})
         self.base_activity = self.last_activity = page["activity"][0]["id"]
-        self.touched: tuple[str, str] | None = None
+        self.touched: list[tuple[str, str]] = []  # kinds and ids of rows
 
     @contextmanager
     def noticing_failures(self) -> Any:
@@ -220,7 +220,7 @@ class ComparedMachine(RuleBasedStateMachine):
         body: Row,
         more: Row | None = None,
         *,
-        missing: set[int] = frozenset(),  # type: ignore[assignment]
+        refused: set[int] | None = None,
         keyed: bool = False,
         **options: Any,
     ) -> str | None:
@@ -235,7 +235,7 @@ class ComparedMachine(RuleBasedStateMachine):
         fields = read_body(body) | (more or {})
         newest = max((id for rows in self.model.rows.values() for id in rows), default="")
         answer = self.write(
-            *(actor, "POST", path, self.model.refusals(kind, fields) | missing),
+            *(actor, "POST", path, self.model.refusals(kind, fields) | (refused or set())),
             lambda change, data: self.model.create(change, kind, data["id"], fields),
             lambda data, at: self.model.shown(kind, data["id"], at),
             **options,
@@ -248,7 +248,7 @@ class ComparedMachine(RuleBasedStateMachine):
         place = f"/api/v1{'/milestones' if kind == 'milestone' else path}/{id}"
         self.compare("Location", answer.headers.get("Location"), place if kind != "comment" else None)
         self.compare("ETag", answer.headers.get("ETag"), '"1"' if kind == "task" else None)
-        self.touched = kind, id
+        self.touched.append((kind, id))
         if "headers" in options:
             self.keyed.append(Keyed(actor, path, options, kind, answer))
         return id
@@ -273,7 +273,7 @@ class ComparedMachine(RuleBasedStateMachine):
             lambda data, at: self.model.shown(kind, id, at),
             **options,
         )
-        self.touched = kind, id
+        self.touched.append((kind, id))
 
     def delete(self, actor: str, kind: str, id: str, path: str, refused: set[int], **options: Any) -> None:
         """Delete a row of a kind."""
@@ -307,12 +307,12 @@ class ComparedMachine(RuleBasedStateMachine):
 
     def compare_some(self, reader: str, look: Row) -> None:
         """Compare the row that was changed, the context, and one list of tasks."""
-        kind, id = self.touched or ("", "")
-        if kind and id in self.model.rows[kind]:
+        touched = [(kind, id) for kind, id in self.touched if id in self.model.rows[kind]]
+        self.touched.clear()
+        for kind, id in dict.fromkeys(touched):
             self.compare_row(kind, id)
-            if kind == "task":
-                self.compare_filters(reader, self.model.rows[kind][id])
-        self.touched = None
+        if touched and touched[-1][0] == "task":
+            self.compare_filters(reader, self.model.rows["task"][touched[-1][1]])
         self.compare_context(reader)
         query = self.choose.resolved_query(look)
         expected = self.model.task_list(self.stage.ids[reader], query)
@@ -328,7 +328,9 @@ class ComparedMachine(RuleBasedStateMachine):
 
     def compare_filters(self, reader: str, task: Row) -> None:
         """Compare how many tasks pass each filter that the task itself is at the edge of."""
-        for name, column in COLUMNS.items():
-            if task[column] is not None:
-                query = {name: task[column], "limit": 1}
-                self.read(reader, "/tasks", self.model.task_list(self.stage.ids[reader], query), **query)
+        edges = [{name: task[column]} for name, column in COLUMNS.items() if task[column] is not None]
+        for text in (task["title"], task["description"] or ""):
+            edges += [{"q": max(words, key=len)} for words in [text[:200].split()] if words]
+        for query in edges:
+            expected = self.model.task_list(self.stage.ids[reader], query | {"limit": 1})
+            self.read(reader, "/tasks", expected, **query, limit=1)

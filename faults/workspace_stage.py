@@ -138,12 +138,23 @@ def make_smaller(stage: Stage, machine: Callable, seconds: float) -> None:
                 if not fails(machine, known()[:start] + known()[start + size :]):
                     start += size
             size //= 2
-        for number, (act, values) in enumerate(known()):
-            for place in reversed(range(len(values.get("fields", [])))):
-                acts = known()
-                fields = acts[number][1]["fields"]
-                fewer = (act, values | {"fields": fields[:place] + fields[place + 1 :]})
-                fails(machine, [*acts[:number], fewer, *acts[number + 1 :]])
+        for number, name, place in places_in_lists(known()):
+            acts = known()
+            act, values = acts[number] if number < len(acts) else (None, {})
+            if act and place < len(values[name]):
+                values = values | {name: values[name][:place] + values[name][place + 1 :]}
+                fails(machine, [*acts[:number], (act, values), *acts[number + 1 :]])
+
+
+def places_in_lists(acts: list[Act]) -> list[tuple[int, str, int]]:
+    """Where acts were given lists of things to do: the act, the list's name and the place in it."""
+    lists = [
+        (number, name, len(value))
+        for number, (_, values) in enumerate(acts)
+        for name, value in values.items()
+        if isinstance(value, list)
+    ]
+    return [(number, name, place) for number, name, length in lists for place in reversed(range(length))]
 
 
 def fails(machine: Callable, acts: list[Act]) -> bool:
