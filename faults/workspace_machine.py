@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from workspace_choices import COLUMNS, Choices
 from workspace_input import ANYBODY, LOCATED, queries
 from workspace_model import Change, read_body
-from workspace_shown import Row
-from workspace_stage import Act, Mismatch, Stage, as_text, first_difference
+from workspace_shown import Row, as_text
+from workspace_stage import Act, Mismatch, Stage, first_difference
 
 SENT_AT_ONCE = 20  # webhook calls at most that are made before the answer
 
@@ -107,8 +107,11 @@ class ComparedMachine(RuleBasedStateMachine):
             text = text.replace(id, name)
         return text
 
-    def read(self, actor: str, path: str, expected: Any, *, key: str = "", **query: Any) -> None:
-        """Compare what is read with what is expected: a value, or a function that returns it for a time."""
+    def read(self, actor: str, path: str, expected: Any, *, key: str = "", **query: Any) -> Any:
+        """Compare what is read with what is expected: a value, or a function that returns it for a time.
+
+        Returns the answer.
+        """
         sent = moment()
         answer = self.stage.clients[actor].request("GET", path, params=query)
         what = f"GET {path} {query or ''} as {actor}"
@@ -120,6 +123,7 @@ class ComparedMachine(RuleBasedStateMachine):
             self.compare(what, shown, expected(sent), expected(body["meta"]["timestamp"]))
         else:
             self.compare(what, shown, expected)
+        return answer
 
     # Writing
 
@@ -301,7 +305,8 @@ class ComparedMachine(RuleBasedStateMachine):
     def compare_row(self, kind: str, id: str) -> None:
         """Compare a row as it is shown at its own address."""
         if kind == "task":
-            self.read("client", f"/tasks/{id}", self.model.task_detail(id))
+            answer = self.read("client", f"/tasks/{id}", self.model.task_detail(id))
+            self.compare("ETag", answer.headers.get("ETag"), f'"{self.model.rows["task"][id]["version"]}"')
         elif kind in LOCATED:
             self.read("client", f"/{kind}s/{id}", lambda at: self.model.shown(kind, id, at))
 

@@ -8,7 +8,7 @@ import json
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from workspace_shown import Row, Shown, wire
+from workspace_shown import Row, Shown, as_text, wire
 
 KIND_OF = {
     "project_id": "project",
@@ -182,7 +182,9 @@ class Workspace(Shown):
     def edit(self, change: Change, kind: str, id: str, fields: Row) -> Row:
         """Change a row's fields; returns `{field: [old, new]}`."""
         row = self.rows[kind][id]
-        changes = {name: [row[name], value] for name, value in fields.items() if row[name] != value}
+        changes = {
+            name: [row[name], value] for name, value in fields.items() if as_text(row[name]) != as_text(value)
+        }
         if "participant_ids" in changes:
             old, new = changes["participant_ids"]
             changes["participant_ids"] = [[profile["id"] for profile in self._by_full_name(old)], new]

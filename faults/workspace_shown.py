@@ -3,6 +3,7 @@
 This shares nothing with the service. `workspace_model.Workspace` is what changes it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -20,6 +21,11 @@ def wire(text: str) -> str:
     moment = datetime.fromisoformat(text)
     moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def as_text(value: Any) -> str:
+    """JSON text that is equal for equal values; True and 1 differ."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 class Shown:

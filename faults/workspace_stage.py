@@ -1,6 +1,5 @@
 """The server on which the model check of tasks plays its examples, and what is known of them."""
 
-import json
 import time
 import traceback
 from collections import Counter
@@ -11,7 +10,10 @@ from typing import Any, NamedTuple
 from findings import Run
 from harness import OWNER_KEY, Client, Receiver, Server, check_answer, wait_until
 from workspace_model import Workspace
-from workspace_shown import Row
+from workspace_shown import Row, as_text
+
+
+LEAST = 3  # examples that are always played; the first one is very simple
 
 
 class Enough(BaseException):
@@ -84,7 +86,7 @@ class Stage:
 
     def begin(self) -> Workspace:
         """Delete what the last example left, and return a model of what there is."""
-        if self.counts["examples"] and time.monotonic() > self.ends_at:
+        if self.counts["examples"] >= LEAST and time.monotonic() > self.ends_at:
             self.is_over = True
             raise Enough
         self.counts["examples"] += 1
@@ -182,8 +184,3 @@ def first_difference(shown: Any, expected: Any, path: str = "") -> str:
             if as_text(pair[0]) != as_text(pair[1]):
                 return first_difference(*pair, f"{path}[{number}]")
     return f"{path or 'it'} is {as_text(shown)[:200]}, but must be {as_text(expected)[:200]}"
-
-
-def as_text(value: Any) -> str:
-    """JSON text that is equal for equal values; True and 1 differ."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
