@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import combinations
 
 from hypothesis import strategies as st
+from workspace_choices import EQUALITIES
 from workspace_input import ANYBODY, LOCATED, NUMBERS, SORTS, TEAM, queries
 from workspace_machine import ComparedMachine, step
 from workspace_shown import PRIORITIES, STATUSES, Row
@@ -113,6 +115,7 @@ class ReadingMachine(ComparedMachine):
         for name, value in ((name, value) for name, some in values.items() for value in some):
             expected = model.task_list("", {name: value, "limit": 1})
             self.read("owner", "/tasks", expected, **{name: value}, limit=1)
+        self.compare_combinations()
         for id in model.rows["task"]:
             self.compare_row("task", id)
             for part in ("comment", "attachment"):
@@ -134,3 +137,19 @@ class ReadingMachine(ComparedMachine):
         self.read("owner", "/whiteboards", model.whiteboards(), key="whiteboards")
         self.read("owner", "/members", model.everyone(), key="members")
         self.read("owner", "/events", self.calls[:100], key="events", after=self.base_event, limit=100)
+
+    def compare_combinations(self) -> None:
+        """Compare lists with each two and three filters that a task passes, in an order of this example's."""
+        tasks, turn = self.model.rows["task"], self.stage.turn
+        if not tasks:
+            return
+        task = tasks[self.choose.pick("task", turn)]
+        values = {name: task[name] for name in EQUALITIES if task[name] is not None}
+        values |= {"q": task["title"][:1], "updated_since": min(row["updated_at"] for row in tasks.values())}
+        if dates := [row["due_date"] for row in tasks.values() if row["due_date"]]:
+            values["due_before"] = max(dates)
+        page = {"sort": SORTS[turn % len(SORTS)], "limit": 3, "offset": turn % 2}
+        for count in (2, 3):
+            for some in combinations(values.items(), count):
+                query = dict(some) | page
+                self.read("member", "/tasks", self.model.task_list(self.stage.ids["member"], query), **query)

@@ -12,7 +12,6 @@ from harness import OWNER_KEY, Client, Receiver, Server, check_answer, wait_unti
 from workspace_model import Workspace
 from workspace_shown import Row, as_text
 
-
 LEAST = 3  # examples that are always played; the first one is very simple
 
 
@@ -53,6 +52,7 @@ class Stage:
         self.server, self.receiver = server, receiver
         self.counts: Counter[str] = Counter()
         self.failure: Failure | None = None
+        self.turn = 0  # counts the examples until one fails, of which the smaller ones do as it did
         self.ends_at, self.is_over = run.ends_at, False
         self.keys = {"owner": OWNER_KEY}
         self.connect()
@@ -90,6 +90,7 @@ class Stage:
             self.is_over = True
             raise Enough
         self.counts["examples"] += 1
+        self.turn += not self.failure
         for kind in ("project", "whiteboard"):
             for row in self.data("owner", "GET", f"/{kind}s")[f"{kind}s"]:
                 self.data("owner", "DELETE", f"/{kind}s/{row['id']}{'?force=true' * (kind == 'project')}")
