@@ -34,11 +34,12 @@ from workspace_machine import step
 from workspace_model import read_body
 from workspace_reading import ReadingMachine
 from workspace_shown import Row
-from workspace_stage import Enough, Stage, make_smaller
+from workspace_stage import Enough, Failure, Stage, make_smaller
 
 STEPS = 50  # of an example
 EXAMPLES = 9  # at a time; of ten and more, Hypothesis makes the first ones very simple
 SHRINKING, SHRINKING_SHORT = 40.0, 15.0  # seconds for making a failure smaller
+MOST = 4000  # characters of a failure in the table; the log has all
 
 
 class TasksMachine(ReadingMachine):
@@ -261,15 +262,20 @@ def run(run: Run) -> None:
             play(run, stage)
             counts = Counter(stage.counts)
             if stage.failure:
+                server.allow_bugs = True  # which the failure tells
                 make_smaller(stage, TasksMachine, SHRINKING_SHORT if run.is_short else SHRINKING)
+            report(run, stage.failure, counts)
             doctor = server.flask("doctor")
-    if failure := stage.failure:
+            if doctor.returncode:
+                run.fault(f"after the examples, doctor says: {' '.join(doctor.stdout.split())[-500:]}")
+
+
+def report(run: Run, failure: Failure | None, counts: Counter[str]) -> None:
+    """Write down how much was compared, and what differed after which requests."""
+    if failure:
         print("\n".join([*failure.steps, failure.what]))
-        run.fault(
-            f"after {len(failure.steps)} requests: {'; '.join(failure.steps)}; then {failure.what}"[-3000:]
-        )
-    if doctor.returncode:
-        run.fault(f"after the examples, doctor says: {' '.join(doctor.stdout.split())[-500:]}")
+        text = f"after {len(failure.steps)} requests: {'; '.join(failure.steps)}; then {failure.what}"
+        run.fault(" ".join(text.split())[:MOST])
     figure = f"{counts['examples']} examples with {counts['steps']} steps and {counts['restarts']} restarts, "
     figure += f"{counts['comparisons']} comparisons, {int(bool(failure))} differences"
     run.found("G4", "tasks and all around them: server equals model", figure, "0 differences", not failure)

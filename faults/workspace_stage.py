@@ -116,7 +116,9 @@ class Stage:
         wait_until(lambda: not self.data("owner", "GET", "/deliveries?status=pending")["deliveries"])
 
     def failed(self, acts: list[Act], steps: list[str], error: Exception) -> None:
-        """Keep the failure, unless a smaller one is known."""
+        """Keep the failure, unless a smaller one is known, or the example could not even begin."""
+        if not acts and self.failure:
+            return
         if not self.failure or (len(acts), len(steps)) < (len(self.failure.acts), len(self.failure.steps)):
             what = f"{type(error).__name__}: " * (not isinstance(error, Mismatch)) + str(error)
             self.failure = Failure(list(acts), list(steps), what)
@@ -162,13 +164,14 @@ def places_in_lists(acts: list[Act]) -> list[tuple[int, str, int]]:
 
 def fails(machine: Callable, acts: list[Act]) -> bool:
     """Whether these acts, in a new example, fail too; the stage keeps the failure."""
+    example = None
     try:
         example = machine()
         for act, values in acts:
             act(example, **values)
         example.teardown()
     except Exception:
-        return True
+        return example is not None
     return False
 
 
