@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from itertools import cycle
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Self
 
 TIMEOUT = 30  # seconds after which a request without an answer is an error
 GENERATOR = "wrk" if shutil.which("wrk") else "python"
@@ -102,59 +103,97 @@ def send(port: int, requests: list[bytes], connections: int = 8) -> None:
         raise RuntimeError(f"preparing requests failed: {result}")
 
 
-def generate(port: int, requests: Iterator[bytes], connections: int, seconds: float) -> Result:
-    """Send requests over so many connections, until there is none left or the time is over."""
-    result = Result(0, 0, 0, 0, 0, 0, 0, 0)
-    latencies: list[float] = []
-    waiting: dict[socket.socket, float] = {}  # since when each connection waits for an answer
-    received: dict[socket.socket, bytearray] = {}
-    selector, started = selectors.DefaultSelector(), time.perf_counter()
-    ends_at = at = started
-    ends_at += seconds
+class Connections:
+    """Connections to a server, of which each has at most one request under way."""
 
-    def send_next(sock: socket.socket) -> None:
-        if (request := next(requests, None)) is not None:
-            waiting[sock], received[sock] = time.perf_counter(), bytearray()
-            sock.sendall(request)
+    def __init__(self, port: int):
+        self.port = port
+        self.since: dict[socket.socket, float] = {}  # when those that wait for an answer sent their request
+        self._received: dict[socket.socket, bytearray] = {}
+        self._selector = selectors.DefaultSelector()
 
-    def connect() -> None:
-        sock = socket.create_connection(("127.0.0.1", port))
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def open(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(sock, selectors.EVENT_READ)
-        send_next(sock)
+        self._selector.register(sock, selectors.EVENT_READ)
+        self._received[sock] = bytearray()
+        return sock
 
-    for _ in range(connections):
-        connect()
-    while waiting and at < ends_at:
-        for key, _ in selector.select(ends_at - at):
+    def send(self, sock: socket.socket, request: bytes) -> None:
+        self.since[sock], self._received[sock] = time.perf_counter(), bytearray()
+        sock.sendall(request)
+
+    def answers(self, seconds: float) -> Iterator[tuple[socket.socket, bytearray | None]]:
+        """The answers that have arrived, after waiting at most so long for the first.
+
+        Instead of an answer there is None for a connection that failed, which is closed.
+        """
+        for key, _ in self._selector.select(seconds):
             sock: socket.socket = key.fileobj  # type: ignore[assignment]
             try:
                 chunk = sock.recv(1 << 20)
             except OSError:
                 chunk = b""
             if not chunk:
-                result.broken += waiting.pop(sock, None) is not None
-                selector.unregister(sock)
+                self._selector.unregister(sock)
                 sock.close()
-                connect()
+                yield sock, None
                 continue
-            received[sock] += chunk
-            if is_complete(received[sock]):
-                latencies.append(time.perf_counter() - waiting.pop(sock))
-                result.refused += received[sock][9:12] >= b"400"  # after "HTTP/1.1 "
-                send_next(sock)
+            received = self._received[sock]
+            received += chunk
+            if is_complete(received):
+                yield sock, received
+
+    def late(self) -> int:
+        """How many wait longer than `TIMEOUT`."""
         at = time.perf_counter()
-        if late := [sock for sock, since in waiting.items() if at - since > TIMEOUT]:
-            result.timeouts += len(late)
-            break
+        return sum(at - since > TIMEOUT for since in self.since.values())
+
+
+def generate(port: int, requests: Iterator[bytes], connections: int, seconds: float) -> Result:
+    """Send requests over so many connections, until there is none left or the time is over."""
+    result = Result(0, 0, 0, 0, 0, 0, 0, 0)
+    latencies: list[float] = []
+    with Connections(port) as lines:
+
+        def send_next(sock: socket.socket) -> None:
+            if (request := next(requests, None)) is not None:
+                lines.send(sock, request)
+
+        started = at = time.perf_counter()
+        ends_at = started + seconds
+        for _ in range(connections):
+            send_next(lines.open())
+        while lines.since and at < ends_at and not result.timeouts:
+            for sock, answer in lines.answers(ends_at - at):
+                since = lines.since.pop(sock, None)
+                if answer is None:
+                    result.broken += since is not None
+                    send_next(lines.open())
+                elif since is not None:
+                    latencies.append(time.perf_counter() - since)
+                    result.refused += answer[9:12] >= b"400"  # after "HTTP/1.1 "
+                    send_next(sock)
+            at, result.timeouts = time.perf_counter(), lines.late()
     result.requests, result.seconds = len(latencies), at - started
-    for key in list(selector.get_map().values()):
-        key.fileobj.close()  # type: ignore[union-attr]
     if latencies:
         ordered = sorted(corrected(latencies, result.seconds / max(len(latencies) // connections, 1)))
-        result.p50, result.p99 = (ordered[int((len(ordered) - 1) * part)] * 1000 for part in (0.5, 0.99))
+        result.p50, result.p99 = (percentile(ordered, part) * 1000 for part in (0.5, 0.99))
         result.max = ordered[-1] * 1000
     return result
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The number below which this part of them lies."""
+    return ordered[int((len(ordered) - 1) * part)]
 
 
 def is_complete(answer: bytearray) -> bool:

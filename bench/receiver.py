@@ -1,9 +1,15 @@
-"""Receivers of webhooks: /at-once answers 204 immediately, /slow after 100 ms, and /hang never."""
+"""Receivers of webhooks: /at-once answers 204 immediately, /slow after 100 ms, and /hang never.
+
+The ids of the events that arrive are added to the file that the command line names, a line each.
+"""
 
 import asyncio
+import os
 import re
+import sys
 
 ANSWER = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
+EVENTS = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -13,6 +19,8 @@ async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             head = await reader.readuntil(b"\r\n\r\n")
             if length := re.search(rb"(?i)content-length: *(\d+)", head):
                 await reader.readexactly(int(length[1]))
+            if id := re.search(rb"(?i)webhook-id: *(\S+)", head):
+                os.write(EVENTS, id[1] + b"\n")
             path = head.split()[1]
             if path == b"/hang":
                 await reader.read()  # until the service gives up

@@ -188,9 +188,9 @@ class Bare(Server):
 
 
 @contextmanager
-def receivers() -> Iterator[int]:
-    """Run the receivers of webhooks; yields their port."""
-    words = [sys.executable, str(BENCH / "receiver.py")]
+def receivers(events: Path = Path(os.devnull)) -> Iterator[int]:
+    """Run the receivers of webhooks, which write the ids of events to this file; yields their port."""
+    words = [sys.executable, str(BENCH / "receiver.py"), str(events)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield int(process.stdout.readline())  # type: ignore[union-attr]
