@@ -5,6 +5,7 @@ which sends every event to a healthy receiver, has 64 mixed clients; then half a
 at regular moments. Its worker is watched meanwhile.
 """
 
+import csv
 import json
 import os
 import threading
@@ -233,6 +234,8 @@ class Watch:
         """Write what was used at the start, at the end, and at most after so many seconds."""
         if self.server.children() != self.workers:
             run.fault("the worker has ended, and was replaced")
+        with (run.folder / "worker.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([Sample._fields, *self.samples])
         first, last = self.samples[0], self.samples[-1]
         warm = [sample for sample in self.samples if sample.at >= first.at + warm_up] or [last]
         requests = last.requests - warm[0].requests

@@ -99,6 +99,11 @@ class Someone:
         self.number += 1
         return f"{self.name}-{self.number}"
 
+    def has_created(self, task: str, title: str) -> None:
+        self.tasks.append(task)
+        self.ledger.tasks[task] = title, "todo"
+        self.ledger.events["task.created"] += 1
+
     def own_task(self):
         """A task of its own that is not deleted, which is created if there is none."""
         if not self.tasks:
@@ -134,10 +139,7 @@ def create(someone: Someone):
     body = {"project_id": someone.project, "title": someone.new_text(), "priority": "high"}
     headers = {"Idempotency-Key": body["title"]} if someone.random.random() < 0.1 else {}
     answer = yield from someone.call("write", "POST", f"{API}/tasks", body, 201, **headers)
-    task = answer["data"]
-    someone.tasks.append(task["id"])
-    someone.ledger.tasks[task["id"]] = task["title"], task["status"]
-    someone.ledger.events["task.created"] += 1
+    someone.has_created(answer["data"]["id"], body["title"])
     if headers:  # repeated, it is answered by what was stored
         yield from someone.call("write", "POST", f"{API}/tasks", body, 201, **headers)
 
@@ -145,8 +147,8 @@ def create(someone: Someone):
 def update(someone: Someone):
     id = yield from someone.own_task()
     body = {"title": someone.new_text(), "status": someone.random.choice(("todo", "in_progress", "review"))}
-    answer = yield from someone.call("write", "PATCH", f"{API}/tasks/{id}", body)
-    someone.ledger.tasks[id] = answer["data"]["title"], answer["data"]["status"]
+    yield from someone.call("write", "PATCH", f"{API}/tasks/{id}", body)
+    someone.ledger.tasks[id] = body["title"], body["status"]
     someone.ledger.events["task.updated"] += 1
 
 
@@ -213,9 +215,7 @@ def use_tools(someone: Someone):
     """What an agent does with a task."""
     project = {"project": someone.project, "title": someone.new_text()}
     task = yield from someone.use_tool("write", "create_task", **project)
-    someone.tasks.append(task["id"])
-    someone.ledger.tasks[task["id"]] = task["title"], task["status"]
-    someone.ledger.events["task.created"] += 1
+    someone.has_created(task["id"], project["title"])
     yield from someone.use_tool("read", "find_tasks", limit=5)
     yield from someone.use_tool("read", "get_task", task_id=task["id"])
 

@@ -1,13 +1,15 @@
 """Each error of the contract, the order in which a request is refused, and what is outside the API."""
 
+import json
 import resource
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 
 import pytest
 import requests
-from harness import NOBODY, OWNER_KEY, PATIENCE, fault, wait_until
+from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, wait_until
 from peewee import DatabaseError
 from werkzeug.test import Client
 
@@ -111,6 +113,28 @@ def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_read
         assert owner.get("/context").status_code == 200
         other.execute("ROLLBACK")
     owner.make_project()
+
+
+def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(launch, receiver):
+    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
+    owner = server.client()
+    project = owner.make_project()
+    connect = partial(sqlite3.connect, server.database, isolation_level=None, check_same_thread=False)
+    with closing(connect()) as other:
+
+        def lock(_):
+            receiver.answer = lambda _: 200
+            other.execute("BEGIN IMMEDIATE")
+            return 200
+
+        receiver.answer = lock
+        answer = owner.post("/tasks", {"project_id": project["id"], "title": "x"})
+        assert answer.status_code == 201
+        assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+        other.execute("ROLLBACK")
+    first, again = receiver.next(), receiver.next()
+    assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
+    assert "Traceback" not in server.log.read_text()
 
 
 def test_writers_that_wait_for_a_locked_database_leave_threads_to_readers(launch):
