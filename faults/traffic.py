@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from socket import socket
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import load
 import orjson
-from harness import NOBODY, UUID
+from harness import NOBODY, UUID, Server
 from servers import ROUTE, SECRET
 
 Kind = Literal["read", "write", "refused"]
@@ -45,6 +45,13 @@ class Ledger:
     runs: set[str] = field(default_factory=set)  # the child tasks of flows
     events: Counter[str] = field(default_factory=Counter)  # how many by name
     problems: Counter[str] = field(default_factory=Counter)  # what was read, and is not what was written
+
+    @classmethod
+    def of(cls, server: Server) -> Self:
+        """What is in a server's database before."""
+        tasks = {row["id"]: (row["title"], row["status"]) for row in server.rows("SELECT * FROM task")}
+        comments = {row["id"]: row["task_id"] for row in server.rows("SELECT * FROM comment")}
+        return cls(tasks, comments)
 
     def __len__(self) -> int:
         return len(self.tasks) + len(self.comments) + len(self.flows) + len(self.runs)
@@ -237,11 +244,16 @@ class Measured:
         default_factory=lambda: {"read": [], "write": [], "refused": []}
     )
     wrong: Counter[str] = field(default_factory=Counter)  # answers that are not right, in words
+    busy: int = 0  # refusals because the database could not be written
 
     @property
     def rate(self) -> float:
         """Answers a second."""
-        return sum(map(len, self.latencies.values())) / self.seconds
+        return self.count / self.seconds
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.latencies.values()))
 
     def ms(self, kind: Kind, *parts: float) -> list[float]:
         """Percentiles in milliseconds; the part 1 is the slowest."""
@@ -318,8 +330,11 @@ class Traffic:
         status, client = int(head[9:12]), self.clients[sock]
         if status == request.status:
             return client.send(body)  # type: ignore[attr-defined]
-        line = UUID.sub(":id", request.data.partition(b"\r\n")[0].decode())
-        measured.wrong[f"{status} instead of {request.status} to {line}"] += 1
+        if status == 503:
+            measured.busy += 1
+        else:
+            line = UUID.sub(":id", request.data.partition(b"\r\n")[0].decode())
+            measured.wrong[f"{status} instead of {request.status} to {line}"] += 1
         return client.throw(Refused())  # type: ignore[attr-defined]
 
     def _ended(self, measured: Measured, started: float) -> Measured:
