@@ -28,7 +28,8 @@ from database import FairLock
 CLIENTS = 64
 # The parts of this part's time; the rest is for starting, and for the checks at the end.
 ONE_CLIENT, WRITERS, LOOP = 0.02, 0.08, 0.4
-WARM_UP = 0.5  # of the mixed clients' time, after which nothing may grow
+WARM_UP = 0.5  # of the mixed clients' time, after which nothing may grow,
+SETTLED = 15_000  # and requests, unless a slow machine has not had so many by then
 # At first: more than the page cache of a connection (2 MB) holds, so that the caches are soon as large as
 # they become.
 TASKS = 5000
@@ -60,8 +61,8 @@ def serving(run: Run, name: str, **settings: str) -> Iterator[Server]:
         server.stop()
         left = {file.name for file in server.database.parent.iterdir()} - KEPT
         left |= {file.name for file in (folder / "temporary").iterdir()}
-        for file in left:
-            run.fault(f"{name}: after the end there is a file {file}")
+        if left:
+            run.fault(f"{name}: files are left: {sample(left)}")
 
 
 @contextmanager
@@ -259,8 +260,9 @@ class Watch:
             csv.writer(file).writerows([Sample._fields, *self.samples])
         first, last = self.samples[0], self.samples[-1]
         warm = [sample for sample in self.samples if sample.at >= first.at + warm_up] or [last]
+        warm = [sample for sample in warm if sample.requests >= SETTLED] or warm
         requests = last.requests - warm[0].requests
-        grown = mean(sample.memory for sample in warm[-3:]) - mean(sample.memory for sample in warm[:3])
+        grown = mean(sample.memory for sample in warm[-5:]) - mean(sample.memory for sample in warm[:5])
         per = max(100_000 / requests, 1) if requests >= ENOUGH else 1
         figure = f"{first.memory:.0f}, {warm[0].memory:.0f}, {last.memory:.0f} MB: {grown * per:+.1f} MB"
         what = f"memory first, warm, last: growth in {requests * per:.0f} requests"

@@ -1,0 +1,68 @@
+"""Programs of the service that are forked from a process which has imported it.
+
+Most of the time of a start goes into imports, and the tests start some hundred servers and commands.
+"""
+
+import os
+import sys
+from multiprocessing import get_context
+from signal import SIGKILL
+from subprocess import TimeoutExpired
+
+context = get_context("forkserver")
+context.set_forkserver_preload(
+    ["__main__", "app", "flask.cli", "gunicorn.app.wsgiapp", "gunicorn.workers.gthread"]
+)
+
+
+class Forked:
+    """A program in a fork, with the methods of `Popen` that the tests use."""
+
+    def __init__(self, words, folder, environment, stdout, stderr, listener=None):
+        """Run `gunicorn` or `flask`; both outputs are added to files. gunicorn gets a listening socket."""
+        arguments = (
+            [str(word) for word in words],
+            str(folder),
+            environment,
+            str(stdout),
+            str(stderr),
+            listener,
+        )
+        self._process = context.Process(target=become, args=arguments, daemon=True)
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self):
+        return self._process.exitcode
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self.poll() is None:
+            raise TimeoutExpired("a forked program", timeout)
+        return self.poll()
+
+    def send_signal(self, how):
+        if self.poll() is None:
+            os.kill(self.pid, how)
+
+    def kill(self):
+        self.send_signal(SIGKILL)
+
+
+def become(words, folder, environment, stdout, stderr, listener):
+    """Be the program from now on: what a start by the operating system would do."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for place, path in ((1, stdout), (2, stderr)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, place)
+        os.close(file)
+    if listener:
+        words += ["-b", f"fd://{listener.fileno()}"]
+    sys.argv = words
+    if words[0] == "flask":
+        from flask.cli import main  # imported before the fork; the tests' own process does not need it
+    else:
+        from gunicorn.app.wsgiapp import run as main
+    main()
