@@ -52,6 +52,7 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session", autouse=True)
 def no_server_stays():
     """What a test that failed has left running is ended at last."""
+    Server.forks = True
     yield
     for server in Server.started:
         if server.process and server.process.poll() is None:

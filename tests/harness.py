@@ -21,10 +21,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+from forks import Forked
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
@@ -207,6 +209,7 @@ class Server:
     """A gunicorn of our own: its database and settings in a folder, its log in a file."""
 
     started = []
+    forks = False  # whether programs are forked, which the tests that need many of them do
 
     def __init__(self, folder, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
@@ -231,18 +234,29 @@ class Server:
             # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            with self.log.open("ab") as log:
-                self.process = subprocess.Popen(
-                    [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
-                    cwd=ROOT,
-                    env=self.environment,
-                    pass_fds=[listener.fileno()],
-                    stdout=log,
-                    stderr=log,
-                )
+            self.process = self.run_gunicorn(listener, arguments)
         with contextlib.suppress(requests.ConnectionError):  # it may be meant to end at once
             requests.get(f"{self.base}/api/v1/health", timeout=PATIENCE)
         return self
+
+    def run_gunicorn(self, listener, arguments):
+        if self.can_fork(self.environment):
+            words = ["gunicorn", *arguments]
+            return Forked(words, ROOT, self.environment, self.log, self.log, listener)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*self.under, BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", *arguments],
+                cwd=ROOT,
+                env=self.environment,
+                pass_fds=[listener.fileno()],
+                stdout=log,
+                stderr=log,
+            )
+
+    def can_fork(self, environment):
+        """Whether a fork does what a program of its own would, which another command may have to run."""
+        is_same = environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH")  # where Python starts
+        return self.forks and not self.under and is_same
 
     def stop(self, how=signal.SIGTERM):
         """End it, and return its exit code; bugs in the log fail the test."""
@@ -287,14 +301,15 @@ class Server:
 
     def flask(self, *arguments, **options):
         """Run a command of the command line on this server's database."""
-        return subprocess.run(
-            [BIN / "flask", "--app", "app", *arguments],
-            cwd=ROOT,
-            env=self.environment | options,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        words, environment = ["flask", "--app", "app", *arguments], self.environment | options
+        if not self.can_fork(environment):
+            command = [BIN / words[0], *words[1:]]
+            output = {"capture_output": True, "text": True, "timeout": 300}
+            return subprocess.run(command, cwd=ROOT, env=environment, **output)
+        with TemporaryDirectory() as folder:
+            stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+            code = Forked(words, ROOT, environment, stdout, stderr).wait(300)
+            return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
 
 
 def launcher(folder):
