@@ -31,6 +31,7 @@ LONGEST += ("two_servers", "config", "errors", "docs_page", "clock", "readme", "
 
 
 def pytest_configure(config):
+    Server.forks = True
     if hasattr(config.option, "loadscopereorder"):  # xdist would begin with the files that hold most tests
         config.option.loadscopereorder = False
 
@@ -52,7 +53,6 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session", autouse=True)
 def no_server_stays():
     """What a test that failed has left running is ended at last."""
-    Server.forks = True
     yield
     for server in Server.started:
         if server.process and server.process.poll() is None:
