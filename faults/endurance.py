@@ -244,7 +244,7 @@ class Watch:
         return Sample(
             time.monotonic(),
             self.traffic.answered,
-            int(status["VmRSS"].split()[0]) / 1000,
+            int(status["VmRSS"].split()[0]) * 1024 / 1e6,
             len(list((process / "fd").iterdir())),
             int(status["Threads"]),
             size_mb(Path(f"{self.server.database}-wal")),
