@@ -33,11 +33,11 @@ bench: $(VENV)/run
 
 # Ten minutes; ARGS="--short" takes less than one. It uses the tests' servers.
 faults: $(VENV)/dev
-	@PYTHONPATH=.:tests $(BIN)/python faults/campaign.py $(ARGS)
+	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py $(ARGS)
 
 # Whether the tests find faults that are put into copies of the service.
 mutations: $(VENV)/dev
-	@PYTHONPATH=.:tests $(BIN)/python faults/campaign.py --parts mutations $(ARGS)
+	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py --parts mutations $(ARGS)
 
 # The image in README.md.
 screenshot: $(VENV)/dev
