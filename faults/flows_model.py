@@ -238,7 +238,7 @@ class FlowsMachine(Machine):
 
 
 def run(run: Run) -> None:
-    folder, until = run.folder / "routes", run.ends_at - run.seconds / 2
+    folder, until = run.folder / "routes", run.ends_at - 0.4 * run.seconds
     with run.server("one-worker", TASKS_CONFIG=configure(folder, limits="")) as server:
         check_window(run, server)
         check_rotation(run, server, folder)

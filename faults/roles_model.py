@@ -111,17 +111,17 @@ class RolesMachine(Machine):
         """Send a request that must be answered by one of these statuses; the data of a success."""
         who = self.name(key)
         status, answer = self.ask(key, method, API + path, body)
-        shown = path
+        shown = f"{method} {path} {json.dumps(body) if body else ''}".strip()
         for person in self.workspace.people:
             shown = shown.replace(person.id, person.email.partition("@")[0])
-        self.tell(f"{who}: {method} {shown} {json.dumps(body) if body else ''} -> {status}")
+        self.tell(f"{who}: {shown} -> {status}")
         assert status in allowed, f"came {status} {answer}, not {allowed}"
         return answer["data"] if status < 400 else None
 
     def link_made(self, key: Key, person: Person, data: Any) -> None:
         self.workspace.link_is_made(key, person, data["enrollment_link"].rpartition("/")[2])
 
-    # Steps
+    # Steps: each with a key, about the member, link or key of a number; not all need the role and the flag
 
     def invite(self, key: Key, number: int, role: str, flag: bool) -> None:
         email = f"p{number % 5}@example.com"
