@@ -118,10 +118,10 @@ def run(run: Run) -> None:
                 load.more(20)
             finally:
                 load.end()
-            what_lasts(server, set_clock)
-            set_clock(0)  # what waited when it was set back waits until then
+            set_clock(0)  # what was queued before the clock was set back waits until it is right again
             wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
             stored = [row["id"] for row in server.rows("SELECT id FROM task ORDER BY rowid")]
+            what_lasts(server, set_clock)
             arrived = {call.event["data"]["task"]["id"] for call in receiver.all_here()}
     unordered = sum(first > second for first, second in zip(stored, stored[1:], strict=False))
     what = f"{steps} steps of the clock by hours and days, {len(stored)} tasks created meanwhile: "

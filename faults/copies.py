@@ -169,6 +169,6 @@ def large_log(run: Run) -> None:
 
 def run(run: Run) -> None:
     torn_log(run)
-    copies(run)
     if not run.is_short:
         large_log(run)
+    copies(run)

@@ -336,7 +336,10 @@ def long_reader(run: Run) -> None:
 
 
 def attempt(run: Run, scene: Callable, *arguments: Any) -> None:
-    """Play a scene; whatever is not as it has to be is a fault, and the next scene is played."""
+    """Play a scene, if there is time; whatever is not as it has to be is a fault."""
+    if not run.left:
+        run.found("", scene.__name__.replace("_", " "), "not done: the time was over")
+        return
     started = time.monotonic()
     try:
         scene(run, *arguments)
