@@ -243,10 +243,10 @@ MUTATIONS = (
         "expected_version",
     ),
     Mutation(
-        "an Idempotency-Key is for all paths",
-        "app.py",
-        'digest(f"{call().path} {_ordered(arguments)!r}")',
-        'digest(f"{_ordered(arguments)!r}")',
+        "an Idempotency-Key is for any body",
+        "models.py",
+        'if stored and stored["request"] != request:',
+        "if False:",
         "idempotency",
         "one_path",
     ),
@@ -272,7 +272,7 @@ MUTATIONS = (
         "(cls.queued == 1) | is_abandoned",
         "(cls.queued == 1)",
         "sweeper",
-        "when_the_server_was_killed",
+        "when_a_worker_was_killed",
     ),
     Mutation(
         "during a rotation only the old secret signs",

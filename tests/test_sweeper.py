@@ -1,6 +1,8 @@
 """What the sweeper sends to whom, and in which order, when receivers are slow, hang, or are many."""
 
 import json
+import os
+import signal
 import threading
 from functools import partial
 from pathlib import Path
@@ -151,6 +153,37 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
         TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="20",  # it is still waiting when the server is killed
         TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]",
     )
+    project, writer = write_meanwhile(server)
+    assert titles([receiver.next()]) == ["Before"]
+    server.kill()
+    writer.join()
+    let_go.set()
+    server.start()
+    server.client().make_task(project, title="After")
+    assert titles(receiver.next() for _ in range(2)) == ["Before", "After"]
+
+
+def test_an_event_does_not_overtake_one_that_was_under_way_when_a_worker_was_killed(launch, receiver, let_go):
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
+    server = launch(
+        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
+        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60",
+        TASKS_DELIVERY__SWEEPER="false",
+    )
+    project, writer = write_meanwhile(server)
+    assert titles([receiver.next()]) == ["Before"]
+    (killed,) = server.children()
+    os.kill(killed, signal.SIGKILL)
+    writer.join()
+    let_go.set()
+    wait_until(lambda: set(server.children()) - {killed})
+    answer = server.client().post("/tasks", {"project_id": project["id"], "title": "After"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+    assert receiver.all_here() == []
+
+
+def write_meanwhile(server):
+    """Make a project, and in another thread a task in it, whose request gets no answer."""
     owner = server.client()
     project = owner.make_project()
 
@@ -160,13 +193,7 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
 
     writer = threading.Thread(target=write_and_fail)
     writer.start()
-    assert titles([receiver.next()]) == ["Before"]
-    server.kill()
-    writer.join()
-    let_go.set()
-    server.start()
-    server.client().make_task(project, title="After")
-    assert titles(receiver.next() for _ in range(2)) == ["Before", "After"]
+    return project, writer
 
 
 def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver, monkeypatch):
