@@ -41,7 +41,7 @@ PARTS = {
     "crashes": Part(260, 14),
     "tasks_model": Part(80, 5),
     "network": Part(80, 8),
-    "storage": Part(70, 6),
+    "storage": Part(80, 6),
     "copies": Part(40, 4),
     "upgrades": Part(20, 4),
     "clock": Part(10, 3),
