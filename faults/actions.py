@@ -55,8 +55,7 @@ class Gateway:
 
     def __init__(self, run: Run, base: str, route: str, secret: str, tally: Tally):
         self.run, self.tally = run, tally
-        self.path = f"/plugins/webhooks/{route}"
-        self.url = base + self.path
+        self.url = f"{base}/plugins/webhooks/{route}"
         self.secret = secret
         self.session = requests.Session()
         self.session.trust_env = False
@@ -88,24 +87,26 @@ class Gateway:
         answer = self.session.post(
             self.url, data=json.dumps(body).encode(), headers=headers, timeout=PATIENCE
         )
-        self.tally.examine(
+        is_sound = self.tally.examine(
             self.source,
             f"gateway's {name}" if isinstance(name, str) and name in ACTIONS else "",
             answer,
             lambda: self.tally.document.validate(answer, "/plugins/webhooks/{routeId}", "post"),
             lambda: self.check(answer, secret == self.secret),
         )
-        self.learn(answer)
+        if is_sound:
+            self.learn(answer.json()["result"])
 
     def check(self, answer: requests.Response, has_secret: bool) -> None:
         content = answer.json()
         assert content["ok"] == answer.ok, "ok is not what the status says"
         assert has_secret or answer.status_code == 401, "a wrong secret is accepted"
 
-    def learn(self, answer: requests.Response) -> None:
-        result = answer.json().get("result", {})
-        flow = result.get("flow") or result.get("current")
-        if flow:
+    def learn(self, result: dict[str, Any]) -> None:
+        """Keep the revisions of a few flows that have not ended."""
+        if flow := result.get("flow") or result.get("current"):
             self.flows[flow["flowId"]] = flow["revision"]
-            if flow["status"] in ("succeeded", "failed", "cancelled") or len(self.flows) > 10:
-                self.flows.pop(next(iter(self.flows)))
+            if flow["status"] in ("succeeded", "failed", "cancelled"):
+                del self.flows[flow["flowId"]]
+            elif len(self.flows) > 10:
+                del self.flows[next(iter(self.flows))]

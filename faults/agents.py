@@ -12,6 +12,8 @@ from harness import PATIENCE
 from hypothesis import strategies as st
 from values import KNOWN, SCALARS, TEXTS, VALUES, WORDS, batches, mostly
 
+from tools import METHODS
+
 
 def argument_values(name: str, schema: dict[str, Any]) -> Any:
     if "enum" in schema:
@@ -39,18 +41,9 @@ def messages(tools: list[dict[str, Any]]) -> Any:
         values = {name: argument_values(name, described) for name, described in schema["properties"].items()}
         always = {name: values.pop(name) for name in schema.get("required", [])}
         arguments = st.fixed_dictionaries(always, optional=values)
-        params = st.fixed_dictionaries(
-            {"name": st.just(tool["name"]), "arguments": mostly(arguments, VALUES)}
-        )
-        calls.append(message(st.just("tools/call"), params))
-    methods = [
-        "initialize",
-        "ping",
-        "tools/list",
-        "server/discover",
-        "tools/call",
-        "notifications/initialized",
-    ]
+        params = {"name": st.just(tool["name"]), "arguments": mostly(arguments, VALUES)}
+        calls.append(message(st.just("tools/call"), st.fixed_dictionaries(params)))
+    methods = [*METHODS, "notifications/initialized"]
     others = message(st.sampled_from(methods), st.dictionaries(TEXTS, VALUES, max_size=2) | VALUES)
     return mostly(st.one_of(calls), others | VALUES)
 
@@ -82,10 +75,8 @@ class Tools:
         """Each tool with what it needs, then generated calls until the time is over."""
         listed = self.post({"jsonrpc": "2.0", "id": 0, "method": "tools/list"}, "owner").json()
         tools = listed["result"]["tools"]
-        makers = [
-            tool for name in ("create_project", "create_task") for tool in tools if tool["name"] == name
-        ]
-        for tool in makers + tools:
+        makers = [tool for tool in tools if tool["name"].startswith("create_")]
+        for tool in 2 * makers + tools:  # a task is created in a project that exists
             needed = tool["inputSchema"].get("required", [])
             arguments = {name: KNOWN if name in self.known else "Something" for name in needed}
             if tool["name"] == "update_task":
@@ -104,33 +95,31 @@ class Tools:
             if isinstance(params.get("arguments"), dict):
                 params["arguments"] = {key: self.value(key, v) for key, v in params["arguments"].items()}
         answer = self.post(body, role)
-        content = answer.json() if answer.content else {}
-        result = content.get("result", {})
-        check = partial(self.check, body, role, answer, content)
-        is_error = bool(result.get("isError"))
-        self.tally.examine(self.source, name, answer, check, is_refusal=is_error)
-        if "content" in result and not is_error:
-            self.learn(json.loads(result["content"][0]["text"]))
+        is_error = b'"isError":true' in answer.content
+        check = partial(self.check, body, role, answer)
+        is_sound = self.tally.examine(self.source, name, answer, check, is_refusal=is_error)
+        if is_sound and answer.ok and answer.content and not is_error:
+            self.learn(answer.json().get("result", {}))
 
     def value(self, name: str, value: Any) -> Any:
         known = self.known.get(name) if value == KNOWN else None
         return self.run.random.choice(known[-20:]) if known else value
 
-    def check(self, body: Any, role: str, answer: requests.Response, content: Any) -> None:
+    def check(self, body: Any, role: str, answer: requests.Response) -> None:
         """The answer is one of JSON-RPC to this request, and no bug."""
         assert (answer.status_code == 401) == (role == "none"), f"status {answer.status_code} for {role}"
         if answer.status_code == 202:
             assert not answer.content, "an answer to a notification"
             return
+        content = answer.json()
         assert content["jsonrpc"] == "2.0" and len(content.keys() & {"result", "error"}) == 1, "no JSON-RPC"
         if answer.status_code == 200 and isinstance(body, dict):
             assert content["id"] == body["id"], "the id of another request"
         said = content.get("error", {}).get("code", 0), str(content.get("result"))[:200]
         assert said[0] != -32603 and "internal_error" not in said[1], f"a bug: {said}"
 
-    def learn(self, said: Any) -> None:
+    def learn(self, result: dict[str, Any]) -> None:
         """Keep the ids in what a tool has said."""
-        if "title" in said and "id" in said:
-            self.known["task_id"].append(said["id"])
-        elif "name" in said and "id" in said:
-            self.known["project"].append(said["id"])
+        said = json.loads(result["content"][0]["text"]) if "content" in result else {}
+        if "id" in said and said.keys() & {"title", "name"}:
+            self.known["task_id" if "title" in said else "project"].append(said["id"])

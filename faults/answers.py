@@ -56,8 +56,8 @@ class Tally:
         answer: requests.Response,
         *checks: Callable[[], None],
         is_refusal: bool = False,
-    ) -> None:
-        """Count an answer; check its status, and whatever else the checks assert of it.
+    ) -> bool:
+        """Count an answer, check its status and what else the checks assert; returns whether it is sound.
 
         With `is_refusal`, it is one in spite of its status.
         """
@@ -66,12 +66,14 @@ class Tally:
             assert answer.status_code < 500, f"status {answer.status_code}"
             for check in checks:
                 check()
-        except AssertionError as problem:
+        except (AssertionError, ValueError, LookupError) as problem:  # such as what is no JSON
             what = str(problem).split("\n")[0]
             body: Any = answer.request.body or b""
             sent = f"{answer.request.method} {answer.request.url} {body[:200]!r}"
             kind = f"{source}: {operation}: {what[:80] or 'another promise'}"
             self.fault(kind, f"{sent} -> {answer.status_code} {answer.text[:200]}: {what}")
+            return False
+        return True
 
     def documented(self, answer: requests.Response, path: str, method: str, *, envelope: bool) -> None:
         """Assert that the document has this answer to a request of this operation."""

@@ -92,10 +92,11 @@ def explore(run: Run, base: str, key: str, phases: list[str], seconds: float, ta
     """These phases of schemathesis' own engine, with this key."""
     schema = schemathesis.openapi.from_dict(for_schemathesis(tally.document.spec))
     config = schema.config
-    config.base_url, config.seed, config.max_time = base, run.random.getrandbits(32), round(seconds)
+    config.base_url, config.seed, config.max_time = base, run.random.getrandbits(32), max(1, round(seconds))
     config.headers = {"x-agent-webhook-secret": SECRET, "Authorization": f"Bearer {key}"}
     config.continue_on_failure = True
     config.checks.update(included_check_names=CHECKS)
+    config.checks.negative_data_rejection.expected_statuses = ["4xx"]  # 412 too, which is none by default
     for name in (*STATELESS, "stateful"):
         config.phases.get_by_name(name=name).enabled = name in phases
     for phase in (config.phases.fuzzing, config.phases.stateful):

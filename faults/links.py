@@ -42,6 +42,9 @@ class Found(NamedTuple):
     parameters: dict[str, Any]
     body: dict[str, Any]
 
+    def has(self, value: Any) -> bool:
+        return value in (*self.parameters.values(), *self.body.values())
+
 
 def operations(spec: dict[str, Any]) -> Iterator[Operation]:
     for path, methods in spec["paths"].items():

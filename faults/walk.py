@@ -30,6 +30,7 @@ LEAST = {text: role or "none" for role, text in WHO.items()}
 WEIGHTS = {"DELETE": 1, "POST": 4}  # more is created than deleted
 # To generate an input takes longer than to send it, so each is sent several times, with other ids and keys.
 INPUT_USES = 4
+MOST_FOUND = 30  # of what links have found, for each operation
 PASSES = 10  # over the operations, until each has succeeded once
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 PAGES = ("get_docs", "get_openapi", "download_attachment")  # whose answers have no envelope
@@ -77,9 +78,8 @@ class Walk:
         self.schema.config.generation.allow_x00 = False  # which is never accepted
         self.inputs: dict[tuple[str, GenerationMode], Inputs] = defaultdict(Inputs)
         # What links have found for each operation, with the role that got the answer.
-        self.found: dict[str, deque[tuple[Found, str]]] = defaultdict(lambda: deque(maxlen=30))
+        self.found: dict[str, deque[tuple[Found, str]]] = defaultdict(lambda: deque(maxlen=MOST_FOUND))
         self.number = 0
-        self.gone: set[str] = set()
 
     def input_of(self, operation: Operation, mode: GenerationMode) -> Any:
         """One of the generated inputs, which are generated anew when each was used a few times."""
@@ -136,15 +136,15 @@ class Walk:
             request["headers"]["Authorization"] = f"Bearer {key}"
         answer = self.session.request(**request, timeout=PATIENCE, allow_redirects=False)
         is_page = operation.name in PAGES and answer.ok or not operation.path.startswith("/api/v1")
-        self.tally.examine(
+        is_sound = self.tally.examine(
             STATEFUL,
             operation.name,
             answer,
             lambda: self.tally.documented(answer, operation.path, operation.method, envelope=not is_page),
             lambda: self.check_role(operation, role, answer),
-            lambda: self.check_gone(answer),
+            lambda: self.check_effect(operation, answer),
         )
-        if answer.ok:
+        if is_sound and answer.ok:
             self.learn(operation, answer, role)
         elif answer.status_code in (404, 409, 410, 412):
             self.drop(operation, found)
@@ -186,7 +186,7 @@ class Walk:
         return body
 
     def learn(self, operation: Operation, answer: requests.Response, role: str) -> None:
-        """Keep what the links of an answer find in it; of what was deleted, remember that it was."""
+        """Keep what the links of an answer find in it."""
         path = answer.request.path_url.partition("?")[0].lower()
         parts = zip(operation.path.split("/"), path.split("/"), strict=False)
         ids = {name[1:-1]: part for name, part in parts if name.startswith("{")}
@@ -199,7 +199,6 @@ class Walk:
                 if "If-Match" in found.parameters and found.parameters["id"] == ids.get("id"):
                     found.parameters["If-Match"] = version
         if operation.method == "DELETE" and answer.json()["data"].get("deleted"):
-            self.gone.add(path)
             self.forget(path.rpartition("/")[2])
         elif "token" in ids and operation.method == "POST":
             self.forget(answer.request.path_url.rpartition("/")[2])
@@ -211,15 +210,13 @@ class Walk:
     def forget(self, id: str) -> None:
         """Call no operation again with what does not exist any more."""
         for name, known in self.found.items():
-            left = [
-                pair for pair in known if id not in (*pair[0].parameters.values(), *pair[0].body.values())
-            ]
-            self.found[name] = deque(left, maxlen=30)
+            left = [(found, role) for found, role in known if not found.has(id)]
+            self.found[name] = deque(left, maxlen=MOST_FOUND)
 
     def drop(self, operation: Operation, found: Found) -> None:
         """Do not call this operation again with what is in another state."""
         left = [pair for pair in self.found[operation.name] if pair[0] is not found]
-        self.found[operation.name] = deque(left, maxlen=30)
+        self.found[operation.name] = deque(left, maxlen=MOST_FOUND)
 
     def may(self, role: str, operation: Operation) -> bool:
         """Whether the document lets this role call the operation."""
@@ -236,12 +233,13 @@ class Walk:
         elif RANKS.index(role) < RANKS.index(least):
             assert not answer.ok, f"{role} may not, only {least}"
 
-    def check_gone(self, answer: requests.Response) -> None:
-        """What was deleted is not there; what a creation names in Location is."""
-        path = answer.request.path_url.partition("?")[0].lower()
-        assert not answer.ok or path not in self.gone, "what was deleted is still there"
+    def check_effect(self, operation: Operation, answer: requests.Response) -> None:
+        """What a creation names in Location is there; what was deleted is not."""
+        headers = {"Authorization": f"Bearer {self.keys['owner']}"}
         is_new = answer.status_code == 201 and "Idempotent-Replayed" not in answer.headers
         if is_new and (place := answer.headers.get("Location")):
-            headers = {"Authorization": f"Bearer {self.keys['owner']}"}
             shown = self.session.get(self.base + place, headers=headers, timeout=PATIENCE)
             assert shown.ok, f"Location is answered {shown.status_code}"
+        if operation.method == "DELETE" and answer.ok and answer.json()["data"].get("deleted"):
+            again = self.session.delete(answer.url, headers=headers, timeout=PATIENCE)
+            assert again.status_code == 404, f"what was deleted is answered {again.status_code}"
