@@ -113,25 +113,38 @@ class Walk:
             if not missing:
                 return
             for operation in sources + sorted(missing, key=lambda o: o.method == "DELETE"):
-                self.step(operation, "owner", mode=POSITIVE)
+                self.step(operation, "owner", self.example(operation))
+
+    def example(self, operation: Operation) -> Any:
+        """The case that the document shows."""
+        target = self.schema[operation.path][operation.method]
+        ids = {name: NOBODY for name, place in operation.parameters.items() if place["in"] == "path"}
+        content = operation.described.get("requestBody", {"content": {}})["content"]
+        if "multipart/form-data" in content:
+            form: Any = {"file": b"text"}
+            return target.Case(path_parameters=ids, body=form, media_type="multipart/form-data")
+        if content:
+            example = content["application/json"]["example"]
+            return target.Case(path_parameters=ids, body=example, media_type="application/json")
+        return target.Case(path_parameters=ids)
 
     def role(self, operation: Operation) -> str:
         """Mostly the role of somebody who may call this operation."""
         random, least = self.run.random, RANKS.index(LEAST[operation.described["description"]])
         return random.choice(RANKS[max(1, least) :] if random.random() < 0.8 else list(self.keys))
 
-    def step(self, operation: Operation, role: str, mode: GenerationMode | None = None) -> None:
-        """Call an operation with one of its inputs, and with what a link has found for it."""
+    def step(self, operation: Operation, role: str, example: Any = None) -> None:
+        """Call an operation with an input, generated unless given, and with what a link has found for it."""
         random, target = self.run.random, self.schema[operation.path][operation.method]
         # Without a query and a body there is nothing that would not fit.
-        has_fields = target.body or target.query
-        mode = mode or (NEGATIVE if has_fields and random.random() < 0.1 else POSITIVE)
-        case, found = self.input_of(operation, mode), Found({}, {})
+        is_wrong = not example and (target.body or target.query) and random.random() < 0.1
+        case = example or self.input_of(operation, NEGATIVE if is_wrong else POSITIVE)
+        found = Found({}, {})
         if self.found[operation.name] and random.random() < 0.97:
             found, creator = random.choice(self.found[operation.name])
             if random.random() < 0.3 and self.may(creator, operation):
                 role = creator
-        request = self.request(operation, case, found, as_generated=mode is NEGATIVE)
+        request = self.request(operation, case, found, as_generated=bool(is_wrong))
         if key := self.keys[role]:
             request["headers"]["Authorization"] = f"Bearer {key}"
         answer = self.session.request(**request, timeout=PATIENCE, allow_redirects=False)
