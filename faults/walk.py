@@ -29,7 +29,7 @@ RANKS = ("none", "client", "member", "admin", "owner")
 LEAST = {text: role or "none" for role, text in WHO.items()}
 WEIGHTS = {"DELETE": 1, "POST": 4}  # more is created than deleted
 # To generate an input takes longer than to send it, so each is sent several times, with other ids and keys.
-INPUT_USES = 4
+INPUT_USES = 8
 MOST_FOUND = 30  # of what links have found, for each operation
 PASSES = 10  # over the operations, until each has succeeded once
 POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
