@@ -35,9 +35,14 @@ def without_id(row: Row) -> Row:
     return {name: row[name] for name in row if name != "id"}
 
 
-def brief(value: Any) -> Any:
-    """A value in a message."""
-    return f"{value[:30]}…" if isinstance(value, str) and len(value) > 60 else value
+def request_in_words(actor: str, method: str, path: str, options: Row) -> str:
+    """A request for a message, with long texts shortened."""
+    words = [method, path]
+    if body := options.get("json"):
+        short = {n: f"{v[:30]}…" if isinstance(v, str) and len(v) > 60 else v for n, v in body.items()}
+        words.append(json.dumps(short, ensure_ascii=False))
+    words += [f"{name}: {value}" for name, value in (options.get("headers") or {}).items()]
+    return " ".join([*words, "as", actor])
 
 
 def step(needs: str = "", *, begins: bool = False, **drawn: st.SearchStrategy) -> Callable[[Callable], Any]:
@@ -89,6 +94,9 @@ class ComparedMachine(RuleBasedStateMachine):
     def noticing_failures(self) -> Any:
         try:
             yield
+        except SystemExit as end:  # which Hypothesis would take for a failure, unlike this one
+            self.has_failed = True
+            raise KeyboardInterrupt from end
         except Exception as error:
             self.has_failed = True
             self.stage.failed(self.acts, self.steps, error)
@@ -142,14 +150,11 @@ class ComparedMachine(RuleBasedStateMachine):
         It must be answered with one of the statuses in `refused`; if there are none, `change` is applied
         to the model, and the answer's data must be what `shown` returns for a time.
         """
+        self.steps.append(self.with_names(request_in_words(actor, method, path, options)))
         sent = moment()
         answer = self.stage.clients[actor].request(method, path, **options)
         until, data = moment(), answer.json().get("data")
-        body = options.get("json") or {}
-        said = json.dumps({name: brief(value) for name, value in body.items()}, ensure_ascii=False)
-        headers = " ".join(f"{name}: {value}" for name, value in (options.get("headers") or {}).items())
-        what = self.with_names(f"{method} {path} {said} {headers} as {actor}")
-        self.steps.append(f"{what}: {answer.status_code}")
+        self.steps[-1] += f": {answer.status_code}"
         self.stage.counts["requests"] += 1
         if refused or not answer.ok:
             if answer.status_code not in refused:
