@@ -8,7 +8,7 @@ import json
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from workspace_shown import Row, Shown, as_text, wire
+from workspace_shown import Row, ShownWorkspace, as_text, wire
 
 KIND_OF = {
     "project_id": "project",
@@ -73,7 +73,7 @@ def shortened(value: Any) -> Any:
     return {"omitted_bytes": size} if size > 1024 else deepcopy(value)
 
 
-class Workspace(Shown):
+class Workspace(ShownWorkspace):
     """A workspace, and what requests do to it or are refused for."""
 
     # What is refused

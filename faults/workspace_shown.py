@@ -28,7 +28,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-class Shown:
+class ShownWorkspace:
     """What there is, what was done (`history`) and what was told (`events`), both oldest first."""
 
     def __init__(self, members: Iterable[Row], recent: list[Row]):
