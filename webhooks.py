@@ -16,10 +16,12 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ DRAINS = 32  # webhooks are drained at a time, each by its own thread
 ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
 MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
+SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, while it waits for others
 JITTER = 0.2  # of a wait, added or subtracted at random
 REFUSALS = 8  # attempts after which an event that its receiver refuses is parked
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
@@ -67,11 +70,13 @@ class Exchange(threading.local):
 
     ends_at = 0.0
     cut = False
+    reuses = False  # whether it uses a connection that was kept from an earlier one
     sockets: tuple[socket.socket, ...] = ()
 
     def begin(self, seconds: float) -> Callable[[], None]:
         """Set the deadline; returns the function that another thread calls at the deadline."""
         self.ends_at, self.cut, self.sockets = time.monotonic() + seconds, False, ()
+        self.reuses = False
         state = self.__dict__  # of this thread; in the other thread `self` has another state
 
         def cut() -> None:
@@ -134,16 +139,35 @@ def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
     raise failure
 
 
+class _FinalResponse(HTTPResponse):
+    """A response without the interim ones before it, of which `http.client` skips only 100."""
+
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
+
+
+_answered: dict[tuple[str, int], tuple] = {}  # the address of each receiver that was connected to last
+
+
 class _Cuttable:
     """A connection that the deadline of this thread's exchange can shut down at any point."""
 
+    response_class: Any = _FinalResponse
     duplicate: socket.socket | None = None
 
     def _new_conn(self: Any) -> socket.socket:
+        receiver = (self._dns_host, self.port)
         try:
-            sock = _connect([address[:2] for *_, address in _resolve(self._dns_host, self.port)])
+            addresses = [address[:2] for *_, address in _resolve(*receiver)]
+            # An address that is silent must not take its share of the time from every request.
+            addresses.sort(key=lambda address: address != _answered.get(receiver))
+            sock = _connect(addresses)
         except OSError as failure:
             raise HTTPError(str(failure)) from failure
+        _answered[receiver] = sock.getpeername()[:2]
         sock.settimeout(self.timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # TLS replaces the socket object; a duplicate still refers to the same connection.
@@ -152,8 +176,9 @@ class _Cuttable:
         return sock
 
     def putrequest(self: Any, *arguments: Any, **options: Any) -> None:
-        if self.duplicate is not None:  # kept alive from an earlier exchange
+        if self.duplicate is not None and self.duplicate not in exchange.sockets:  # of an earlier exchange
             exchange.uses(self.duplicate)
+            exchange.reuses = True
         super().putrequest(*arguments, **options)  # type: ignore[misc]
 
     def close(self: Any) -> None:
@@ -235,14 +260,14 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Atte
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
     try:
-        with deadlines.within(seconds, exchange.begin(seconds)):
-            response = _session().post(
-                url, data=body, headers=headers, timeout=seconds, stream=True, allow_redirects=False
-            )
-            with response:
-                response.raw.read(ANSWER_BYTES, decode_content=False)
+        with (
+            deadlines.within(seconds, exchange.begin(seconds)),
+            _request(url, body, headers) as response,
+            suppress(HTTPError, OSError),  # the status decides, also where the body breaks off
+        ):
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
+            response.raw.read(ANSWER_BYTES, decode_content=False)
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
         error = _in_words(failure, url)
     if exchange.cut or time.monotonic() - started_at >= seconds:
@@ -250,6 +275,17 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Atte
     elif status is not None and not 200 <= status < 300:
         error = f"answered {status}"
     return Attempt(status, error, time.monotonic() - started_at, retry_after)
+
+
+def _request(url: str, body: bytes, headers: dict[str, str]) -> requests.Response:
+    """Send the request, again if the receiver has ended the connection that was kept from an earlier one."""
+    request = partial(_session().post, url, body, headers=headers, stream=True, allow_redirects=False)
+    try:
+        return request(timeout=exchange.left)
+    except requests.ConnectionError:
+        if not exchange.reuses:
+            raise
+    return request(timeout=exchange.left)
 
 
 def _retry_after(text: str) -> float | None:
@@ -306,6 +342,7 @@ class Sending:
     delivery: Row = field(default_factory=dict)  # the section of the configuration
     tls: ssl.SSLContext | None = None  # for all threads: to make one takes 30 ms and half a megabyte
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
+    senders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
 
     @property
     def times(self) -> Row:
@@ -332,7 +369,10 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     """
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
-    sending.turns = threading.BoundedSemaphore(max(threads // 4, 1))
+    turns = max(threads // 4, 1)
+    sending.turns = threading.BoundedSemaphore(turns)
+    # A thread for each delivery that may hang; they start when they are needed.
+    sending.senders = ThreadPoolExecutor(turns * MOST_AT_ONCE, thread_name_prefix="sender")
     sending.delivery = delivery
     sending.tls = tls_context(delivery["ca_file"])
 
@@ -448,22 +488,38 @@ def _deliver(rows: list[Row]) -> int:
         by_webhook: dict[str, list[Row]] = {}
         for row in rows:
             by_webhook.setdefault(row["webhook_id"], []).append(row)
-        # A receiver that hangs must not make another wait; each gets its events in order.
-        first, *others = [partial(_send_in_order, some, ends_at) for some in by_webhook.values()]
-        futures = [_senders.submit(other) for other in others]
-        results = [first(), *(future.result() for future in futures)]
+        delivered = sum(_send_side_by_side(list(by_webhook.values()), ends_at))
     finally:
         sending.turns.release()
-    attempts = [pair for pairs, _ in results for pair in pairs]
-    settle(attempts, [row for _, unsent in results for row in unsent])
     # Other deliveries may have been queued behind these.
     if any(Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
         left_something.set()
-    return sum(attempt.delivered for _, attempt in attempts)
+    return delivered
 
 
-_senders = ThreadPoolExecutor(16, thread_name_prefix="sender")
 Attempts = list[tuple[Row, Attempt]]
+
+
+def _send_side_by_side(groups: list[list[Row]], ends_at: float) -> Iterator[int]:
+    """Send each webhook its deliveries in order; returns how many were accepted, as they are settled.
+
+    A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
+    wait until the earlier ones are settled.
+    """
+    if len(groups) == 1:
+        yield _settled([_send_in_order(groups[0], ends_at)])
+        return
+    sent = {sending.senders.submit(_send_in_order, rows, ends_at) for rows in groups}
+    while sent:
+        done, sent = wait(sent, SETTLE_SECONDS)
+        yield _settled([future.result() for future in done])
+
+
+def _settled(results: list[tuple[Attempts, list[Row]]]) -> int:
+    """Settle what `_send_in_order` returned; returns how many deliveries were accepted."""
+    attempts = [pair for pairs, _ in results for pair in pairs]
+    settle(attempts, [row for _, unsent in results for row in unsent])
+    return sum(attempt.delivered for _, attempt in attempts)
 
 
 def _send_in_order(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Attempts, list[Row]]:

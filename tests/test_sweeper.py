@@ -1,5 +1,6 @@
 """What the sweeper sends to whom, and in which order, when receivers are slow, hang, or are many."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import PATIENCE, at_once, hook, wait_until
+from receivers import Hostile, stay_silent
 
 import webhooks
 from database import Unavailable, db, prepare
@@ -17,6 +19,43 @@ from outbox import Webhook
 
 ACTOR = {"id": "1", "full_name": "A", "email": "a@example.com", "role": "owner"}
 SLOW = {"TASKS_DELIVERY__TIMEOUT_SECONDS": "60", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0"}
+
+
+LONG = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60"}
+
+
+@pytest.fixture
+def hanging():
+    """Make receivers that never answer."""
+    with contextlib.ExitStack() as ends:
+
+        def make():
+            receiver = Hostile(stay_silent)
+            ends.callback(receiver.close)
+            return receiver
+
+        yield make
+
+
+@contextlib.contextmanager
+def writing(server, project):
+    """Have a request that waits for its receivers until the server is killed at the end."""
+    failed = []
+
+    def write_and_wait():
+        try:
+            server.client().make_task(project, title="First")
+        except OSError as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write_and_wait)
+    writer.start()
+    try:
+        yield
+    finally:
+        server.kill()
+        writer.join()
+    assert failed  # else it was answered meanwhile
 
 
 @pytest.fixture
@@ -73,6 +112,30 @@ def test_receivers_that_hang_do_not_hold_up_one_that_answers(launch, new_receive
     for receiver in hanging:
         receiver.next()  # which it still holds
         assert receiver.all_here() == []
+
+
+def test_a_request_that_waits_for_one_receiver_does_not_hold_up_the_events_of_another(
+    launch, new_receiver, hanging
+):
+    well = new_receiver().up()
+    server = launch(
+        TASKS_WEBHOOKS=json.dumps([hook(hanging(), name="hanging"), hook(well, name="well")]), **LONG
+    )
+    owner = server.client()
+    project = owner.make_project()
+    with writing(server, project):
+        assert titles([well.next()]) == ["First"]
+        # Otherwise what follows would wait behind it.
+        wait_until(lambda: server.rows("SELECT 1 FROM delivery WHERE status = 'delivered'"))
+
+
+def test_more_receivers_that_hang_than_usual_do_not_hold_up_one_that_answers(launch, new_receiver, hanging):
+    well = new_receiver().up()
+    hooks = [hook(hanging(), name=f"hanging {number}") for number in range(webhooks.MOST_AT_ONCE - 1)]
+    server = launch(TASKS_WEBHOOKS=json.dumps([*hooks, hook(well, name="well")]), **LONG)
+    owner = server.client()
+    with writing(server, owner.make_project()):
+        assert titles([well.next()]) == ["First"]
 
 
 def test_with_more_receivers_than_places_each_gets_a_batch_in_turn(sweeper, new_receiver, monkeypatch):

@@ -5,14 +5,22 @@ import hmac
 import json
 import re
 import socket
-import ssl
-import subprocess
-import threading
 import time
-from contextlib import ExitStack, suppress
 
 import pytest
 from harness import INSTANT, OWNER_KEY, PATIENCE, hook
+from receivers import (
+    ACCEPTED,
+    HINTS,
+    OK,
+    Hostile,
+    blackhole,
+    certificates,
+    dribble,
+    read_request,
+    send,
+    stay_silent,
+)
 from standardwebhooks.webhooks import Webhook
 
 import webhooks
@@ -200,41 +208,6 @@ def test_during_a_rotation_both_secrets_verify(launch, new_receiver):
 # Receivers that are not well
 
 
-class Hostile:
-    """A receiver that does as it pleases with each connection that it gets."""
-
-    def __init__(self, behave, context=None):
-        self.line = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.line.getsockname()[1]}/hook"
-        self.heads = []
-        self.stopped = threading.Event()
-        threading.Thread(target=self._serve, args=(behave, context), daemon=True).start()
-
-    def _serve(self, behave, context):
-        with suppress(OSError):
-            while True:
-                line, _ = self.line.accept()
-                threading.Thread(target=self._answer, args=(line, behave, context), daemon=True).start()
-
-    def _answer(self, line, behave, context):
-        with suppress(OSError), line:
-            spoken = context.wrap_socket(line, server_side=True) if context else line
-            with spoken:
-                if behave is not silent:
-                    self.heads.append(spoken.recv(65536))
-                behave(spoken, self.stopped)
-                with suppress(OSError):
-                    spoken.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        self.stopped.set()
-        self.line.close()
-
-
-def silent(line, stopped):
-    stopped.wait(2 * PATIENCE)
-
-
 def redirect_at_length(line, stopped):
     """A redirect with a body of 100 MB; `stopped.sent` tells how much of it was taken."""
     stopped.sent = 0
@@ -280,22 +253,6 @@ def test_a_header_that_makes_no_sense_changes_nothing(once, status, headers):
     assert webhook["failures"] == 0
 
 
-def dribble(first, part):
-    def behave(line, stopped):
-        line.sendall(first)
-        while not stopped.wait(0.05):
-            line.sendall(part)
-
-    return behave
-
-
-def send(content):
-    return lambda line, stopped: line.sendall(content)
-
-
-OK = b"HTTP/1.1 200 OK\r\n"
-
-
 @pytest.fixture
 def hostile():
     made = []
@@ -312,7 +269,7 @@ def hostile():
 @pytest.mark.parametrize(
     ("behave", "error"),
     [
-        (silent, "timed out after"),
+        (stay_silent, "timed out after"),
         (dribble(OK, b"X: y\r\n"), "timed out after"),
         (dribble(b"HTTP/1.1 ", b"2"), "timed out after"),
         (dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), "timed out after"),
@@ -350,7 +307,7 @@ def test_a_hostile_receiver_costs_one_budget_and_is_noted(launch, hostile, behav
     (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
     assert error in delivery["last_error"]
     assert delivery["attempts"] == 1
-    assert b"POST /hook HTTP/1.1" in b"".join(target.heads) or behave is silent
+    assert b"POST /hook HTTP/1.1" in b"".join(target.requests) or behave is stay_silent
     if error != "302":  # a redirect concerns that event alone
         assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=1"
         waits, _ = owner.data(owner.get("/deliveries"))["deliveries"]
@@ -366,8 +323,11 @@ def test_a_hostile_receiver_costs_one_budget_and_is_noted(launch, hostile, behav
         OK + b"Content-Length: 4000000000\r\n\r\n" + b"x" * 100_000,
         OK + b"Content-Encoding: gzip\r\nContent-Length: 100000\r\n\r\n" + b"\x1f\x8b" + b"\0" * 99_998,
         b"HTTP/1.0 200 OK\r\n\r\nbye",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhe",
+        OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        HINTS + HINTS + ACCEPTED,
     ],
-    ids=["201", "202 chunked", "204", "4 GB", "gzip", "HTTP/1.0"],
+    ids=["201", "202 chunked", "204", "4 GB", "gzip", "HTTP/1.0", "breaks off", "bad chunk", "after hints"],
 )
 def test_any_2xx_is_success_whatever_follows_it(launch, hostile, answer):
     target = hostile(send(answer))
@@ -378,34 +338,17 @@ def test_any_2xx_is_success_whatever_follows_it(launch, hostile, answer):
     assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A certificate for 127.0.0.1 that no authority knows."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        + ["-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return cert, context
-
-
-def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile, certificate):
-    cert, context = certificate
-    target = hostile(send(OK + b"Content-Length: 0\r\n\r\n"), context)
+def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile, tmp_path):
+    authority, contexts = certificates(tmp_path / "tls")
+    target = hostile(send(ACCEPTED), contexts["right"])
     entry = {"url": target.url, "secret": "s", "events": ["task.created"]}
     strict = serve(launch, entry).client()
     body = {"project_id": strict.make_project()["id"], "title": "x"}
     assert strict.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=1"
     (delivery,) = strict.data(strict.get("/deliveries"))["deliveries"]
     assert "certificate verify failed" in delivery["last_error"]
-    assert target.heads == []
-    trusting = serve(launch, entry, TASKS_DELIVERY__CA_FILE=str(cert)).client()
+    assert target.requests == []
+    trusting = serve(launch, entry, TASKS_DELIVERY__CA_FILE=str(authority)).client()
     body = {"project_id": trusting.make_project()["id"], "title": "x"}
     assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
 
@@ -447,30 +390,48 @@ def test_a_receivers_cookies_are_not_sent_back(owner, receiver, task):
     assert not [call for call in calls if "Cookie" in call.headers]
 
 
-@pytest.fixture
-def blackhole():
-    """The address of a listener whose queue is full, so that Linux drops what would connect to it."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as filling:
-        address = listener.getsockname()
-        while True:
-            line = filling.enter_context(socket.socket())
-            line.settimeout(0.2)
-            try:
-                line.connect(address)
-            except TimeoutError:
-                break
-        yield address
-
-
-def test_an_address_that_does_not_answer_leaves_time_for_the_next(blackhole):
-    with socket.create_server(("127.0.0.1", 0)) as answers:
+def test_an_address_that_does_not_answer_leaves_time_for_the_next():
+    with blackhole() as silent, socket.create_server(("127.0.0.1", 0)) as answers:
         webhooks.exchange.begin(4)
-        with webhooks._connect([blackhole, blackhole, answers.getsockname()]) as line:
+        with webhooks._connect([silent, silent, answers.getsockname()]) as line:
             assert line.getpeername() == answers.getsockname()
         assert webhooks.exchange.left > 0
         webhooks.exchange.begin(0.2)
         with pytest.raises(TimeoutError):
-            webhooks._connect([blackhole])
+            webhooks._connect([silent])
+
+
+def test_the_address_that_answered_last_is_tried_first(new_receiver, monkeypatch):
+    receivers = [new_receiver(), new_receiver().up()]
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each.line.getsockname()) for each in receivers]
+    system = socket.getaddrinfo
+
+    def getaddrinfo(host, *arguments, **options):
+        """What a name server would answer."""
+        return addresses if host == "two.test" else system(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    for each in receivers:
+        each.answer = lambda call: (200, {"Connection": "close"})
+    assert webhooks.post("http://two.test/", b"1", {}, PATIENCE).delivered
+    receivers[0].up()
+    assert webhooks.post("http://two.test/", b"2", {}, PATIENCE).delivered
+    assert [call.body for call in receivers[1].all_here()] == [b"1", b"2"]
+
+
+def answer_once(line, stopped):
+    """Keep the connection after an answer, and then end it where the next answer would begin."""
+    line.sendall(OK + b"Content-Length: 0\r\n\r\n")
+    read_request(line)
+
+
+def test_a_kept_connection_that_the_receiver_ends_is_no_failure(hostile):
+    target = hostile(answer_once)
+    for number in range(3):
+        assert webhooks.post(target.url, b"%d" % number, {}, PATIENCE).delivered
+    refused = hostile(send(b""))
+    assert not webhooks.post(refused.url, b"1", {}, PATIENCE).delivered
+    assert len(refused.requests) == 1  # nothing is repeated on a new connection
 
 
 def test_proxies_and_passwords_of_the_environment_are_ignored(launch, new_receiver):
