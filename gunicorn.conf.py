@@ -37,6 +37,7 @@ from database import (
     turn_to_start,
     write_turn,
 )
+from limits import HEAD_SECONDS, SocketDeadline
 from models import Activity, StoredAnswer, TaskCount
 from outbox import Delivery
 from schemas import VERSION
@@ -107,7 +108,14 @@ class Worker(ThreadWorker):
         else:
             self.linger(conn)
 
+    def handle(self, conn):
+        """Read a request, whose head must arrive within `HEAD_SECONDS`, and answer it."""
+        conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
+        with conn.head:
+            return super().handle(conn)
+
     def handle_request(self, request, conn):
+        conn.head.__exit__()  # the head is here; other deadlines follow
         try:
             return super().handle_request(request, conn)
         except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own

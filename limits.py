@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+HEAD_SECONDS = 15.0  # the longest that a request's head may take to arrive
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
-DRAIN_BYTES = 4 * 1024 * 1024  # are read at most of a refused body, so that the client sees the answer,
-DRAIN_SECONDS = 2.0  # and for at most so long
+DRAIN_BYTES = 4 * 1024 * 1024  # and as many as a file may have are read at most of a refused body,
+DRAIN_SECONDS = 2.0  # and for at most so long: a client or proxy that is still sending misses the answer
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # a client may take to read an answer, and one second more for each

@@ -141,7 +141,7 @@ class Call:
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
         """Begin the answer, with the headers that every answer carries."""
         if self.unread:
-            self.discard(limits.DRAIN_BYTES)
+            self.discard(self.config["LIMITS"]["max_attachment_bytes"] + limits.DRAIN_BYTES)
         headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
         if not any(name == "Cache-Control" for name, _ in headers):
             headers.append(("Cache-Control", "no-store"))

@@ -32,6 +32,8 @@ def read_request(line: socket.socket) -> bytes:
     sent = b""
     while part := line.recv(65536):
         sent += part
+        if sent.startswith(b"\x16"):  # the first message of TLS, whose sender waits for an answer
+            break
         head, end, body = sent.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
         if end and len(body) >= (int(length[1]) if length else 0):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import requests
+from clients import NARROW, Line
 from harness import OWNER_KEY, PATIENCE, Server, wait_until
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
@@ -106,10 +107,6 @@ def test_a_client_that_is_still_sending_gets_the_answer_to_a_head_that_is_malfor
     assert until_end(line).startswith(b"HTTP/1.1 400")
 
 
-# Small segments and a small buffer here keep the buffer at the other end small.
-NARROW = {(socket.SOL_SOCKET, socket.SO_RCVBUF): 4096, (socket.IPPROTO_TCP, socket.TCP_MAXSEG): 536}
-
-
 def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minute_at_most(launch, connect):
     # The bounds are the service's own: 30 seconds, and a second more for each 64 KiB of the answer.
     server = launch()
@@ -143,6 +140,21 @@ def test_clients_that_do_not_read_their_answers_hold_all_threads_for_half_a_minu
     finally:
         done.set()
         reader.join()
+
+
+def test_heads_that_stop_coming_do_not_hold_threads_for_ever(launch):
+    # The bound is the service's own: 15 seconds for a head.
+    server = launch()
+    lines = [Line(server) for _ in range(16)]
+    for number, line in enumerate(lines):
+        if number % 2:  # the head that stops follows a request
+            line.send("GET", "/health", [])
+            assert line.answer()[0] == 200
+        line.socket.sendall(HEALTH)
+    assert requests.get(f"{server.base}/api/v1/health", timeout=2 * PATIENCE).status_code == 200
+    for line in lines:
+        assert line.ended()
+        line.close()
 
 
 @pytest.mark.parametrize("files", [36, 128])

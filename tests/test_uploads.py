@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import requests
+from clients import Line
 from harness import PATIENCE, fault, wait_until
 from test_attachments import MIB, attach
-from test_wire import Line
 
 
 def stalled_upload(server, task):

@@ -8,40 +8,10 @@ import time
 
 import pytest
 import requests
+from clients import CHUNKED, JSON, Line, chunked
 from harness import OWNER_KEY, PATIENCE, fault, wait_until
 
 MIB = 1024 * 1024
-
-
-class Line:
-    """A connection to the server, on which any bytes can be sent."""
-
-    def __init__(self, server):
-        host, port = server.base.removeprefix("http://").split(":")
-        self.socket = socket.create_connection((host, int(port)), PATIENCE)
-        self.file = self.socket.makefile("rb")
-
-    def send(self, method, path, headers, body=b"", key=OWNER_KEY):
-        lines = [f"{method} /api/v1{path} HTTP/1.1", "Host: test", *headers]
-        if key:
-            lines.append(f"Authorization: Bearer {key}")
-        self.socket.sendall("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
-
-    def answer(self):
-        """The status and the body of the next answer."""
-        status = int(self.file.readline().split()[1])
-        self.headers = {}
-        while line := self.file.readline().strip():
-            name, _, text = line.decode("latin-1").partition(":")
-            self.headers[name.lower()] = text.strip()
-        return status, self.file.read(int(self.headers.get("content-length", 0)))
-
-    def code(self):
-        status, body = self.answer()
-        return status, json.loads(body)["error"]["code"]
-
-    def ended(self):
-        return self.file.read(1) == b""
 
 
 @pytest.fixture
@@ -49,14 +19,6 @@ def line(server):
     made = Line(server)
     yield made
     made.socket.close()
-
-
-def chunked(*parts):
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (*parts, b""))
-
-
-JSON = "Content-Type: application/json"
-CHUNKED = [JSON, "Transfer-Encoding: chunked"]
 
 
 @pytest.mark.parametrize("length", [MIB, MIB + 1])
@@ -81,7 +43,7 @@ def test_a_declared_length_is_refused_before_the_body_comes(line):
     assert line.code() == (413, "payload_too_large")
 
 
-@pytest.mark.parametrize("size", [100_000, 3 * MIB])
+@pytest.mark.parametrize("size", [100_000, 3 * MIB, 12 * MIB])  # a proxy sends as much at once
 @pytest.mark.parametrize(
     ("path", "headers", "key", "status"),
     [
