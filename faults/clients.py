@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from random import Random
@@ -371,6 +371,12 @@ def working(
 
 
 def held(server: Any) -> tuple[int, int]:
-    """How many threads the server's worker has, and how many open files."""
-    process = Path(f"/proc/{server.children()[0]}")
-    return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
+    """How many threads the server's worker has, and how many open files besides those of the database.
+
+    A thread opens these when it first needs them, and keeps them.
+    """
+    process, files = Path(f"/proc/{server.children()[0]}"), 0
+    for file in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            files += not file.readlink().name.startswith(server.database.name)
+    return len(list((process / "task").iterdir())), files
