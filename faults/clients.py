@@ -373,7 +373,7 @@ def working(
 def held(server: Any) -> tuple[int, int]:
     """How many threads the server's worker has, and how many open files besides those of the database.
 
-    A thread opens these when it first needs them, and keeps them.
+    It keeps a connection to that for each thread that once read while the others did.
     """
     process, files = Path(f"/proc/{server.children()[0]}"), 0
     for file in (process / "fd").iterdir():
