@@ -1,6 +1,7 @@
 """The network: what clients, receivers and a proxy may do to a server, and what the others notice of it."""
 
 import resource
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,20 +12,8 @@ from typing import Any
 
 import outgoing
 import proxy
-from clients import (
-    FILE,
-    FORM,
-    JSON,
-    MISBEHAVIOURS,
-    Line,
-    Misbehaviour,
-    Target,
-    Work,
-    head,
-    held,
-    misbehave,
-    working,
-)
+from bystanders import Work, held, look_at_log, working
+from clients import FILE, FORM, JSON, MISBEHAVIOURS, Line, Misbehaviour, Target, head, misbehave
 from findings import Run
 from harness import PATIENCE, at_once
 
@@ -49,6 +38,11 @@ bodySeconds = {body_seconds}
 
 def run(run: Run) -> None:
     stages = [partial(stage, run) for stage in (hostile_clients, outgoing.run, behind_proxy)]
+    if not shutil.which("openssl"):
+        run.found(
+            "G8", "receivers, and nginx", "not done: openssl, which makes certificates, is not installed"
+        )
+        del stages[1:]
     if run.is_short:
         at_once(*stages)
     else:
@@ -81,14 +75,6 @@ def configuration(run: Run, name: str, **limits: float) -> str:
     path = run.folder / f"{name}.toml"
     path.write_text(CONFIG.format(secret=SECRET, **limits))
     return str(path)
-
-
-def look_at_log(run: Run, server: Any) -> None:
-    lines = server.log.read_text().splitlines()
-    bugs = [line for line in lines if "Traceback" in line or "a bug" in line]
-    if bugs:
-        run.fault(f"the log has {len(bugs)} tracebacks, the first after: {bugs[0][:200]}")
-        server.allow_bugs = True  # else ending it would hide what else was found
 
 
 def comes_true(found: Callable[[], object], seconds: float = PATIENCE) -> bool:
@@ -155,9 +141,9 @@ def storm(run: Run, target: Target, seconds: float) -> None:
 
     shares = [kinds[number::CLIENTS] for number in range(CLIENTS)]
     seeds = [run.random.random() for _ in shares]
-    with working(target.server, target.project["id"], 2) as workers, ThreadPoolExecutor(CLIENTS) as pool:
+    with working(target.server, target.project["id"], 2) as others, ThreadPoolExecutor(CLIENTS) as pool:
         wrong = {problem for problems in pool.map(some, shares, seeds) for problem in problems}
-    work = Work(workers)
+    work = Work(others)
     for problem in sorted(wrong):
         run.fault(problem)
     if work.failures:
@@ -204,9 +190,9 @@ def stalled_bodies(run: Run, target: Target, seconds: float) -> None:
     measured = min(seconds * 0.6, 3)
 
     def work() -> Work:
-        with working(target.server, target.project["id"], 1, pause=0.005) as workers:
+        with working(target.server, target.project["id"], 1, pause=0.005) as others:
             time.sleep(measured)
-        return Work(workers)
+        return Work(others)
 
     quiet = work()
     lines = stall(target, THREADS - 1)

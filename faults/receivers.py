@@ -32,13 +32,17 @@ def read_request(line: socket.socket) -> bytes:
     sent = b""
     while part := line.recv(65536):
         sent += part
-        if sent.startswith(b"\x16"):  # the first message of TLS, whose sender waits for an answer
-            break
-        head, end, body = sent.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-        if end and len(body) >= (int(length[1]) if length else 0):
+        # The first message of TLS is whole too: its sender waits for an answer.
+        if whole_body(sent) is not None or sent.startswith(b"\x16"):
             break
     return sent
+
+
+def whole_body(sent: bytes) -> bytes | None:
+    """The body of a request, or None if it is not all there."""
+    head, end, body = sent.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return body if end and len(body) >= (int(length[1]) if length else 0) else None
 
 
 class Hostile:
@@ -82,7 +86,7 @@ class Hostile:
     @property
     def bodies(self) -> list[bytes]:
         """The bodies of the requests that arrived whole."""
-        return [body for _, end, body in (sent.partition(b"\r\n\r\n") for sent in self.requests) if end]
+        return [body for body in map(whole_body, self.requests) if body is not None]
 
     def close(self) -> None:
         self.stopped.set()
