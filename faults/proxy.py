@@ -170,7 +170,7 @@ def carries_large_bodies(run: Run, proxied: Proxied, target: Target) -> None:
             if read != content:
                 run.fault("through nginx a file is not read as it was written")
     refused: Counter[tuple[int, int]] = Counter()
-    for _ in run.rounds(30):  # refused before the body is read
+    for _ in run.rounds(10):  # refused before the body is read
         for size, key, status in ((5 * MIB, OWNER_KEY, 413), (11 * MIB, None, 401)):
             said = proxied.ask("POST", "/api/v1/tasks", JSON, body=b"x" * size, key=key)
             refused[size, said[0]] += said[0] != status

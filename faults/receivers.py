@@ -143,7 +143,7 @@ def answer(status: int, *headers: str) -> Behaviour:
 
 
 def redirect(status: int) -> Behaviour:
-    return answer(status, "Location: http://169.254.169.254/latest/meta-data/")
+    return answer(status, "Location: http://127.0.0.1:1/elsewhere")
 
 
 class Bad(NamedTuple):
