@@ -113,7 +113,7 @@ def hostile_receivers(run: Run, deadline: float) -> None:
             time.sleep(0.1)
             attempts.look()
         judge_exchanges(run, attempts, receivers, deadline)
-        slow = sum(seconds > deadline - 0.2 for seconds in took)
+        slow = sum(seconds > 0.9 * deadline for seconds in took)
         figure = f"{slow} of {len(took)}, {max(took):.2f} s at most"
         what = f"one client's writes that wait for {len(BAD)} hostile receivers"
         run.found(
