@@ -56,10 +56,17 @@ def notice(page):
 
 def choose(page, title, status):
     """Move a card with its menu, by keyboard alone."""
-    page.get_by_label(f"Move “{title}”").focus()
-    page.keyboard.press("Enter")
-    while page.evaluate("document.activeElement.textContent") != status:
-        page.keyboard.press("Tab")
+
+    def reach():
+        page.get_by_label(f"Move “{title}”").focus()
+        page.keyboard.press("Enter")
+        for _ in range(10):
+            if page.evaluate("document.activeElement.textContent") == status:
+                return True
+            page.keyboard.press("Tab")
+        return False
+
+    wait_until(reach)  # a board that is drawn anew for a filter that was just chosen closes the menu
     page.keyboard.press("Enter")
 
 
