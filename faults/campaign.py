@@ -54,6 +54,7 @@ USUAL = ",".join(name for name, part in PARTS.items() if not part.is_optional)
 SHORT_SCALE = 0.01
 GRACE = 60.0  # seconds after which a part that does not end is ended
 SIDE_BY_SIDE = 2
+SHORT_SIDE_BY_SIDE = 3  # of which each mostly waits for a server to start
 
 
 def arguments() -> argparse.Namespace:
@@ -123,7 +124,8 @@ class Campaign:
         names = self.options.parts
         alone = [name for name in names if PARTS[name].is_alone]
         found = [finding for name in alone for finding in self.do(name)]
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        lanes = SHORT_SIDE_BY_SIDE if self.options.short else SIDE_BY_SIDE
+        with ThreadPoolExecutor(lanes) as pool:
             rest = [pool.submit(self.do, name) for name in PARTS if name in names and name not in alone]
             try:
                 return found + [finding for part in rest for finding in part.result()]

@@ -367,7 +367,7 @@ def test_what_a_terminal_would_obey_is_escaped_in_the_log_and_in_the_answer(laun
 
 def test_the_path_of_a_url_which_may_be_secret_is_neither_logged_nor_in_an_error(launch, hostile):
     # Receivers may know their callers by a token in the URL, which is the name of a webhook without one.
-    target = hostile(lambda line, stopped: line.sendall(target.heads[-1]))  # which sends back what it gets
+    target = hostile(lambda line, stopped: line.sendall(target.requests[-1]))  # which sends back what it gets
     url = f"{target.url}/S3CRET-Ä?token=S3CRET"
     server = serve(launch, {"url": url, "secret": "s", "events": ["task.created"]})
     owner = server.client()
