@@ -449,7 +449,7 @@ def _intake(converter: Any) -> dict[str, Any]:
             "result": converter.resolve_nested_schema(FlowResultShown),
         },
     }
-    responses = {
+    responses: dict[str, dict[str, Any]] = {
         str(status): {
             "description": "Done." if status == 200 else "Refused; see code.",
             "content": _json(answer),
@@ -457,6 +457,7 @@ def _intake(converter: Any) -> dict[str, Any]:
         for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
     }
     responses["200"]["links"] = links
+    responses["404"]["content"]["text/plain"] = {}  # where there is no route
     route = {"type": "string"}
     description = "The id of a route in the configuration."
     return {

@@ -139,25 +139,30 @@ def torn_log(run: Run) -> None:
     run.found("G1", what, wrong, "0", not wrong)
 
 
+def let_log_grow(server: Server, files: int) -> tuple[Path, str]:
+    """Store files of 10 MB while another connection reads; returns the log, and the path of the files."""
+    client = server.client()
+    path = f"/tasks/{client.make_task(client.make_project())['id']}/attachments"
+    with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM task").fetchone()
+        for number in range(files):
+            file = {"file": (f"{number}.bin", os.urandom(10_000_000))}
+            client.data(client.request("POST", path, files=file), 201)
+    return Path(f"{server.database}-wal"), path
+
+
 def large_log(run: Run) -> None:
     """Kill a server whose log has 200 MB, a fifth of what the goal says, and time the next start."""
     with run.server("large-log", TASKS_DELIVERY__SWEEPER="false") as server:
-        client = server.client()
-        task = client.make_task(client.make_project())
-        log = server.database.with_name("tasks.db-wal")
-        with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM task").fetchone()
-            for number in range(20):
-                file = {"file": (f"{number}.bin", os.urandom(10_000_000))}
-                client.data(client.request("POST", f"/tasks/{task['id']}/attachments", files=file), 201)
+        log, path = let_log_grow(server, 20)
         size = log.stat().st_size
         server.kill()
         started = time.monotonic()
         server.start()  # until it answers
         took = time.monotonic() - started
         client = server.client()
-        kept = client.data(client.get(f"/tasks/{task['id']}/attachments"))["attachments"]
+        kept = client.data(client.get(path))["attachments"]
         assert len(kept) == 20, f"{len(kept)} of 20 files are there"
         client.make_project()
         left = log.stat().st_size

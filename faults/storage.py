@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -16,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from copies import let_log_grow
 from disks import Disk, own_mounts
 from findings import Run
 from harness import Client, Receiver, Server, fault, hook, receivers, wait_until
@@ -247,18 +247,10 @@ def displace(path: Path, aside: Path, how: str) -> None:
 def long_reader(run: Run) -> None:
     """Read during 150 MB of writes; after it, the log is as small as without it."""
     with run.server("long-reader", TASKS_DELIVERY__SWEEPER="false") as server:
-        client = server.client()
-        task = client.make_task(client.make_project())
-        log = server.database.with_name("tasks.db-wal")
-        with closing(sqlite3.connect(server.database, isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM task").fetchone()
-            for number in range(15):
-                file = {"file": (f"{number}.bin", os.urandom(10_000_000))}
-                client.data(client.request("POST", f"/tasks/{task['id']}/attachments", files=file), 201)
-            grown = log.stat().st_size
-        for _ in range(3):  # the first merges the log, the second begins it again, and cuts it
-            client.patch(f"/tasks/{task['id']}", {"title": f"T{_}"})
+        log, _ = let_log_grow(server, 15)
+        grown = log.stat().st_size
+        for number in range(3):  # the first merges the log, the second begins it again, and cuts it
+            server.client().make_project(name=f"P{number}")
         size = log.stat().st_size
         is_sound(server)
     most = 64 * 1024 * 1024  # PRAGMA journal_size_limit

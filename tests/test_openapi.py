@@ -291,6 +291,13 @@ def test_it_has_every_action_of_the_gateway(spec):
     assert set(content["examples"]) == set(gateway.ACTIONS)
 
 
+def test_where_there_is_no_route_the_answer_is_documented_as_text_too(spec):
+    assert set(spec["paths"][INTAKE]["post"]["responses"]["404"]["content"]) == {
+        "application/json",
+        "text/plain",
+    }
+
+
 def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
     owner = hooked.client()
     task = owner.make_task(owner.make_project())
