@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation(
         "P5: a refused body is left unread",
         "wire.py",
-        "self.discard(limits.DRAIN_BYTES)",
+        'self.discard(self.config["LIMITS"]["max_attachment_bytes"] + limits.DRAIN_BYTES)',
         "self.unread = False",
         "wire",
         "refused_early",
@@ -109,8 +109,8 @@ MUTATIONS = (
     Mutation(
         "P9: after the commit an error reaches the client",
         "webhooks.py",
-        "    except Exception:\n        # The transaction is on disk",
-        "    except OSError:\n        # The transaction is on disk",
+        "    except Exception as error:\n        # The transaction is on disk",
+        "    except OSError as error:\n        # The transaction is on disk",
         "sweeper",
         "after_the_commit",
     ),
