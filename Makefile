@@ -31,7 +31,7 @@ audit: $(VENV)/dev
 bench: $(VENV)/run
 	$(BIN)/python bench/run.py $(ARGS)
 
-# Ten minutes; ARGS="--short" takes less than one. It uses the tests' servers.
+# Eleven minutes; ARGS="--short" takes about one. It uses the tests' servers.
 faults: $(VENV)/dev
 	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py $(ARGS)
 

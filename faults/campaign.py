@@ -37,9 +37,9 @@ class Part(NamedTuple):
 # Those that take longest go first. Two run side by side, but what is timed runs alone.
 PARTS = {
     "endurance": Part(150, 4, is_alone=True),
-    "generated": Part(330, 12),
-    "crashes": Part(260, 14),
-    "tasks_model": Part(80, 8),
+    "generated": Part(330, 10),
+    "crashes": Part(260, 10),
+    "tasks_model": Part(80, 6),
     "network": Part(80, 8),
     "storage": Part(80, 6),
     "copies": Part(40, 4),
@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--short", action="store_true", help="a small part of everything, in under a minute")
-    add("--minutes", type=float, default=10.0, help="how long it takes (%(default)g)")
+    add("--minutes", type=float, default=10.0, help="how long it does things, besides starts (%(default)g)")
     add("--parts", default=USUAL, help=f"some of {','.join(PARTS)} (%(default)s)")
     add("--seed", type=int, default=None, help="repeats the choices of a campaign that printed it")
     add("--keep", type=Path, help="a folder in which databases, logs and findings stay")
