@@ -251,24 +251,27 @@ def certificates(folder: Path) -> tuple[Path, dict[str, ssl.SSLContext]]:
         subprocess.run(["openssl", *map(str, words)], cwd=folder, check=True, capture_output=True)
 
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    here, elsewhere = ("-addext", "subjectAltName=IP:127.0.0.1"), ("-addext", "subjectAltName=IP:127.0.0.9")
 
-    def make(name: str, address: tuple[str, str], days: int, *, signed: bool = True) -> ssl.SSLContext:
-        request = ("req", *key, "-keyout", f"{name}.key", "-subj", f"/CN={name}", *address)
+    def make(name: str, address: str, days: int, *, signed: bool = True) -> ssl.SSLContext:
+        request = ("req", *key, "-keyout", f"{name}.key", "-subj", f"/CN={name}")
+        names = f"subjectAltName=IP:{address}"
         if signed:
             openssl(*request, "-out", f"{name}.csr")
-            by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-copy_extensions", "copy")
+            (folder / f"{name}.ext").write_text(f"{names}\nauthorityKeyIdentifier=keyid\n")
+            by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{name}.ext")
             openssl("x509", "-req", "-in", f"{name}.csr", "-days", days, *by, "-out", f"{name}.pem")
         else:
-            openssl(*request, "-x509", "-days", days, "-out", f"{name}.pem")
+            openssl(*request, "-addext", names, "-x509", "-days", days, "-out", f"{name}.pem")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
         return context
 
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", 2, "-subj", "/CN=authority")
+    # With what Python 3.13 and later demand of an authority.
+    signs = ("-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", 2, *signs)
     return folder / "ca.pem", {
-        "right": make("right", here, 2),
-        "expired": make("expired", here, -1),
-        "wrong": make("wrong", elsewhere, 2),
-        "self-signed": make("self-signed", here, 2, signed=False),
+        "right": make("right", "127.0.0.1", 2),
+        "expired": make("expired", "127.0.0.1", -1),
+        "wrong": make("wrong", "127.0.0.9", 2),
+        "self-signed": make("self-signed", "127.0.0.1", 2, signed=False),
     }
