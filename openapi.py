@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from apispec import APISpec
@@ -96,7 +97,7 @@ TAGS = {
 # Parts of paths whose operations are in the group of another name.
 TAG_OF = {"me": "members", "enroll": "members", "docs": "documentation", "openapi.json": "documentation"}
 # Fields that take the id of a member.
-PEOPLE = ("member_id", "assignee_id", "owner_id", "actor_id")
+MEMBER_FIELDS = ("member_id", "assignee_id", "owner_id", "actor_id")
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
 ACTION_EXAMPLE = {
@@ -158,7 +159,7 @@ class Operation(NamedTuple):
     @property
     def path(self) -> str:
         """The path as OpenAPI writes it."""
-        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
+        return _path(self.rule)
 
     @property
     def tag(self) -> str:
@@ -172,9 +173,22 @@ class Operation(NamedTuple):
         return self.method in ("GET", "DELETE")
 
     @property
-    def ids(self) -> list[tuple[str, str]]:
+    def ids(self) -> tuple[tuple[str, str], ...]:
         """The parameters of its path, each after the part of the path whose ids it takes."""
-        return re.findall(r"/([^/]+)/{(\w+)}", self.path)
+        return _ids(self.path)
+
+
+# Links compare each operation with all others, which would read each path a thousand times.
+
+
+@cache
+def _path(rule: str) -> str:
+    return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule)
+
+
+@cache
+def _ids(path: str) -> tuple[tuple[str, str], ...]:
+    return tuple(re.findall(r"/([^/]+)/{(\w+)}", path))
 
 
 def document(
@@ -358,7 +372,7 @@ def _link(source: Operation, target: Operation, held: dict[str, str]) -> dict[st
     known = {f"{_singular(part)}_id": pointer for part, pointer in held.items() if part != "members"}
     # The list of members has also those who have not joined.
     if source.reads_query and "members" in held and not source.path.endswith("/members"):
-        known |= dict.fromkeys(PEOPLE, held["members"])
+        known |= dict.fromkeys(MEMBER_FIELDS, held["members"])
     named = {name: known[name] for name in declaration.takes.fields if name in known}
     if target.reads_query:
         new |= named
