@@ -207,6 +207,15 @@ def fault(answer, status, code, *named):
     return error
 
 
+AT_START = ("GLIBC_", "LD_", "MALLOC_", "PYTHON")  # what the linker, the C library and Python read once
+
+
+def read_at_start(environment):
+    """The variables that have no effect in a fork; that of the modules' bytecode concerns the tests alone."""
+    names = [name for name in environment if name.startswith(AT_START)]
+    return {name: environment[name] for name in names if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Server:
     """A gunicorn of our own: its database and settings in a folder, its log in a file."""
 
@@ -257,8 +266,7 @@ class Server:
 
     def can_fork(self, environment):
         """Whether a fork does what a program of its own would, which another command may have to run."""
-        is_same = environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH")  # where Python starts
-        return self.forks and not self.under and is_same
+        return self.forks and not self.under and read_at_start(environment) == read_at_start(os.environ)
 
     def stop(self, how=signal.SIGTERM):
         """End it, and return its exit code; bugs in the log fail the test."""
