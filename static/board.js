@@ -99,7 +99,8 @@ async function move(task, status) {
   else notify(`Moved “${task.title}” to ${STATUSES[status]}.`);
   if (error?.isTemporary) return;
   await refresh();
-  focusCard(task.id, status);
+  const isHere = document.activeElement.matches(`body, #column-${task.status}, [data-task="${task.id}"] *`);
+  if (isHere) focusCard(task.id, status); // otherwise the user has gone on meanwhile
 }
 board.ondragstart = (event) => {
   dragged = columns.flatMap((column) => column.tasks).find((task) => task.id === event.target.dataset?.task);

@@ -56,18 +56,19 @@ def notice(page):
 
 def choose(page, title, status):
     """Move a card with its menu, by keyboard alone."""
+    page.evaluate("() => addEventListener('click', (event) => { window.clicked = event.target.textContent; })")
 
-    def reach():
+    def press():
         page.get_by_label(f"Move “{title}”").focus()
         page.keyboard.press("Enter")
         for _ in range(10):
             if page.evaluate("document.activeElement.textContent") == status:
-                return True
+                page.keyboard.press("Enter")
+                return page.evaluate("window.clicked") == status
             page.keyboard.press("Tab")
         return False
 
-    wait_until(reach)  # a board that is drawn anew for a filter that was just chosen closes the menu
-    page.keyboard.press("Enter")
+    wait_until(press)  # a board that is drawn anew for a filter that was just chosen closes the menu
 
 
 def unseen(page):

@@ -108,6 +108,20 @@ def test_a_card_is_moved_by_keyboard_and_the_focus_goes_with_it(board, owner, pr
     expect(notice(board)).to_be_empty()
 
 
+def test_the_focus_stays_where_the_user_went_while_a_card_was_moved(board, owner, project):
+    task = owner.make_task(project, title="Walk")
+    refresh(board)
+    expect(card(board, "Walk", "To do")).to_be_visible()
+    with held(board, f"**/tasks/{task['id']}"):
+        choose(board, "Walk", "Review")
+        board.get_by_role("searchbox").focus()
+    expect(card(board, "Walk", "Review")).to_be_visible()
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Run"}))
+    refresh(board)  # after the one that the move has asked for
+    expect(card(board, "Run", "Review")).to_be_visible()
+    assert board.evaluate("document.activeElement.type") == "search"
+
+
 def test_a_card_is_moved_by_dragging(board, owner, project):
     task = owner.make_task(project, title="Drag")
     refresh(board)
