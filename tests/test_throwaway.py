@@ -13,6 +13,14 @@ from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, wait_until
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
 HANGUP = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
+# A handler would not run for a signal that comes just before a system call that waits.
+AWAIT = """
+import signal, sys
+awaited = [signal.Signals[sys.argv[1]]]
+signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+print("ready", flush=True)
+signal.sigwait(awaited)
+"""
 ASK = """
 import os, sys
 from urllib.request import ProxyHandler, Request, build_opener
@@ -168,13 +176,7 @@ def test_a_program_finds_its_own_variables_and_may_use_the_command_line(run):
 
 
 def test_a_program_is_told_of_sigterm_and_ends_in_its_own_way(begin, environment):
-    code = (
-        "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
-        "print('ready', flush=True)\n"
-        "signal.pause()"
-    )
-    with begin("--", BIN / "python", "-c", code) as process:
+    with begin("--", BIN / "python", "-c", AWAIT + "sys.exit(9)", "SIGTERM") as process:
         assert process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.wait(PATIENCE) == 9
@@ -183,15 +185,8 @@ def test_a_program_is_told_of_sigterm_and_ends_in_its_own_way(begin, environment
 
 def test_ctrl_c_leaves_the_server_to_a_program_that_cleans_up(begin, environment):
     """A terminal sends it to all processes of the group."""
-    code = (
-        "try:\n"
-        "    print('ready', flush=True)\n"
-        "    input()\n"
-        "except KeyboardInterrupt:\n"
-        "    print(ask('/health'))\n"
-        "    sys.exit(2)"
-    )
-    with begin("--", BIN / "python", "-c", ASK + code) as process:
+    code = AWAIT + ASK + "print(ask('/health')); sys.exit(2)"
+    with begin("--", BIN / "python", "-c", code, "SIGINT") as process:
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGINT)
         assert json.loads(process.stdout.readline())["data"]["status"] == "ok"
