@@ -31,7 +31,8 @@ async function look() {
 async function takeChanges() {
   const asked = serverTime();
   const query = { updated_since: since, sort: "-updated_at", limit: 100 };
-  const [listed, done] = await Promise.all([get("/tasks", query), get("/activity", { since, limit: 100 })]);
+  const done = await get("/activity", { since, limit: 100 });
+  const listed = await get("/tasks", query); // last, so that it has every task that the activity names as changed
   const versionOf = (task) => `${task.id} ${task.version}`;
   const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
   const activity = done.activity.filter((entry) => !seen.has(entry.id));

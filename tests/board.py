@@ -72,10 +72,12 @@ def choose(page, title, status):
 
 
 def unseen(page):
-    """Let the page believe that nobody sees it, so that it does not refresh itself."""
-    page.evaluate("""() => {
+    """Let the page believe that nobody sees it, so that it does not refresh itself any longer."""
+    page.evaluate("""async () => {
         Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
         document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
+        await refresh(); // after the one that may be under way
     }""")
 
 

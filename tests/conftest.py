@@ -152,13 +152,13 @@ def task(owner, project):
 
 @pytest.fixture
 def sign_in(browse, server):
-    """Open the page at an address of its own, and sign in with a key."""
+    """Open the page at an address of its own, sign in with a key, and wait until all is shown."""
 
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
         page = browse(refusals=True, **options)
         page.goto(f"{base}/{address}")
-        enter(page, key)
-        page.get_by_role("button", name="Sign out").wait_for()
+        with page.expect_response("**/activity?*"):  # as soon as all is shown it asks what has changed since
+            enter(page, key)
         return page
 
     return open_page
