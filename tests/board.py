@@ -56,7 +56,7 @@ def notice(page):
 
 def choose(page, title, status):
     """Move a card with its menu, by keyboard alone."""
-    page.evaluate("() => addEventListener('click', (event) => { window.clicked = event.target.textContent; })")
+    page.evaluate("() => addEventListener('click', (event) => (window.clicked = event.target.textContent))")
 
     def press():
         page.get_by_label(f"Move “{title}”").focus()
