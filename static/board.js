@@ -90,7 +90,7 @@ function makeCard(task) {
     workspace.isTeam && make("details", { name: "move" }, summary, choices),
   );
 }
-/** Move a task, unless somebody else has changed it since it was shown. */
+/** Move a task, unless somebody else has changed it. The focus goes with it, unless the user has gone on meanwhile. */
 async function move(task, status) {
   const error = await patch(`/tasks/${task.id}`, { status }, task.version).then(() => null, (error) => error);
   const failed = `“${task.title}” was not moved. `;
@@ -99,8 +99,7 @@ async function move(task, status) {
   else notify(`Moved “${task.title}” to ${STATUSES[status]}.`);
   if (error?.isTemporary) return;
   await refresh();
-  const isHere = document.activeElement.matches(`body, #column-${task.status}, [data-task="${task.id}"] *`);
-  if (isHere) focusCard(task.id, status); // otherwise the user has gone on meanwhile
+  if (document.activeElement.matches(`body, h2, [data-task="${task.id}"] *`)) focusCard(task.id, status);
 }
 board.ondragstart = (event) => {
   dragged = columns.flatMap((column) => column.tasks).find((task) => task.id === event.target.dataset?.task);

@@ -30,6 +30,7 @@ function fill(task, names = NAMES) {
 export async function openTask(id) {
   if (opened?.id === id) return;
   dialog.close();
+  if (opened) leave();
   try {
     const [task, parts] = await Promise.all([get(`/tasks/${id}`), loadDiscussion(id)]);
     const { milestones } = await get(`/projects/${task.project_id}/milestones`);
@@ -51,14 +52,16 @@ export async function openTask(id) {
     if (!error.isTemporary && error.status !== 401) go({ task: "" }, true);
   }
 }
-dialog.onclose = () => {
+/** Take leave of the opened task. Its dialog tells that it was closed with a frame, maybe after the next was opened. */
+function leave() {
   const { id, title, status } = opened;
   if (unsaved().length) notify(`Your changes to “${title}” are not saved; they are kept in this tab.`);
   else dropDraft(draftOf(id));
   opened = null;
   if (address().task === id && !find("workspace").hidden) go({ task: "" }, true);
   focusCard(id, status);
-};
+}
+dialog.onclose = () => opened && !dialog.open && leave();
 
 async function save(task, path, fields) {
   if (!fields.length) return;
@@ -88,8 +91,7 @@ async function describeConflict(task) {
   const mine = unsaved();
   const both = mine.filter((name) => shown(theirs, name) !== shown(task, name));
   const lines = both.map((name) => make("li", {}, `${labelOf(name)}, theirs: ${textOf(name, theirs[name])}`));
-  opened = theirs;
-  fill(theirs, NAMES.filter((name) => !mine.includes(name)));
+  fill((opened = theirs), NAMES.filter((name) => !mine.includes(name)));
   const text = `${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.`;
   return make("div", { className: "fault" }, text, make("ul", {}, lines), "Save again to replace theirs.");
 }
@@ -132,8 +134,7 @@ find("new-task").onclose = () => {
   if (!title.value.trim() && !description.value.trim()) dropDraft(NEW);
 };
 onSubmit(creation, async () => {
-  const fields = Object.fromEntries(Array.from(new FormData(creation), sendable));
-  const task = await create(creation, "/tasks", fields);
+  const task = await create(creation, "/tasks", Object.fromEntries(Array.from(new FormData(creation), sendable)));
   creation.reset(); // which closes the dialog, and so drops the draft
   notify(`Created “${task.title}”.`);
   await refresh();

@@ -175,6 +175,25 @@ def test_a_task_that_cannot_be_loaded_does_not_mix_with_the_one_before(board, ow
     assert owner.data(owner.get(f"/tasks/{second['id']}"))["status"] == "todo"
 
 
+def test_a_dialog_that_tells_late_that_it_was_closed_leaves_the_next_task_open(board, owner, project):
+    """Browsers tell it with a frame, for which a busy page may wait for long."""
+    first, second = (owner.make_task(project, title=title) for title in ("First", "Second"))
+    show(board, first)
+    expect(board.get_by_role("dialog", name="First")).to_be_visible()
+    board.evaluate("""() => addEventListener("close", (event) => {
+        window.late = event.target;
+        event.stopImmediatePropagation();
+    }, { capture: true, once: true })""")
+    show(board, second)
+    dialog = board.get_by_role("dialog", name="Second")
+    dialog.get_by_label("Description").fill("Typed")
+    wait_until(lambda: board.evaluate("Boolean(window.late)"))
+    board.evaluate("() => late.dispatchEvent(new Event('close'))")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_have_text("Saved.")
+    assert owner.data(owner.get(f"/tasks/{second['id']}"))["description"] == "Typed"
+
+
 def test_a_slow_board_does_not_close_the_task_that_was_opened_meanwhile(board, owner, project):
     task = owner.make_task(project, title="Stay open", priority="high")
     with held(board, "**/tasks?*priority=high*status=done*"):
@@ -215,7 +234,7 @@ def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dro
     expect(new.get_by_label("Project")).to_have_value(other["id"])
     new.get_by_role("button", name="Discard").click()
     expect(new).to_be_hidden()
-    board.wait_for_function("Object.keys(sessionStorage).length === 1")
+    wait_until(lambda: board.evaluate("Object.keys(sessionStorage).length") == 1)
     board.get_by_role("button", name="New task").click()
     expect(new.get_by_label("Title")).to_have_value("")
 
@@ -302,16 +321,17 @@ def test_a_card_that_someone_else_has_changed_is_not_moved(board, owner, project
 
 
 def test_a_card_that_is_moved_while_the_page_looks_is_in_its_new_column_at_once(board, owner, project):
-    task = owner.make_task(project, title="Moving")
+    task, moved = owner.make_task(project, title="Moving"), []
     refresh(board)
     expect(card(board, "Moving", "To do")).to_be_visible()
 
     def move(route):
-        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"}))
+        moved.append(owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"})))
         route.continue_()
 
     board.route("**/activity?*", move, times=1)
     refresh(board)
+    wait_until(lambda: board.evaluate("0") or moved)
     unseen(board)
     expect(card(board, "Moving", "Review")).to_be_visible()
     expect(card(board, "Moving", "To do")).to_have_count(0)
