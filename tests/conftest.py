@@ -114,8 +114,11 @@ def browser():
 
 
 @pytest.fixture
-def browse(browser):
-    """Open pages of our own browser, each in a fresh profile; what fails in one fails the test."""
+def browse(browser, launch):
+    """Open pages of our own browser, each in a fresh profile; what fails in one fails the test.
+
+    They are closed before the servers that the test has launched, which pages would miss.
+    """
     contexts, faults = [], []
 
     def judge(said, page, refusals):
