@@ -390,6 +390,8 @@ def test_a_newcomer_enrolls_and_works_through_a_day_with_a_browser_alone(browse,
     assert page.url == f"{server.base}/"
     page.get_by_role("link", name=project["name"]).first.click()
     page.goto(f"{server.base}/#project={project['id']}")
+    title = page.get_by_role("link", name="Welcome the newcomer", exact=True)
+    expect(title).to_have_attribute("href", re.compile(project["id"]))  # it is no longer that of all projects
     dialog = opened(page, "Welcome the newcomer")
     dialog.get_by_label("Assignee").select_option("Nina Newcomer")
     dialog.get_by_label("Status").select_option("In progress")
