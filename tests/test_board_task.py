@@ -424,7 +424,7 @@ def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     dialog = opened(board, "Slow line")
     expect(dialog.get_by_label("Description")).to_have_value("Typed on the way")
     dialog.get_by_role("button", name="Save changes").click()  # it was moved since, which Save shows
-    expect(dialog.get_by_role("alert").filter(has_text="has changed this task meanwhile")).to_be_visible()
+    expect(dialog.get_by_role("alert").filter(has_text="Save again to replace theirs.")).to_be_visible()
     dialog.get_by_role("button", name="Save changes").click()
     expect(dialog.get_by_role("alert").filter(has_text="Saved.")).to_be_visible()
     saved = owner.data(owner.get(f"/tasks/{task['id']}"))
