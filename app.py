@@ -529,9 +529,9 @@ def expected_versions() -> frozenset[str] | None:
 def page(template: str, status: int = 200, **values: Any) -> Response:
     """An HTML page, which may load only its own scripts and styles."""
     nonce = secrets.token_urlsafe(16)
-    workspace_name = call().config["WORKSPACE"]["name"]
-    base_url = call().config["SERVER"]["base_url"]
-    values |= {"workspace_name": workspace_name, "base_url": base_url, "root": root_path()}
+    workspace, base_url = call().config["WORKSPACE"], call().config["SERVER"]["base_url"]
+    values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
+    values |= {"base_url": base_url, "root": root_path()}
     with call().app.app_context():
         html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
@@ -954,6 +954,8 @@ def list_tasks(**filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine."""
     if filters.get("assignee_id") == "me":
         filters["assignee_id"] = call().caller["id"]
+    if filters.get("assignee_id") == "none":
+        filters["unassigned"] = filters.pop("assignee_id")
     return task_page(**filters)
 
 
@@ -1027,10 +1029,10 @@ def delete_task(transaction: Transaction, id: str) -> Row:
 
 
 @api.get("/tasks/<id>/comments")
-@operation(gives=schemas.COMMENTS)
-def list_comments(id: str) -> Row:
-    """List all comments of a task, oldest first."""
-    return {"comments": Comment.of(id)}
+@operation(schemas.LIST_COMMENTS, schemas.COMMENTS)
+def list_comments(id: str, **page: Any) -> Row:
+    """List comments of a task, oldest first; of more than 500 the latest, and `before` leads to others."""
+    return Comment.page(id, **page)
 
 
 @api.post("/tasks/<id>/comments")

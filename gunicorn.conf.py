@@ -13,6 +13,7 @@ import time
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
@@ -40,7 +41,7 @@ from database import (
 from limits import HEAD_SECONDS, SocketDeadline
 from models import Activity, StoredAnswer, TaskCount
 from outbox import Delivery
-from schemas import VERSION
+from schemas import VERSION, Instant
 from settings import bootstrap_key, exposed_secrets, without_paths
 from wire import KEY, TOKEN
 
@@ -355,6 +356,7 @@ def apply_configuration(server, config, configured, locks):
         server.log.error("the webhooks are as they were until the next reload: %s", error)
     webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)
     gateway.open_routes(config)
+    Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
 
 

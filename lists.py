@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from peewee import SQL, Case, Expression, ModelIndex, NodeList, Query, Select, fn
 
 from database import Row, Statement, fold, placeholder, rowid
-from models import COUNT_LIMIT, HAS_DATE, NO_DATE, PRIORITIES, Task, TaskCount, pagination
+from models import COUNT_LIMIT, HAS_DATE, NO_DATE, PRIORITIES, Project, Task, TaskCount, pagination
 
 # Filters and orders ---------------------------------------------------------------------------
 
@@ -81,6 +81,8 @@ FILTERS: dict[str, Filter] = {
         ("updated_at", "-updated_at"),
         _EQUALITIES | {"due_before"},
     ),
+    "unassigned": Filter(Task.assignee, lambda assignee: assignee.is_null()),
+    "archived": Filter(Task.project, lambda project: project.not_in(Project.select_archived())),
     "q": Filter(Task.search, lambda text: fn.INSTR(text, placeholder("q")) > 0, convert=fold),
 }
 LOOK_UP = 10  # a task that is read costs as much as so many entries of an index
@@ -148,7 +150,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 def is_counted(names: frozenset[str]) -> bool:
     """Whether counters tell how many tasks pass these filters."""
     others = names - {"status"}
-    return len(others) <= 1 and others <= set(TaskCount.COLUMNS)
+    return len(others) <= 1 and others <= {*TaskCount.COLUMNS, "archived"}
 
 
 def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str | None, int]:
@@ -191,7 +193,8 @@ def _index(
     independent of each other.
     """
     if not sizes:
-        return next(iter(names - {"status", "q"}), "status" if "status" in names else None)
+        indexed = sorted(name for name in names if FILTERS[name].orders)
+        return min(indexed, key="status".__eq__, default=None)
     every = sizes[None]
     if total is None or total > COUNT_LIMIT:
         total = int(math.prod(size / every for size in sizes.values()) * every)

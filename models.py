@@ -69,6 +69,7 @@ ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # 
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
+MAX_LISTED = 1000  # characters of a project's description in a list
 KEY_PREFIX = "tms_"
 
 
@@ -773,10 +774,10 @@ class Project(Resource):
     NOUN, TITLE = "project", "name"
 
     @classmethod
-    def select_shown(cls) -> Query:
+    def _select(cls, *description: Any) -> Query:
         counters = [getattr(TaskCount, status) for status in STATUSES]
         overdue = TaskCount.overdue(cls.id).alias("overdue")
-        selected = [*columns(cls, "owner_id"), *counters, overdue]
+        selected = [*columns(cls, "owner_id", "description"), *description, *counters, overdue]
         is_of_project = (TaskCount.by == "project_id") & (TaskCount.value == cls.id)
         return (
             cls.select(*selected, *profile_columns(Member, "owner"))
@@ -784,7 +785,22 @@ class Project(Resource):
             .join(TaskCount, JOIN.LEFT_OUTER, on=is_of_project)
         )
 
-    _by_status = compiled(lambda cls: cls.select_shown().where(cls.status == placeholder("status")))
+    @classmethod
+    def select_shown(cls) -> Query:
+        return cls._select(cls.description)
+
+    @compiled
+    def _listed(cls: Any) -> Query:
+        """The projects with this status, or all, with the beginnings of their descriptions."""
+        beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
+        is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
+        has_status = placeholder("status").is_null() | (cls.status == placeholder("status"))
+        return cls._select(beginning, is_cut.alias("description_cut:json")).where(has_status)
+
+    @classmethod
+    def select_archived(cls) -> Query:
+        """The ids of the archived projects."""
+        return cls.select(cls.id).where(cls.status == "archived")
 
     @classmethod
     def fetch(cls, id: str) -> Row:
@@ -794,8 +810,7 @@ class Project(Resource):
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        statement = cls.every if status is None else cls._by_status
-        rows = statement.all(status=status, **_this_day())
+        rows = cls._listed.all(status=status, **_this_day())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -927,10 +942,12 @@ class TaskCount(Base):
 
     @classmethod
     def select_total(cls, names: frozenset[str]) -> Query:
-        """How many tasks have the values that are parameters with these names: `status`, and one other."""
+        """How many tasks pass the filters with these names: `status`, and one other."""
         by_status = [(status, cls._meta.fields[status]) for status in STATUSES]
         counter = Case(placeholder("status"), by_status) if "status" in names else cls._sum(*STATUSES)
         total = cls.select(fn.COALESCE(fn.SUM(counter), 0))
+        if "archived" in names:
+            return total.where(cls.by == "project_id", cls.value.not_in(Project.select_archived()))
         for name in names - {"status"}:
             return total.where(cls.by == name, cls.value == placeholder(name))
         return total.where(cls.by == "priority")  # which every task has
@@ -1224,10 +1241,11 @@ class Task(Entity):
 
     @compiled
     def urgent(cls: Any) -> Query:
-        """Open tasks: first those that are overdue, by date, then urgent ones, those without a date last."""
+        """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
         not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
-        urgent = cls._first(IS_URGENT & not_overdue, "'false'", NO_DATE, cls.due_date, cls.id)
-        places = cls._first(IS_OVERDUE, "'true'", cls.due_date, cls.id) + urgent
+        is_active = cls.project.not_in(Project.select_archived())
+        urgent = cls._first(IS_URGENT & not_overdue & is_active, "'false'", NO_DATE, cls.due_date, cls.id)
+        places = cls._first(IS_OVERDUE & is_active, "'true'", cls.due_date, cls.id) + urgent
         assignee = Member.alias("assignee")
         selected = [
             *cls.shown_columns(),
@@ -1257,8 +1275,10 @@ IS_URGENT: Expression = IS_OPEN & (Task.priority == "urgent")
 IS_OVERDUE: Expression = IS_OPEN & (Task.due_date < placeholder("now"))
 
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
-# They hold the status too, else SQLite would take `task_due`, with those that are done.
-Task.add_index(Task.due_date, Task.id, Task.status, where=IS_OPEN_WITH_DATE, name="task_overdue")
+# They hold status and project too, else SQLite would take `task_due`, with those that are done.
+Task.add_index(
+    Task.due_date, Task.id, Task.status, Task.project, where=IS_OPEN_WITH_DATE, name="task_overdue"
+)
 Task.add_index(Task.project, Task.due_date, Task.status, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
 Task.add_index(NO_DATE, Task.due_date, Task.id, where=IS_URGENT, name="task_urgent")
 
@@ -1275,6 +1295,12 @@ def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
     }
 
 
+def newest_of(rows: list[Row], limit: int) -> tuple[list[Row], Row]:
+    """The first of the rows, which begin with the newest, and the pagination that leads to older ones."""
+    shown, more = rows[:limit], len(rows) > limit
+    return shown, {"limit": limit, "has_more": more, "next_before": shown[-1]["id"] if more else None}
+
+
 class Comment(Identified):
     task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
     author = ForeignKeyField(Member, index=False)
@@ -1287,18 +1313,23 @@ class Comment(Identified):
         return (
             cls.select(*columns(cls), *profile_columns(Member, "author"))
             .join(Member, on=(cls.author == Member.id))
-            .order_by(cls.id)
+            .order_by(cls.id.desc())
             .where(condition)
         )
 
     _by_id = compiled(lambda cls: cls._select(cls.id == placeholder("id")))
-    _of_task = compiled(lambda cls: cls._select(cls.task == placeholder("task_id")))
+
+    @compiled
+    def _latest(cls: Any) -> Query:
+        is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
+        return cls._select(is_before).limit(placeholder("most"))
 
     @classmethod
-    def of(cls, task_id: str) -> list[Row]:
-        """All comments of the task, oldest first. Raises `NotFound`."""
+    def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
+        """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        return cls._of_task.all(task_id=task_id)
+        latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=limit + 1), limit)
+        return {"comments": latest[::-1], "pagination": pagination}
 
     @classmethod
     def fetch(cls, task_id: str, id: str) -> Row:
@@ -1620,12 +1651,8 @@ class Activity(Identified):
         if since := filters.get("since"):
             filters["first"] = first_id(since)
         rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
-        shown, more = rows[:limit], len(rows) > limit
-        next_before = shown[-1]["id"] if more else None
-        return {
-            "activity": shown,
-            "pagination": {"limit": limit, "has_more": more, "next_before": next_before},
-        }
+        shown, pagination = newest_of(rows, limit)
+        return {"activity": shown, "pagination": pagination}
 
     @classmethod
     def record(

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import email_validator
@@ -14,7 +14,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate, valida
 
 from database import instant, to_json
 from lists import SORTS
-from models import ENTITIES, MAX_CHANGE, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
+from models import ENTITIES, MAX_CHANGE, MAX_LISTED, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
 from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -285,7 +285,13 @@ class Id(fields.String):
 
 
 class Instant(fields.String):
-    """A moment (RFC 3339; in UTC without an offset; a date alone is midnight), loaded in wire form."""
+    """A moment (RFC 3339; in UTC without an offset), loaded in wire form.
+
+    A date alone is the beginning of that day in the workspace's time zone, or with `ends_day` its last
+    millisecond.
+    """
+
+    zone: tzinfo = UTC  # the setting `workspace.timezone`
 
     default_error_messages = {
         **MESSAGES,
@@ -300,11 +306,16 @@ class Instant(fields.String):
     )
     YEARS = "(?:19[7-9][0-9]|[2-9][0-9]{3})"
 
-    described = {
-        "pattern": f"^{PATTERN.pattern}$".replace("[0-9]{4}", YEARS),
-        "description": "RFC 3339, in UTC where no offset is given; a date alone is midnight.",
-        "examples": ["2026-12-01T17:00:00Z"],
-    }
+    def __init__(self, *, ends_day: bool = False, **options: Any):
+        self.ends_day = ends_day
+        end = "last millisecond" if ends_day else "beginning"
+        self.described = {
+            "pattern": f"^{self.PATTERN.pattern}$".replace("[0-9]{4}", self.YEARS),
+            "description": "RFC 3339, in UTC where no offset is given; "
+            f"a date alone is the {end} of that day in the workspace's time zone.",
+            "examples": ["2026-12-01T17:00:00Z"],
+        }
+        super().__init__(**options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         text = super()._deserialize(value, *arguments, **options) or ""
@@ -314,10 +325,15 @@ class Instant(fields.String):
         date, clock, fraction, offset = match.groups()
         milliseconds = (fraction or "")[:3].ljust(3, "0")
         zone = offset if offset and offset not in "Zz" else "+00:00"
+        day = "23:59:59.999" if self.ends_day else "00:00:00"
         try:
-            moment = datetime.fromisoformat(f"{date}T{clock or '00:00:00'}.{milliseconds}{zone}")
+            moment = datetime.fromisoformat(f"{date}T{f'{clock}.{milliseconds}{zone}' if clock else day}")
         except ValueError as error:
             raise self.make_error("invalid") from error
+        if (
+            not clock
+        ):  # where clocks are set back at midnight, an hour comes twice: a day ends with the second one
+            moment = moment.replace(tzinfo=self.zone, fold=self.ends_day)
         try:
             moment = moment.astimezone(UTC)
         except OverflowError as error:
@@ -466,7 +482,7 @@ class Task(Strict):
     priority = Choice(PRIORITIES, allow_none=True)
     assignee_id = Id(allow_none=True)
     start_date = Instant(allow_none=True)
-    due_date = Instant(allow_none=True)
+    due_date = Instant(ends_day=True, allow_none=True)
     metadata = JSONObject(MAX_METADATA)
 
     EXAMPLE = {
@@ -494,11 +510,12 @@ class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
     status = Choice(STATUSES)
-    assignee_id = Id("me")
+    assignee_id = Id("me", "none")
     priority = Choice(PRIORITIES)
     due_before = Instant()
     updated_since = Instant()
     q = Text(200)
+    archived = Choice(["false"])
     sort = Choice([sort for sort in SORTS if sort])
     include = Choice(["comment_count"])
 
@@ -507,6 +524,11 @@ class Comment(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
+
+
+class CommentQuery(Strict):
+    limit = Whole(1, 500, load_default=500)
+    before = Id()
 
 
 class Member(Strict):
@@ -551,7 +573,7 @@ class ProjectDeletion(Strict):
 class Milestone(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
-    due_date = Instant(allow_none=True)
+    due_date = Instant(ends_day=True, allow_none=True)
 
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
@@ -614,6 +636,7 @@ UPDATE_TASK = Task(
 )
 UPDATE_TASK_DETAILS = Task(only=DETAILS, partial=True, when=" here", elsewhere={"PATCH /tasks/:id": UPDATED})
 LIST_TASKS = TaskQuery()
+LIST_COMMENTS = CommentQuery()
 ADD_COMMENT = Comment()
 UPDATE_COMMENT = Comment(partial=True)
 INVITE_MEMBER = Member()
@@ -860,6 +883,12 @@ class ProjectShown(Shown):
     updated_at = Moment()
 
 
+class ListedProjectShown(ProjectShown):
+    description_cut = fields.Boolean(
+        metadata={"description": f"Whether only its first {MAX_LISTED} characters are shown here."}
+    )
+
+
 class MilestoneShown(MilestoneOfTaskShown):
     project_id = Id()
     description = fields.String(allow_none=True)
@@ -938,7 +967,7 @@ class SystemShown(Shown):
 
 
 class ContextShown(Shown):
-    projects = many(ProjectShown)
+    projects = many(ListedProjectShown)
     members = many(MemberShown)
     urgent_tasks = many(UrgentTaskShown)
     recent_activity = many(ActivityShown)
@@ -1016,10 +1045,10 @@ class EventPaginationShown(Shown):
 
 
 TASKS = _list_of("tasks", ListedTaskShown, pagination=one(PaginationShown))
-COMMENTS = _list_of("comments", CommentShown)
+COMMENTS = _list_of("comments", CommentShown, pagination=one(HistoryPaginationShown))
 MEETINGS = _list_of("meetings", MeetingShown)
 MEMBERS = _list_of("members", MemberShown)
-PROJECTS = _list_of("projects", ProjectShown)
+PROJECTS = _list_of("projects", ListedProjectShown)
 MILESTONES = _list_of("milestones", MilestoneShown)
 WHITEBOARDS = _list_of("whiteboards", WhiteboardSummaryShown)
 ATTACHMENTS = _list_of("attachments", AttachmentShown)

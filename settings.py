@@ -17,6 +17,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import orjson
 from marshmallow import ValidationError, fields, validate, validates_schema
@@ -165,6 +166,22 @@ class BaseUrl(Url):
         return url.rstrip("/")
 
 
+class TimeZone(fields.String):
+    """The name of a time zone of the IANA database."""
+
+    default_error_messages = {
+        **schemas.MESSAGES,
+        "invalid": "must be the name of a time zone, as Europe/Berlin",
+    }
+
+    def _deserialize(self, *arguments: Any, **options: Any) -> str:
+        name = super()._deserialize(*arguments, **options)
+        try:
+            return ZoneInfo(name).key
+        except (LookupError, ValueError, OSError) as error:  # not found, no name, or a folder of zones
+            raise self.make_error("invalid") from error
+
+
 class Secret(fields.Field):
     """`$NAME`, `${NAME}` or a SecretRef, loaded as SecretRef; or another string, loaded as `{"value": …}`."""
 
@@ -213,6 +230,7 @@ class WorkspaceSettings(schemas.Strict):
     ai_instructions = schemas.Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
     invitation_days = Number(0.001, 365, load_default=7)
     activity_days = Number(0, 36500, load_default=0)
+    timezone = TimeZone(load_default="UTC")
 
 
 class BootstrapSettings(schemas.Strict):

@@ -1,5 +1,7 @@
 """Comments of a task."""
 
+import json
+
 import pytest
 from harness import INSTANT, NOBODY, UUID, fault
 
@@ -20,12 +22,42 @@ def test_a_comment_is_added_with_its_author(owner, task, join):
     }
 
 
-def test_all_comments_are_listed_oldest_first(owner, task):
-    assert owner.data(owner.get(f"/tasks/{task['id']}/comments")) == {"comments": []}
-    made = [
-        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": str(n)}), 201) for n in range(120)
-    ]
-    assert owner.data(owner.get(f"/tasks/{task['id']}/comments")) == {"comments": made}
+def page(limit=500, next_before=None):
+    return {"limit": limit, "has_more": next_before is not None, "next_before": next_before}
+
+
+def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(server, owner, task):
+    comments = f"/tasks/{task['id']}/comments"
+    assert owner.data(owner.get(comments)) == {"comments": [], "pagination": page()}
+    made = [owner.data(owner.post(comments, {"content": str(n)}), 201) for n in range(3)]
+    assert owner.data(owner.get(comments)) == {"comments": made, "pagination": page()}
+    older = [f"01900000-0000-7000-8000-{n:012x}" for n in range(500)]
+    server.rows(
+        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
+        " SELECT value, task_id, author_id, content, created_at FROM json_each(?), comment"
+        " WHERE comment.id = ?",
+        json.dumps(older),
+        made[0]["id"],
+    )
+    listed = owner.data(owner.get(comments))
+    assert [comment["id"] for comment in listed["comments"]] == older[3:] + [each["id"] for each in made]
+    assert listed["pagination"] == page(next_before=older[3])
+    earlier = owner.data(owner.get(comments, before=older[3]))
+    assert [comment["id"] for comment in earlier["comments"]] == older[:3]
+    assert earlier["pagination"] == page()
+
+
+def test_comments_are_listed_by_page_from_the_latest_on(owner, task):
+    comments = f"/tasks/{task['id']}/comments"
+    made = [owner.data(owner.post(comments, {"content": str(n)}), 201) for n in range(5)]
+    latest = owner.data(owner.get(comments, limit=2))
+    assert latest == {"comments": made[3:], "pagination": page(2, made[3]["id"])}
+    assert owner.data(owner.get(comments, limit=3, before=made[3]["id"])) == {
+        "comments": made[:3],
+        "pagination": page(3),
+    }
+    for wrong in ({"limit": 501}, {"limit": 0}, {"before": "x"}, {"offset": 1}):
+        fault(owner.get(comments, **wrong), 422, "validation_error", *wrong)
 
 
 def test_a_blank_comment_is_refused(owner, task):

@@ -129,3 +129,15 @@ def test_null_as_owner_means_the_caller_and_later_nobody(owner):
     made = owner.make_project(owner_id=None)
     assert made["owner"] == owner.make_project()["owner"]
     fault(owner.patch(f"/projects/{made['id']}", {"owner_id": None}), 422, "validation_error", "owner_id")
+
+
+def test_lists_show_the_beginning_of_a_long_description_and_the_project_all_of_it(owner):
+    made = [owner.make_project(description=text) for text in ("é" * 1000, "é" * 1001, None)]
+    for path in ("/projects", "/projects?status=active", "/context"):
+        listed = {project["id"]: project for project in owner.data(owner.get(path))["projects"]}
+        shown = [
+            (listed[project["id"]]["description"], listed[project["id"]]["description_cut"])
+            for project in made
+        ]
+        assert shown == [("é" * 1000, False), ("é" * 1000, True), (None, False)]
+    assert owner.data(owner.get(f"/projects/{made[1]['id']}"))["description"] == "é" * 1001

@@ -9,7 +9,7 @@ DETAILS = {
     "description": "Two\nlines",
     "priority": "urgent",
     "start_date": "2026-12-01T08:00:00.000Z",
-    "due_date": "2026-12-02T00:00:00.000Z",
+    "due_date": "2026-12-02T23:59:59.999Z",
 }
 
 
@@ -79,7 +79,8 @@ def test_a_start_after_the_due_date_is_refused_also_against_the_stored_one(owner
     assert DETAILS["start_date"] in error["message"]
     assert owner.data(owner.patch(path(task), {})) == before
     moved = owner.data(owner.patch(path(task), {"start_date": late, "due_date": late}))
-    assert moved["start_date"] == moved["due_date"] == "2027-01-01T00:00:00.000Z"
+    assert moved["start_date"] == "2027-01-01T00:00:00.000Z"
+    assert moved["due_date"] == "2027-01-01T23:59:59.999Z"
 
 
 def test_a_milestone_must_exist_in_the_tasks_project(owner, task):
@@ -149,7 +150,7 @@ def test_the_team_and_its_receivers_are_told(hooked, receiver):
     task = owner.make_task(owner.make_project())
     receiver.all_here()
     answer = owner.patch(path(task), {"priority": "low", "due_date": "2026-12-24"})
-    changes = {"priority": ["medium", "low"], "due_date": [None, "2026-12-24T00:00:00.000Z"]}
+    changes = {"priority": ["medium", "low"], "due_date": [None, "2026-12-24T23:59:59.999Z"]}
     (call,) = receiver.all_here()
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
     assert (call.event["event"], call.event["data"]["changes"]) == ("task.updated", changes)

@@ -96,14 +96,12 @@ def test_the_filters_combine(listing):
 
 
 def test_due_before_excludes_that_moment_and_updated_since_includes_it(listing):
-    at = "2026-02-05T00:00:00.000Z"
+    at = "2026-02-05T23:59:59.999Z"
     due = [task for task in listing.tasks if task["due_date"] == at]
     assert due
     found = every_page(listing, 100, due_before=at)
     assert not {task["id"] for task in due} & set(found)
-    assert {task["id"] for task in due} <= set(
-        every_page(listing, 100, due_before="2026-02-05T00:00:00.001Z")
-    )
+    assert {task["id"] for task in due} <= set(every_page(listing, 100, due_before="2026-02-06"))
     last = max(task["updated_at"] for task in listing.tasks)
     assert every_page(listing, 100, updated_since=last) == [
         task["id"] for task in reversed(listing.tasks) if task["updated_at"] >= last
@@ -204,7 +202,7 @@ def test_every_wrong_parameter_is_named(owner):
 
 def test_every_filter_and_order_has_its_place_in_the_schema():
     fields = schemas.TaskQuery().fields
-    assert set(FILTERS) | {"limit", "offset", "sort", "include"} == set(fields)
+    assert set(FILTERS) - {"unassigned"} | {"limit", "offset", "sort", "include"} == set(fields)
     assert set(fields["sort"].validate.choices) == {sort for sort in SORTS if sort}
 
 
@@ -252,7 +250,38 @@ def test_all_that_is_wrong_with_a_query_is_said(owner):
     error = fault(answer, 422, "validation_error", "limit", "sort", "foo", "due_before", "assignee_id")
     said = {detail["field"]: detail["message"] for detail in error["details"]}
     assert said["limit"] == said["foo"] == "is repeated"
-    assert said["assignee_id"] == "must be a UUID or me"
+    assert said["assignee_id"] == "must be a UUID or me or none"
+
+
+def test_nobodys_tasks_are_found(listing):
+    nobodys = [task for task in listing.tasks if task["assignee_id"] is None]
+    assert every_page(listing, assignee_id="none") == [task["id"] for task in reversed(nobodys)]
+    done = [task["id"] for task in reversed(nobodys) if task["status"] == "done"]
+    assert every_page(listing, assignee_id="none", status="done", sort="-created_at") == done
+
+
+def test_the_tasks_of_archived_projects_are_left_out_where_it_is_asked_for(launch):
+    owner = launch().client()
+    kept, archived = owner.make_project(name="Kept"), owner.make_project(name="Attic")
+    shown = [owner.make_task(kept, due_date="2026-01-01")["id"] for _ in range(3)]
+    hidden = [owner.make_task(archived, due_date="2026-01-01")["id"] for _ in range(3)]
+    owner.patch(f"/tasks/{shown[0]}", {"status": "review"})
+    owner.patch(f"/projects/{archived['id']}", {"status": "archived"})
+    assert every_page(owner) == (shown + hidden)[::-1]
+    for query in (
+        {},
+        {"sort": "-updated_at"},
+        {"sort": "due_date"},
+        {"due_before": "2026-02-01"},
+        {"q": "task"},
+    ):
+        assert set(every_page(owner, archived="false", **query)) == set(shown), query
+    assert every_page(owner, archived="false", status="todo") == [shown[2], shown[1]]
+    assert every_page(owner, archived="false", project_id=archived["id"]) == []
+    assert {task["id"] for task in owner.data(owner.get("/context"))["urgent_tasks"]} == set(shown)
+    owner.patch(f"/projects/{archived['id']}", {"status": "active"})
+    assert every_page(owner, archived="false") == (shown + hidden)[::-1]
+    fault(owner.get("/tasks", archived="true"), 422, "validation_error", "archived")
 
 
 def test_a_plus_that_was_not_escaped_is_pointed_out(owner):

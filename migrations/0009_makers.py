@@ -1,0 +1,11 @@
+"""Through whom keys and invitations were made; overdue tasks by project, to leave out those of archived ones."""
+
+STATEMENTS = [
+    'DROP INDEX "task_overdue"',
+    'CREATE INDEX "task_overdue" ON "task" ("due_date", "id", "status", "project_id") WHERE (("status" != \'done\') AND ("due_date" IS NOT NULL))',
+]
+
+
+def up(migrator, db):
+    for statement in STATEMENTS:
+        db.execute_sql(statement)
