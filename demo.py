@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 
-from database import TICKS_PER_MS, Row, epoch_ms, uuid7, wire_time
+from database import TICKS_PER_MS, Row, epoch_ms, fold, uuid7, wire_time
 from models import (
     PRIORITIES,
     STATUSES,
@@ -157,7 +157,7 @@ class Demonstration:
                 "version": 1 if status == "todo" else 2,
                 "created_at": transaction.at,
                 "updated_at": completed_at or transaction.at,
-                "search": Task.searchable(fields["title"], fields["description"]),
+                "search": Task.searchable(**fields.pop("folded")),
             }
 
     def add_recent_tasks(self) -> None:
@@ -178,11 +178,14 @@ class Demonstration:
         pick = self.random.choice
         project_id, milestone_ids = pick(self.places)
         title = f"{pick(VERBS)} {pick(THINGS)}"
+        milestone_id = self.optional(pick(milestone_ids))
+        description = self.optional(f"{title}, as discussed with {pick(PEOPLE)[0]}.")
         return {
             "project_id": project_id,
-            "milestone_id": self.optional(pick(milestone_ids)),
+            "milestone_id": milestone_id,
             "title": title,
-            "description": self.optional(f"{title}, as discussed with {pick(PEOPLE)[0]}."),
+            "description": description,
+            "folded": {"title": fold(title), "description": fold(description or "")},
             "priority": self.random.choices(PRIORITIES, PRIORITY_WEIGHTS)[0],
             "assignee_id": self.optional(self.teammate()["id"]),
             "due_date": self.optional(self.time(self.random.randrange(-10, 30) + 0.7)),

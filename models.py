@@ -60,6 +60,7 @@ from database import (
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 DEFAULT_PRIORITY = "medium"
+SEARCHED = ("title", "description")  # a task's texts
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
@@ -1133,8 +1134,11 @@ class Task(Entity):
         )
 
     @classmethod
-    def add(cls, transaction: Transaction, *, project_id: str, title: str, **fields: Any) -> Row:
-        """Make a new task. Raises `Invalid` for what does not exist or does not belong together."""
+    def add(cls, transaction: Transaction, *, project_id: str, title: str, folded: Row, **fields: Any) -> Row:
+        """Make a new task; `folded` are its texts for `searchable`.
+
+        Raises `Invalid` for what does not exist or does not belong together.
+        """
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         row = (
@@ -1151,7 +1155,7 @@ class Task(Entity):
                 "version": 1,
                 "created_at": transaction.at,
                 "updated_at": transaction.at,
-                "search": cls.searchable(title, fields.get("description")),
+                "search": cls.searchable(**folded),
             }
         )
         cls.insertion.run(**row)
@@ -1180,9 +1184,11 @@ class Task(Entity):
                 raise Invalid(("due_date", f"must not be before start_date, which is {start}"))
 
     @staticmethod
-    def searchable(title: str, description: str | None) -> str:
-        """The text of the column `search`; the unit separator keeps a match from spanning both texts."""
-        return fold(title) + "\x1f" + fold(description or "")
+    def searchable(title: str, description: str = "") -> str:
+        """The column `search` of these folded texts; the unit separator keeps a match from spanning both."""
+        return f"{title}\x1f{description}"
+
+    _search = compiled(lambda cls: cls.select(cls.search).where(cls.id == placeholder("id")))
 
     @classmethod
     def edit(
@@ -1190,11 +1196,11 @@ class Task(Entity):
     ) -> tuple[Row, Row]:
         """Change the fields that were sent; returns the task, and `{field: [old, new]}`.
 
-        A field that has the value already is no change. Without a priority a task has the default one.
-        Raises `NotFound`, `Invalid` for what does not exist or does not go together, and
-        `PreconditionFailed` when the task's version is none of `versions`.
+        With a title or a description, `fields` has these `folded` too. A field that has the value already is
+        no change. Without a priority a task has the default one. Raises `NotFound`, `Invalid` for what does
+        not exist or go together, and `PreconditionFailed` when its version is none of `versions`.
         """
-        stored = cls._expected(id, versions)
+        stored, folded = cls._expected(id, versions), fields.pop("folded", {})
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
         changes = differences(stored, fields)
@@ -1204,9 +1210,9 @@ class Task(Entity):
         check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
         cls._check_dates(stored, new)
         new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
-        if "title" in changes or "description" in changes:
-            texts = stored | new
-            new["search"] = cls.searchable(texts["title"], texts["description"])
+        if folded:
+            parts = cls._search.value(id=id).split("\x1f", 1)
+            new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)

@@ -4,17 +4,28 @@ import contextlib
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import email_validator
 import rfc8785
-from marshmallow import RAISE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
 
-from database import instant, to_json
+from database import fold, instant, to_json
 from lists import SORTS
-from models import ENTITIES, MAX_CHANGE, MAX_LISTED, PRIORITIES, PROJECT_STATUSES, ROLES, SCOPES, STATUSES
+from models import (
+    ENTITIES,
+    MAX_CHANGE,
+    MAX_LISTED,
+    PRIORITIES,
+    PROJECT_STATUSES,
+    ROLES,
+    SCOPES,
+    SEARCHED,
+    STATUSES,
+)
 from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -129,11 +140,16 @@ def _any_integer(digits: str) -> int | float:
 
 
 def text_problem(text: str) -> str | None:
-    """Why SQLite or JSON could not hold this text, or None."""
+    """Why the text cannot be stored, sent as JSON or searched, or None."""
     if "\0" in text:
         return "must not contain the character NUL"
-    if not text.isascii() and re.search("[\ud800-\udfff]", text):
+    if text.isascii():
+        return None
+    if re.search("[\ud800-\udfff]", text):
         return "must not contain half a surrogate pair"
+    # Unicode's Stream-Safe Text Format (UAX 15, section 13): `fold` takes n² steps for n marks in a row.
+    if re.search(rb"[^\0]{31}", bytes(map(unicodedata.combining, text))):
+        return "must not contain more than 30 combining marks in a row"
     return None
 
 
@@ -215,6 +231,8 @@ class Text(fields.String):
                 raise ValidationError("must not contain control characters")
         if not self.blank and not text.strip():
             raise ValidationError("must not be blank")
+        if problem := text_problem(text):
+            raise ValidationError(problem)
         return text
 
 
@@ -388,6 +406,7 @@ class Email(Text):
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         text = super()._deserialize(value, *arguments, **options)
+        self._validate(text)  # its length: to read a long one takes minutes
         try:
             # People test with addresses under .test, which mail could never reach.
             checked = email_validator.validate_email(text, check_deliverability=False, test_environment=True)
@@ -428,8 +447,6 @@ class UploadedFile(fields.Field):
             filename = FILENAME.deserialize(filename)
         except ValidationError as error:
             raise ValidationError(f"its name {error.messages[0]}") from error
-        if problem := text_problem(filename):
-            raise ValidationError(f"its name {problem}")
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
         # Unlike read(), getvalue() makes no copy of a file that may be large.
         return {"filename": filename, "content_type": kind, "data": value.stream.getvalue()}
@@ -499,6 +516,12 @@ class Task(Strict):
         start, due = data.get("start_date"), data.get("due_date")
         if start and due and start > due:
             raise ValidationError("must not be after due_date", "start_date")
+
+    @post_load
+    def _fold(self, data: dict, **_: Any) -> dict:
+        """Fold what is searched before the write transaction, in which others would wait for that."""
+        folded = {name: fold(data[name] or "") for name in SEARCHED if name in data}
+        return data | ({"folded": folded} if folded else {})
 
 
 class PageQuery(Strict):

@@ -453,3 +453,27 @@ def test_a_name_with_a_character_that_hides_what_it_is_is_refused(owner, task, u
 def test_what_joins_characters_of_one_word_is_kept(owner, task):
     title = "👩\u200d💻 مرحبا\u200f, क्\u200dष \u2068שלום\u2069"
     assert owner.data(owner.patch(f"/tasks/{task['id']}", {"title": title}))["title"] == title
+
+
+def test_more_than_30_combining_marks_in_a_row_are_refused_wherever_text_is_taken(owner, project, task):
+    # To bring them into order takes n² steps, during which no other request is served.
+    thirty, more = "e" + "\u0301" * 30, "e" + "\u0301" * 31
+    assert owner.make_task(project, title=thirty)["title"] == thirty
+    assert owner.get("/tasks", q=thirty).status_code == 200
+    file = {"files": {"file": (f"{more}.txt", b"x")}}
+    for name, answer in {
+        "title": owner.patch(f"/tasks/{task['id']}", {"title": more}),
+        "description": owner.patch(f"/tasks/{task['id']}/details", {"description": f"a{more}b"}),
+        "metadata": owner.patch(f"/tasks/{task['id']}", {"metadata": {"a": [{more: 1}]}}),
+        "content": owner.post(f"/tasks/{task['id']}/comments", {"content": more}),
+        "name": owner.post("/projects", {"name": more}),
+        "q": owner.get("/tasks", q=more),
+        "file": owner.post(f"/tasks/{task['id']}/attachments", **file),
+    }.items():
+        assert "combining marks" in fault(answer, 422, "validation_error", name)["message"]
+
+
+def test_the_length_of_an_email_address_is_checked_before_the_address(owner, unchanged):
+    body = {"email": f"{'a.' * 200}@example.com", "full_name": "A", "role": "member"}
+    error = fault(owner.post("/members/invite", body), 422, "validation_error", "email")
+    assert error["message"] == "email: must be at most 254 characters long"

@@ -289,3 +289,15 @@ def test_a_plus_that_was_not_escaped_is_pointed_out(owner):
     assert "%2B" in fault(answer, 422, "validation_error", "updated_since")["message"]
     answer = owner.request("GET", "/tasks?updated_since=2026-12-01T10:00:00%2B01:00")
     assert answer.status_code == 200
+
+
+def test_a_text_that_changes_is_found_and_the_other_one_still(owner, project):
+    task = owner.make_task(project, title="Crème", description="brûlée")
+    owner.patch(f"/tasks/{task['id']}", {"title": "Gâteau"})
+    found = {
+        text: every_page(owner, project_id=project["id"], q=text) for text in ("CRÈME", "GÂTEAU", "BRÛLÉE")
+    }
+    assert found == {"CRÈME": [], "GÂTEAU": [task["id"]], "BRÛLÉE": [task["id"]]}
+    owner.patch(f"/tasks/{task['id']}/details", {"description": None})
+    assert every_page(owner, project_id=project["id"], q="BRÛLÉE") == []
+    assert every_page(owner, project_id=project["id"], q="gâteau") == [task["id"]]
