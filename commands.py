@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial, reduce, wraps
 from http.client import HTTPConnection, HTTPException
-from operator import getitem
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
@@ -170,7 +169,10 @@ def fetch_actor(email: str | None, role: str = "client") -> Row:
 
 def table(rows: list[Row], headings: str, paths: str) -> None:
     """Print the values at these paths, such as `owner.email`, of each row under these headings."""
-    values = [[reduce(getitem, path.split("."), row) for path in paths.split()] for row in rows]
+    values = [
+        [reduce(lambda of, name: of and of[name], path.split("."), row) for path in paths.split()]
+        for row in rows
+    ]
     lines = [headings.split(), *[["-" if value is None else str(value) for value in line] for line in values]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -238,8 +240,8 @@ def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
         ApiKey.every.all(),
-        "PREFIX MEMBER NAME SCOPE CREATED LAST-USED EXPIRES REVOKED ID",
-        "prefix member.email name scope created_at last_used_at expires_at revoked_at id",
+        "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
+        "prefix member.email name scope created_at creator.email last_used_at expires_at revoked_at id",
     )
 
 

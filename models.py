@@ -152,12 +152,10 @@ class Transaction:
         return {name: self.actor[name] for name in PROFILE}
 
     @property
-    def maker_id(self) -> str:
-        """The member who made the key in use; for a command, which uses no key, the actor.
-
-        New keys and invitations store it as their maker.
-        """
-        return self.actor.get("key_created_by") or self.actor["id"]
+    def makers(self) -> str:
+        """The ids of those who make a new key or link: the actor, and the makers of the key in use."""
+        id, others = self.actor["id"], self.actor.get("key_makers") or ""
+        return others if id in others else f"{others} {id}".strip()
 
 
 @contextmanager
@@ -382,8 +380,6 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member. Members may change themselves, except the role; admins everybody.
 
-        When a member becomes an owner, the member's keys and open invitations are revoked, except those
-        made by the member or the actor: the other makers must not gain an owner's rights through them.
         Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the role of
         owner; and `Conflict` where no owner would be left.
         """
@@ -398,10 +394,8 @@ class Member(Entity):
         if changes:
             cls.set_columns(id, **{name: fields[name] for name in changes})
             cls.record(transaction, stored | fields, changes)
-        if role and fields["role"] == "owner":
-            others = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
-            ApiKey.revocation_of_others.run(**others)
-            Invitation.revocation_of_others.run(**others)
+        if role:
+            Credential.follow_role(transaction, id, *role)
         return cls.fetch(id)
 
     @classmethod
@@ -420,8 +414,8 @@ class Member(Entity):
             only_owner(transaction, "remove an owner")
             cls._keep_an_owner(stored)
         cls.set_columns(id, status="removed")
-        for statement in (ApiKey.revocation, Invitation.revocation, cls._unassignment):
-            statement.run(member_id=id, now=transaction.at)
+        Credential.follow_role(transaction, id, stored["role"], None)
+        cls._unassignment.run(member_id=id, now=transaction.at)
         TaskCount.forget("assignee_id", id)
         Activity.record(transaction, "deleted", "member", id, stored["full_name"])
         return stored
@@ -445,23 +439,55 @@ class Member(Entity):
 Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), name="member_email")
 
 
-class Invitation(Identified):
+class Credential(Entity):
+    """A table of what lets a member in: keys, and links to join."""
+
     member = ForeignKeyField(Member)
+    makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
+    revoked_at = TextField(null=True)
+
+    @classmethod
+    def _revocation(cls, *conditions: Expression) -> Query:
+        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null(), *conditions)
+
+    revocation = compiled(lambda cls: cls._revocation(cls.member == placeholder("member_id")))
+
+    @compiled
+    def _revocation_of_made(cls: Any) -> Query:
+        is_maker = fn.INSTR(cls.makers, placeholder("member_id")) > 0
+        return cls._revocation(cls.member != placeholder("member_id"), is_maker)
+
+    @compiled
+    def _revocation_of_untrusted(cls: Any) -> Query:
+        others = fn.REPLACE(fn.REPLACE(cls.makers, placeholder("member_id"), ""), placeholder("actor_id"), "")
+        is_untrusted = cls.makers.is_null() | (fn.TRIM(others) != "")
+        return cls._revocation(cls.member == placeholder("member_id"), is_untrusted)
+
+    @staticmethod
+    def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
+        """Revoke what would give its makers rights that are not theirs, after a member's role changed.
+
+        Of a new owner that is what others than the owner and the actor made. By what a member with fewer
+        rights than before, or who was removed (None), made for others, that member would come back.
+        """
+        values = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
+        for table in (ApiKey, Invitation):
+            if new is None:
+                table.revocation.run(**values)
+            if new == "owner":
+                table._revocation_of_untrusted.run(**values)
+            if new is None or ROLES.index(new) > ROLES.index(old):
+                table._revocation_of_made.run(**values)
+
+
+class Invitation(Credential):
     token_hash = TextField(unique=True)
     created_by = ForeignKeyField(Member, column_name="created_by", index=False)
     created_at = TextField()
     expires_at = TextField()
     used_at = TextField(null=True)
-    revoked_at = TextField(null=True)
 
-    @classmethod
-    def _revocation(cls, *conditions: Expression) -> Query:
-        """UPDATE of the member's invitations that are still open."""
-        is_open = (cls.member == placeholder("member_id")) & cls.used_at.is_null() & cls.revoked_at.is_null()
-        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open, *conditions)
-
-    revocation = compiled(lambda cls: cls._revocation())
-    revocation_of_others = compiled(lambda cls: cls._revocation(cls.created_by != placeholder("actor_id")))
+    NOUN = "invitation"
 
     @classmethod
     def invite(
@@ -523,7 +549,8 @@ class Invitation(Identified):
             id=transaction.new_id(),
             member_id=member_id,
             token_hash=digest(token),
-            created_by=transaction.maker_id,
+            created_by=transaction.actor["id"],
+            makers=transaction.makers,
             created_at=transaction.at,
             expires_at=expires_at,
         )
@@ -564,8 +591,7 @@ class Invitation(Identified):
         return member, key
 
 
-class ApiKey(Entity):
-    member = ForeignKeyField(Member)
+class ApiKey(Credential):
     name = TextField()
     scope = TextField()
     prefix = TextField()
@@ -573,8 +599,7 @@ class ApiKey(Entity):
     created_at = TextField()
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
-    revoked_at = TextField(null=True)
-    created_by = TextField(null=True)  # the maker's member id; of a key made with a key, that key's maker
+    created_by = TextField(null=True)  # a member's id
 
     NOUN = "key"
 
@@ -585,22 +610,14 @@ class ApiKey(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        selected = [*columns(cls, "hash", "member_id", "created_by"), *profile_columns(Member, "member")]
-        return cls.select(*selected).join(Member, on=(cls.member == Member.id)).order_by(cls.id)
-
-    @classmethod
-    def _revocation(cls, *conditions: Expression) -> Query:
-        """UPDATE of the member's keys that are not revoked yet."""
-        return cls.update({cls.revoked_at: placeholder("now")}).where(
-            cls.member == placeholder("member_id"), cls.revoked_at.is_null(), *conditions
-        )
-
-    revocation = compiled(lambda cls: cls._revocation())
-
-    @compiled
-    def revocation_of_others(cls: Any) -> Query:
-        trusted = [placeholder("member_id"), placeholder("actor_id")]
-        return cls._revocation(cls.created_by.is_null() | cls.created_by.not_in(trusted))
+        creator = Member.alias("creator")
+        selected = [
+            *columns(cls, "hash", "member_id", "makers", "created_by"),
+            *profile_columns(Member, "member"),
+            *profile_columns(creator, "creator"),
+        ]
+        keys = cls.select(*selected).join(Member, on=(cls.member == Member.id)).switch(cls)
+        return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
 
     @classmethod
     def issue(
@@ -612,7 +629,8 @@ class ApiKey(Entity):
         """
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         id = transaction.new_id()
-        origin = {"id": id, "created_at": transaction.at, "created_by": transaction.maker_id}
+        origin = {"id": id, "created_at": transaction.at, "created_by": transaction.actor["id"]}
+        origin["makers"] = transaction.makers
         secret = {"prefix": key[:12], "hash": digest(key)}
         cls.insertion.run(**{"scope": "write", **fields}, **origin, **secret, member_id=member_id)
         return cls.fetch(id), key
@@ -671,7 +689,7 @@ class ApiKey(Entity):
     def _caller(cls: Any) -> Query:
         of_member = [getattr(Member, name) for name in PROFILE]
         of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
-        callers = cls.select(*of_member, cls.scope, *of_key, cls.created_by.alias("key_created_by"))
+        callers = cls.select(*of_member, cls.scope, *of_key, cls.makers.alias("key_makers"))
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
             cls.revoked_at.is_null(),
@@ -681,7 +699,7 @@ class ApiKey(Entity):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member of this valid key, with the key's id, scope, expiry and maker; else None."""
+        """The member of this valid key, with the key's id, scope, expiry and makers; else None."""
         at = now()
         caller = cls._caller.one(hash=digest(key), now=at)
         if caller and time.monotonic() - cls._written.get(caller["key_id"], float("-inf")) > 60:

@@ -36,8 +36,10 @@ do not take it.
 
 Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. When a
 member becomes an owner, the member's keys and links are revoked, except those made by the member or by the
-owner who makes the change. In activity, `changes` holds the old and the new value of each field; in place of
-a value over 1 KiB it holds `{"omitted_bytes": …}`, and of the content of comments and whiteboards `null`.
+owner who makes the change. When a member is removed, or is no longer owner or admin, the links and the keys
+of others that this member made are revoked. In activity, `changes` holds the old and the new value of each
+field; in place of a value over 1 KiB it holds `{"omitted_bytes": …}`, and of the content of comments and
+whiteboards `null`.
 """
 WHO = {
     None: "For anyone; no key is needed.",

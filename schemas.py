@@ -868,6 +868,7 @@ class KeyShown(Shown):
     scope = Choice(SCOPES)
     prefix = fields.String()
     member = one(ProfileShown)
+    creator = one(ProfileShown, allow_none=True)
     created_at = Moment()
     expires_at = Moment(allow_none=True)
     last_used_at = Moment(allow_none=True)

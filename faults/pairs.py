@@ -47,7 +47,7 @@ PAIRS = [
     Pair("member", False, PROMOTE, ADMIN_RENEWS_LINK, {(200, 201, 410), (200, 403, 0)}),
     Pair("member", True, PROMOTE, ADMIN_MAKES_KEY, {(200, 201, 401), (200, 403, 0)}),
     Pair("member", True, REMOVE, MAKE_OWN_KEY, {(200, 201, 401), (200, 401, 0)}),
-    Pair("admin", True, DEMOTE, INVITE_FRIEND, {(200, 201, 200), (200, 403, 0)}),
+    Pair("admin", True, DEMOTE, INVITE_FRIEND, {(200, 201, 410), (200, 403, 0)}),
 ]
 
 

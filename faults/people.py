@@ -21,12 +21,12 @@ class Person:
 
 @dataclass(eq=False)
 class Key:
-    """An API key. `maker` is whoever made it; of a key that was made with a key, that key's maker."""
+    """An API key. `makers` are who made it and, where that was done with a key, that key's makers."""
 
     id: str
     text: str
     holder: Person
-    maker: Person
+    makers: frozenset[Person]
     scope: str = "write"
     ends: bool = False  # at some time
     is_revoked: bool = False
@@ -35,6 +35,11 @@ class Key:
     def works(self) -> bool:
         return not self.is_revoked and self.holder.status == "active"
 
+    @property
+    def chain(self) -> frozenset[Person]:
+        """The makers of what is made with this key."""
+        return self.makers | {self.holder}
+
 
 @dataclass(eq=False)
 class Link:
@@ -42,7 +47,7 @@ class Link:
 
     token: str
     invited: Person
-    maker: Person
+    makers: frozenset[Person]
     is_open: bool = True
 
 
@@ -75,7 +80,7 @@ class Workspace:
 
     def exposed(self) -> list[Person]:
         """Those who are no owners, and have a key or a link that others made."""
-        keys = [key.holder for key in self.keys if key.works and key.maker is not key.holder]
+        keys = [key.holder for key in self.keys if key.works and key.makers != {key.holder}]
         links = [link.invited for link in self.links if link.is_open]
         return [person for person in keys + links if person.role != "owner"]
 
@@ -100,18 +105,26 @@ class Workspace:
         return {409} if role != old and self.is_last_owner(person) else {200}
 
     def role_is_changed(self, key: Key, person: Person, role: str) -> None:
-        """Of a new owner the keys and links end that neither the owner nor whoever promoted them made."""
+        """What others made for a new owner ends, and what somebody with fewer rights now made for others."""
         if role == person.role:
             return
+        if ROLES.index(role) > ROLES.index(person.role):
+            self.end_what_was_made_by(person)
         person.role = role
         if role == "owner":
             self.end_access(person, unless=(person, key.holder))
 
     def end_access(self, person: Person, unless: tuple[Person, ...] = ()) -> None:
         for key in self.keys:
-            key.is_revoked |= key.holder is person and key.maker not in unless
+            key.is_revoked |= key.holder is person and not key.makers <= {*unless}
         for link in self.links:
-            link.is_open &= link.invited is not person or link.maker in unless
+            link.is_open &= link.invited is not person or link.makers <= {*unless}
+
+    def end_what_was_made_by(self, person: Person) -> None:
+        for key in self.keys:
+            key.is_revoked |= key.holder is not person and person in key.makers
+        for link in self.links:
+            link.is_open &= person not in link.makers
 
     def remove(self, key: Key, person: Person) -> set[int]:
         is_refused = person.role == "owner" and key.holder.role != "owner"
@@ -123,6 +136,7 @@ class Workspace:
 
     def is_removed(self, person: Person) -> None:
         self.end_access(person)
+        self.end_what_was_made_by(person)
         person.status = "removed"
 
     # Links
@@ -138,12 +152,12 @@ class Workspace:
 
     def link_is_made(self, key: Key, person: Person, token: str) -> None:
         self.end_access(person)
-        self.links.append(Link(token, person, key.maker))
+        self.links.append(Link(token, person, key.chain))
 
     def is_joined(self, link: Link, id: str, text: str) -> None:
         link.is_open = False
         link.invited.status = "active"
-        self.keys.append(Key(id, text, link.invited, link.invited))
+        self.keys.append(Key(id, text, link.invited, frozenset([link.invited])))
 
     # Keys
 

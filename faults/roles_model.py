@@ -76,7 +76,7 @@ class RolesMachine(Machine):
         ):
             self.server.rows(statement)
         owner = Person(first["id"], first["email"], "owner", "active")
-        return Key(key, OWNER_KEY, owner, owner)
+        return Key(key, OWNER_KEY, owner, frozenset([owner]))
 
     def teardown(self) -> None:
         super().teardown()
@@ -185,7 +185,7 @@ class RolesMachine(Machine):
         body |= {"expires_at": "2100-01-01"} if ends else {}
         allowed = self.workspace.refusal(key) or self.workspace.make_key(key, holder, ends=ends)
         if data := self.do(key, "POST", "/keys", body, allowed):
-            made = Key(data["key"]["id"], data["api_key"], holder, key.maker, scope, ends)
+            made = Key(data["key"]["id"], data["api_key"], holder, key.chain, scope, ends)
             self.workspace.keys.append(made)
 
     def revoke_key(self, key: Key, number: int, role: str, flag: bool) -> None:

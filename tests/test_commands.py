@@ -114,6 +114,7 @@ def test_keys_are_made_listed_and_revoked(made):
         "NAME",
         "SCOPE",
         "CREATED",
+        "CREATOR",
         "LAST-USED",
         "EXPIRES",
         "REVOKED",
@@ -122,6 +123,7 @@ def test_keys_are_made_listed_and_revoked(made):
     (row,) = [row for row in rows if row.startswith(key[:12])]
     assert " CI " in row
     assert " read " in row
+    assert row.count(" owner@example.com ") == 2  # its member, and who made it
     assert key not in "".join(rows)
     assert f"Revoked {key[:12]}" in says(made.flask("key", "revoke", key[:12]))
     result = made.flask("key", "revoke", "nothing")

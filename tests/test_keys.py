@@ -181,7 +181,8 @@ def test_an_admin_manages_the_keys_of_all_but_owners(server, owner, join):
     made = make_key(admin, member_id=member.member["id"], name="for the script")
     script = server.client(made["api_key"])
     assert script.data(script.get("/me"))["member"]["id"] == member.member["id"]
-    assert made["key"]["id"] in [key["id"] for key in admin.data(admin.get("/keys"))["keys"]]
+    (listed,) = [key for key in admin.data(admin.get("/keys"))["keys"] if key["id"] == made["key"]["id"]]
+    assert (listed["creator"]["id"], listed["member"]["id"]) == (admin.member["id"], member.member["id"])
     mine = owner.data(owner.get("/me"))
     fault(admin.post("/keys", {"name": "x", "member_id": mine["member"]["id"]}), 403, "forbidden")
     fault(admin.delete(f"/keys/{mine['key']['id']}"), 403, "forbidden")

@@ -275,6 +275,51 @@ def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(se
     assert join_with(server, token_of(renewed)).status_code == 201
 
 
+def removed(owner, member):
+    return owner.delete(f"/members/{member['id']}")
+
+
+def demoted(owner, member):
+    return owner.patch(f"/members/{member['id']}", {"role": "member"})
+
+
+@pytest.mark.parametrize("leave", [removed, demoted])
+def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(server, owner, join, leave):
+    admin, member, other = join("admin"), join("admin"), join()
+    body = {"name": "for somebody", "member_id": member.member["id"]}
+    # The admin's own key was made by the owner, so that the keys that it makes have two makers.
+    given = owner.post("/keys", {"name": "given", "member_id": admin.member["id"]})
+    admin = server.client(owner.data(given, 201)["api_key"])
+    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
+    link = token_of(invite(admin, f"by-{leave.__name__}@example.com", role="admin"))
+    hidden = foreign.post("/keys", body | {"member_id": other.member["id"]})
+    hidden = server.client(owner.data(hidden, 201)["api_key"])
+    later = token_of(invite(foreign, f"later-by-{leave.__name__}@example.com"))
+    kept = server.client(owner.data(owner.post("/keys", body), 201)["api_key"])
+    kept_link = token_of(invite(owner, f"kept-by-{leave.__name__}@example.com"))
+    used = join_with(server, token_of(invite(admin, f"joined-by-{leave.__name__}@example.com")))
+    before = admin.data(admin.get("/me"))["member"]
+    assert leave(owner, before).status_code == 200
+    for client in (foreign, hidden):
+        fault(client.get("/me"), 401, "unauthorized")
+    for token in (link, later):
+        fault(join_with(server, token), 410, "gone")
+    for client in (kept, member, other, server.client(used.json()["data"]["api_key"])):
+        assert client.get("/me").status_code == 200
+    assert join_with(server, kept_link).status_code == 201
+    assert admin.get("/me").status_code == (401 if leave is removed else 200)
+
+
+def test_an_owner_who_becomes_an_admin_leaves_no_key_of_others_behind(server, owner, join):
+    second, member = join(), join()
+    owner.patch(f"/members/{second.member['id']}", {"role": "owner"})
+    made = second.post("/keys", {"name": "for somebody", "member_id": member.member["id"]})
+    foreign = server.client(second.data(made, 201)["api_key"])
+    owner.data(owner.patch(f"/members/{second.member['id']}", {"role": "admin"}))
+    fault(foreign.get("/me"), 401, "unauthorized")
+    assert second.get("/me").status_code == 200
+
+
 def test_an_owners_own_invitation_outlives_the_promotion(server, owner):
     invitation = invite(owner, "promoted-at-once@example.com")
     owner.data(owner.patch(f"/members/{invitation['member']['id']}", {"role": "owner"}))
