@@ -16,13 +16,8 @@ from schemas import VERSION, Shown
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object that has these properties, and no other."""
-    return {
-        "type": "object",
-        "required": list(properties),
-        "additionalProperties": False,
-        "properties": properties,
-    }
+    """An object that has these properties; a later version may add others."""
+    return {"type": "object", "required": list(properties), "properties": properties}
 
 
 DESCRIPTION = """\
@@ -30,9 +25,9 @@ The task management service of a small team: projects, tasks, comments, meetings
 
 Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document.
 Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
-"meta": {…}}`. Times are UTC. The POSTs that create take an `Idempotency-Key`, whose repetitions within a
-day are answered as the first call was, with `Idempotent-Replayed: true`; those whose answer holds a secret
-do not take it.
+"meta": {…}}`; a later version may add members to them. Times are UTC. The POSTs that create take an
+`Idempotency-Key`, whose repetitions within a day are answered as the first call was, with
+`Idempotent-Replayed: true`; those whose answer holds a secret do not take it.
 
 Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. When a
 member becomes an owner, the member's keys and links are revoked, except those made by the member or by the
@@ -58,7 +53,6 @@ it. An unknown field is refused, and so is a revision sent as text.
 FAULT_SCHEMA = {
     "type": "object",
     "required": ["code", "message"],
-    "additionalProperties": False,
     "properties": {
         "code": {"type": "string", "examples": ["validation_error"]},
         "message": {"type": "string", "examples": ["title: must not be blank"]},
@@ -72,7 +66,7 @@ FAULT_SCHEMA = {
 META_SCHEMA = _object(
     {
         "timestamp": {"type": "string", "format": "date-time"},
-        "version": {"const": VERSION},
+        "version": {"type": "string", "examples": [VERSION]},
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
     }
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import email_validator
 import rfc8785
-from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
 
 from database import fold, instant, to_json
 from lists import SORTS
@@ -704,10 +704,13 @@ def _flatten(messages: Any, path: str) -> Any:
 
 
 class Shown(Schema):
-    """The data of an answer, whose keys are required. It only documents: rows already have this form."""
+    """The data of an answer, whose keys are required; a later version may add others.
+
+    It only documents: rows already have this form.
+    """
 
     class Meta:
-        unknown = RAISE
+        unknown = EXCLUDE
 
     secret = False  # whether it holds a secret, which is not stored and so can be shown only once
     optional: tuple[str, ...] = ()  # the keys that not every answer has
