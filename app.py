@@ -13,7 +13,6 @@ import re
 import secrets
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property, lru_cache, partial, wraps
 from inspect import isfunction
@@ -57,6 +56,7 @@ from models import (
     Activity,
     ApiKey,
     Attachment,
+    Changed,
     Comment,
     Conflict,
     Forbidden,
@@ -341,25 +341,18 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-# A view that returns this is run again, in another transaction, so that others can write meanwhile.
-UNFINISHED: Row = {}
-
-
 def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
     current, role = call(), declaration.role
     repeatable = idempotency(declaration, arguments)
-    data, counts = UNFINISHED, Counter[str]()
-    while data is UNFINISHED:
-        with write(current.caller, current.request_id) as transaction:
-            if role is not None:  # the key or the role may have changed while the body arrived
-                transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
-                authorize(transaction.actor, role, writes=True)
-            run = partial(view, transaction, **arguments)
-            data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-        if transaction.deliveries or transaction.queued:
-            counts.update(deliver(transaction))
-    if counts:
+    with write(current.caller, current.request_id) as transaction:
+        if role is not None:  # the key or the role may have changed while the body arrived
+            transaction.actor = authenticate(current.environ.get("HTTP_AUTHORIZATION"))
+            authorize(transaction.actor, role, writes=True)
+        run = partial(view, transaction, **arguments)
+        data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
+    if transaction.deliveries or transaction.queued:
+        counts = deliver(transaction)
         current.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
 
@@ -748,7 +741,8 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.DeletedShown(), role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> Row:
     """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
-    return {"id": Member.remove(transaction, id)["id"], "deleted": True}
+    announce(transaction, Member.remove(transaction, id))
+    return {"id": id, "deleted": True}
 
 
 @api.post("/members/<id>/invitation")
@@ -823,11 +817,10 @@ def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.delete("/projects/<id>")
 @operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
-    """Delete a project that has no tasks, or with force=true one with its tasks, by 200 at a time."""
-    tasks, is_deleted = Project.remove_with_tasks(transaction, id, force=force == "true")
-    for task in tasks:
+    """Delete a project that has no tasks, or with force=true one with its tasks (20 000 take about 3 s)."""
+    for task in Project.remove_with_tasks(transaction, id, force=force == "true"):
         emit(transaction, "task.deleted", {"task": task})
-    return {"id": id, "deleted": True} if is_deleted else UNFINISHED
+    return {"id": id, "deleted": True}
 
 
 @api.get("/projects/<id>/milestones")
@@ -865,7 +858,7 @@ def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.DeletedShown(), role="member")
 def delete_milestone(transaction: Transaction, id: str) -> Row:
     """Delete a milestone; its tasks stay."""
-    Milestone.remove(transaction, id)
+    announce(transaction, Milestone.remove(transaction, id))
     return {"id": id, "deleted": True}
 
 
@@ -999,10 +992,16 @@ def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row
     return edit_task(transaction, id, fields)
 
 
+def announce(transaction: Transaction, changed: list[Changed]) -> None:
+    """Store `task.updated` for each of these tasks."""
+    for task, changes in changed:
+        emit(transaction, "task.updated", {"task": task, "changes": changes})
+
+
 def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
     task, changes = Task.edit(transaction, id, fields, expected_versions())
     if changes:
-        emit(transaction, "task.updated", {"task": task, "changes": changes})
+        announce(transaction, [(task, changes)])
     if "status" in changes and task["status"] == "done":
         emit(transaction, "task.completed", {"task": task, "changes": changes})
     return with_etag(task)

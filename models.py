@@ -68,6 +68,8 @@ SCOPES = ("read", "write")
 PROJECT_STATUSES = ("active", "archived")
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
 
+Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
+
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
@@ -298,12 +300,12 @@ class Resource(Entity):
         return cls.fetch(id)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Delete it, and return it as it was stored. Raises `NotFound`."""
+    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
+        """Delete it; returns the tasks that this changed. Raises `NotFound`."""
         row = cls.stored(id)
         cls.deletion.run(id=id)
         cls.record(transaction, "deleted", row)
-        return row
+        return []
 
 
 # People ---------------------------------------------------------------------------------------
@@ -404,8 +406,8 @@ class Member(Entity):
         Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Hide the member, revoke the member's keys and invitations, and unassign the member's tasks.
+    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
+        """Hide the member, revoke the keys and invitations, and unassign the tasks; returns these tasks.
 
         Raises as `edit` does.
         """
@@ -415,14 +417,8 @@ class Member(Entity):
             cls._keep_an_owner(stored)
         cls.set_columns(id, status="removed")
         Credential.follow_role(transaction, id, stored["role"], None)
-        cls._unassignment.run(member_id=id, now=transaction.at)
-        TaskCount.forget("assignee_id", id)
         Activity.record(transaction, "deleted", "member", id, stored["full_name"])
-        return stored
-
-    @compiled
-    def _unassignment(cls: Any) -> Query:
-        return Task.cleared(Task.assignee, "member_id")
+        return Task.clear(transaction, Task.assignee, id)
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
@@ -848,33 +844,21 @@ class Project(Resource):
         owner_id = owner_id or transaction.actor["id"]
         return super().add(transaction, status="active", owner_id=owner_id, **fields)
 
-    @compiled
-    def _task_ids(cls: Any) -> Query:
-        ids = Task.select(Task.id).where(Task.project == placeholder("id")).order_by(Task.id)
-        return ids.limit(placeholder("most"))
-
     @classmethod
-    def remove_with_tasks(
-        cls, transaction: Transaction, id: str, *, force: bool, most: int = 200
-    ) -> tuple[list[Row], bool]:
-        """Delete at most so many tasks of the project, and the project if it has no more.
+    def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
+        """Delete the project, and yield each of its tasks when it is deleted.
 
-        Returns the tasks that were deleted, and whether the project was: to delete twenty thousand tasks
-        takes seconds, during which nobody else could write. Raises `NotFound`, and `Conflict` where it has
-        tasks, unless forced.
+        Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
         """
         cls.stored(id)
-        ids = [row["id"] for row in cls._task_ids.all(id=id, most=most + 1)]
-        if ids and not force:
-            count = TaskCount.total(project_id=id)
+        count = TaskCount.total(project_id=id)
+        if count and not force:
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
             )
-        tasks = [Task.remove(transaction, task_id) for task_id in ids[:most]]
-        if is_last := len(ids) <= most:
-            cls.remove(transaction, id)
-        return tasks, is_last
+        yield from Task.remove_all(transaction, id)
+        cls.remove(transaction, id)
 
 
 class TaskCount(Base):
@@ -915,20 +899,21 @@ class TaskCount(Base):
         return Statement(inserted.on_conflict(conflict_target=[cls.by, cls.value], update=shifted))
 
     @classmethod
-    def shift(cls, old: Row | None, new: Row | None) -> None:
-        """Subtract a task as it was, and add it as it is; None where it did not exist or is deleted."""
+    def shift(cls, old: list[Row], new: list[Row]) -> None:
+        """Subtract tasks as they were, and add them as they are."""
         counts: Counter[tuple[tuple[str, str], str]] = Counter()
-        for task, count in ((old, -1), (new, 1)):
-            if task:
+        for tasks, count in ((old, -1), (new, 1)):
+            for task in tasks:
                 for place in cls._places(task):
                     counts[place, task["status"]] += count
         changed = sorted({place for (place, _), count in counts.items() if count})
-        row: Row = {}
-        for number, place in enumerate(changed):
-            row |= {f"by{number}": place[0], f"value{number}": place[1]}
-            row |= {f"{status}{number}": counts[place, status] for status in STATUSES}
-        if changed:
-            cls._shift(len(changed)).run(**row)
+        for first in range(0, len(changed), 16):
+            row: Row = {}
+            some = changed[first : first + 16]
+            for number, place in enumerate(some):
+                row |= {f"by{number}": place[0], f"value{number}": place[1]}
+                row |= {f"{status}{number}": counts[place, status] for status in STATUSES}
+            cls._shift(len(some)).run(**row)
 
     @classmethod
     def _places(cls, task: Row) -> list[tuple[str, str]]:
@@ -941,11 +926,6 @@ class TaskCount(Base):
     _deletion = compiled(
         lambda cls: cls.delete().where(cls.by == placeholder("by"), cls.value == placeholder("value"))
     )
-
-    @classmethod
-    def forget(cls, by: str, value: str) -> None:
-        """Delete the counters of a value that no task has any more."""
-        cls._deletion.run(by=by, value=value)
 
     @classmethod
     def overdue(cls, project_id: Any) -> Any:
@@ -1022,7 +1002,7 @@ class TaskCount(Base):
         """Store the correct counters, and return how many values had wrong ones."""
         wrong = cls.wrong()
         for row in wrong:
-            cls.forget(row["by"], row["value"])
+            cls._deletion.run(by=row["by"], value=row["value"])
             cls.insertion.run(**row)
         return len(wrong)
 
@@ -1069,15 +1049,10 @@ class Milestone(Resource):
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> Row:
-        """Delete it, and remove it from its tasks. Raises `NotFound`."""
-        cls._removal_from_tasks.run(milestone_id=id, now=transaction.at)
-        TaskCount.forget("milestone_id", id)
-        return super().remove(transaction, id)
-
-    @compiled
-    def _removal_from_tasks(cls: Any) -> Query:
-        return Task.cleared(Task.milestone, "milestone_id")
+    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
+        """Delete it; returns its tasks, which have no milestone now. Raises `NotFound`."""
+        changed = Task.clear(transaction, Task.milestone, id)
+        return changed + super().remove(transaction, id)
 
 
 class Task(Entity):
@@ -1111,10 +1086,17 @@ class Task(Entity):
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
     @classmethod
-    def cleared(cls, field: Any, parameter: str) -> Query:
-        """UPDATE that clears this reference in the tasks that have it, and gives them a new version."""
+    def clear(cls, transaction: Transaction, field: Any, id: str) -> list[Changed]:
+        """Clear this reference in the tasks that have it; returns these tasks."""
+        has_it, name, at = field == placeholder("id"), field.column_name, transaction.at
+        before = Statement(cls.select_shown().where(has_it).order_by(cls.id)).all(id=id)
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
-        return cls.update(values).where(field == placeholder(parameter))
+        Statement(cls.update(values).where(has_it)).run(id=id, now=at)
+        after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
+        TaskCount.shift(before, after)
+        for task in after:
+            Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
+        return [(task, {name: [id, None]}) for task in after]
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -1178,7 +1160,7 @@ class Task(Entity):
         )
         cls.insertion.run(**row)
         Activity.record(transaction, "created", "task", row["id"], title)
-        TaskCount.shift(None, row)
+        TaskCount.shift([], [row])
         del row["search"]
         return row
 
@@ -1209,10 +1191,8 @@ class Task(Entity):
     _search = compiled(lambda cls: cls.select(cls.search).where(cls.id == placeholder("id")))
 
     @classmethod
-    def edit(
-        cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None
-    ) -> tuple[Row, Row]:
-        """Change the fields that were sent; returns the task, and `{field: [old, new]}`.
+    def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
+        """Change the fields that were sent; returns the task, and what has changed.
 
         With a title or a description, `fields` has these `folded` too. A field that has the value already is
         no change. Without a priority a task has the default one. Raises `NotFound`, `Invalid` for what does
@@ -1237,7 +1217,7 @@ class Task(Entity):
         task = stored | new
         task["metadata"] = JSON(task["metadata"])
         task.pop("search", None)
-        TaskCount.shift(stored, task)
+        TaskCount.shift([stored], [task])
         action = "moved" if "status" in changes else "updated"
         Activity.record(transaction, action, "task", id, task["title"], changes)
         return task, changes
@@ -1248,8 +1228,27 @@ class Task(Entity):
         task = cls._expected(id, versions)
         cls.deletion.run(id=task["id"])
         Activity.record(transaction, "deleted", "task", id, task["title"])
-        TaskCount.shift(task, None)
+        TaskCount.shift([task], [])
         return task
+
+    @compiled
+    def _first_of_project(cls: Any) -> Query:
+        return cls.select_shown().where(cls.project == placeholder("project_id")).order_by(cls.id).limit(500)
+
+    @compiled
+    def _deletion_of_first(cls: Any) -> Query:
+        is_first = (cls.project == placeholder("project_id")) & (cls.id <= placeholder("last"))
+        return cls.delete().where(is_first)
+
+    @classmethod
+    def remove_all(cls, transaction: Transaction, project_id: str) -> Iterator[Row]:
+        """Delete the tasks of a project, some at a time, so that few are in memory; yields each as it was."""
+        while tasks := cls._first_of_project.all(project_id=project_id):
+            cls._deletion_of_first.run(project_id=project_id, last=tasks[-1]["id"])
+            TaskCount.shift(tasks, [])
+            for task in tasks:
+                Activity.record(transaction, "deleted", "task", task["id"], task["title"])
+                yield task
 
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
@@ -1558,7 +1557,7 @@ class Meeting(Resource):
         return super().edit(transaction, id, fields, also)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> Row:
+    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
         """Delete it. Raises `NotFound` and `Forbidden`."""
         cls._check_organizer(transaction, cls.stored(id))
         return super().remove(transaction, id)

@@ -1,5 +1,6 @@
 """Projects with their statistics."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -104,18 +105,38 @@ def test_a_project_with_tasks_is_deleted_by_force_alone(owner, project):
     fault(owner.delete(f"/projects/{project['id']}"), 404, "not_found")
 
 
-def test_a_project_with_many_tasks_is_deleted_in_steps_so_that_others_can_write_meanwhile(launch):
+def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction(launch):
     server = launch()
     owner = server.client()
     server.flask("seed", "--tasks", "3000")
     sql = "SELECT project_id, COUNT(*) FROM task GROUP BY project_id ORDER BY 2 DESC LIMIT 1"
     ((id, count),) = (row.values() for row in server.rows(sql))
+    assert count > 500  # which are deleted at a time
+    ids = {row["id"] for row in server.rows("SELECT id FROM task WHERE project_id = ?", id)}
     assert owner.data(owner.delete(f"/projects/{id}?force=true")) == {"id": id, "deleted": True}
     assert server.rows("SELECT COUNT(*) AS n FROM task") == [{"n": 3000 - count}]
-    events = server.rows("SELECT created_at FROM event WHERE name = 'task.deleted'")
-    assert len(events) == count
-    assert len({event["created_at"] for event in events}) == -(-count // 200)  # a transaction for each 200
+    events = server.rows("SELECT body, created_at FROM event WHERE name = 'task.deleted'")
+    assert {json.loads(event["body"])["data"]["task"]["id"] for event in events} == ids
+    activities = server.rows("SELECT entity_id, created_at FROM activity WHERE action = 'deleted'")
+    assert {activity["entity_id"] for activity in activities} == ids | {id}
+    assert len({row["created_at"] for row in events + activities}) == 1  # that of the transaction
     assert server.flask("doctor").returncode == 0
+
+
+def test_a_project_whose_deletion_breaks_off_keeps_all_of_its_tasks(launch):
+    server = launch()
+    owner = server.client()
+    server.flask("seed", "--tasks", "3000")
+    sql = "SELECT project_id AS id FROM task GROUP BY project_id ORDER BY COUNT(*) DESC LIMIT 1"
+    ((id,),) = (row.values() for row in server.rows(sql))
+    before = owner.data(owner.get("/tasks", project_id=id))["pagination"]
+    # The project itself goes last.
+    server.rows("CREATE TRIGGER refuse BEFORE DELETE ON project BEGIN SELECT RAISE(ABORT, 'not now'); END")
+    server.allow_bugs = True
+    headers = {"Authorization": f"Bearer {owner.key}"}
+    assert owner.session.delete(f"{owner.base}/projects/{id}?force=true", headers=headers).status_code == 500
+    assert owner.data(owner.get("/tasks", project_id=id))["pagination"] == before
+    assert server.rows("SELECT 1 FROM event WHERE name = 'task.deleted'") == []
 
 
 @pytest.mark.parametrize("id", [NOBODY, "x"])

@@ -153,7 +153,18 @@ def test_the_milestones_of_a_project_are_listed_by_date(owner, project, make):
         fault(call(f"/projects/{NOBODY}/milestones"), 404, "not_found")
 
 
-def test_tasks_outlive_their_milestone_as_a_new_version(owner, project, make):
+def is_recorded(server, owner, task, name):
+    """Assert that the last event and the task's last activity are that it has lost this reference."""
+    after, changes = owner.data(owner.get(f"/tasks/{task['id']}")), {name: [task[name], None]}
+    entry = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
+    assert (entry["action"], entry["changes"]) == ("updated", changes)
+    (row,) = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 1")
+    event = json.loads(row["body"])
+    assert event["event"] == "task.updated"
+    assert event["data"] == {"task": {key: after[key] for key in task}, "changes": changes}
+
+
+def test_tasks_outlive_their_milestone_as_a_new_version(server, owner, project, make):
     milestone = make("milestone")
     task = owner.make_task(project, milestone_id=milestone["id"])
     other = owner.make_task(project)
@@ -164,8 +175,16 @@ def test_tasks_outlive_their_milestone_as_a_new_version(owner, project, make):
     owner.delete(f"/milestones/{milestone['id']}")
     after = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (after["milestone"], after["milestone_id"], after["version"]) == (None, None, 2)
+    is_recorded(server, owner, task, "milestone_id")
     assert after["updated_at"] > task["updated_at"]
     assert owner.data(owner.get(f"/tasks/{other['id']}"))["version"] == 1
+
+
+def test_the_tasks_of_a_member_who_is_removed_are_recorded_as_nobodys(server, owner, join, project):
+    leaver = join()
+    task = owner.make_task(project, assignee_id=leaver.member["id"])
+    owner.data(owner.delete(f"/members/{leaver.member['id']}"))
+    is_recorded(server, owner, task, "assignee_id")
 
 
 def test_milestones_go_with_their_project(owner, project, make):
