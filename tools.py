@@ -276,7 +276,7 @@ class Tool(NamedTuple):
         schema = self.definition["inputSchema"]
         known = schema["properties"]
         problems = [f"{name}: is required" for name in schema.get("required", ()) if name not in arguments]
-        if unknown := sorted(schemas.printable(name) for name in arguments.keys() - known.keys()):
+        if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
             problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {accepted}")
         mismatches = {name: _mismatch(arguments[name], known[name]) for name in known if name in arguments}
@@ -290,6 +290,8 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     kind, noun = TYPES[schema["type"]]
     if not isinstance(value, kind) or isinstance(value, bool):
         return f"must be {noun}"
+    if kind is str and len(value) > schemas.MAX_TEXT:
+        return f"must be at most {schemas.MAX_TEXT} characters long"
     if value not in schema.get("enum", (value,)):
         return f"must be one of {', '.join(schema['enum'])}"
     if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
@@ -387,6 +389,11 @@ def short(text: str | None) -> str:
     return clipped(text or "", MAX_NAME)
 
 
+def quoted(text: str) -> str:
+    """A title or a name in a sentence, as JSON, so that one sees where it ends."""
+    return to_json(short(text)).decode()
+
+
 def first_lines(lines: list[str], most: int) -> list[str]:
     """The first lines, and how many more there are."""
     return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
@@ -407,17 +414,21 @@ def project_line(project: Row) -> str:
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
-    """The row with this id or name, regardless of case, else the only one with this part of a name."""
+    """The row with this id, else with this name, else with this part of a name, each regardless of case.
+
+    `names` are the columns that hold names: the first one counts before the next, and the last one is shown.
+    """
     text = fold(wanted.strip().removesuffix("…"))
-    found = [row for row in rows if text in (row["id"], *(fold(row[name]) for name in names))]
-    found = found or [row for row in rows if text and any(text in fold(row[name]) for name in names)]
+    exact = ([row for row in rows if fold(row[name]) == text] for name in ("id", *names))
+    parts = [row for row in rows if text and any(text in fold(row[name]) for name in names)]
+    found = next(filter(None, exact), parts)
     if len(found) == 1:
         return found[0]
-    shown = [short(row[names[0]]) for row in rows]
-    problem = f"there is no {short(wanted)!r}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
+    shown = [quoted(row[names[-1]]) for row in rows]
+    problem = f"there is no {quoted(wanted)}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
     if found:
-        shown = [f"{short(row[names[0]])} ({row['id']})" for row in found]
-        problem = f"{short(wanted)!r} may be any of: {', '.join(first_lines(shown, 20))}"
+        shown = [f"{quoted(row[names[-1]])} ({row['id']})" for row in found]
+        problem = f"{quoted(wanted)} may be any of: {', '.join(first_lines(shown, 20))}"
     raise ToolError("validation_error", f"{argument}: {problem}")
 
 
@@ -521,7 +532,7 @@ class ToolCall:
     def person_id(self, wanted: str, members: list[Row]) -> str:
         """The id of the member with this name, e-mail address or id, or of the caller."""
         wanted = self.request.caller["id"] if fold(wanted.strip()) == "me" else wanted
-        return chosen("assignee", wanted, members, "full_name", "email")["id"]
+        return chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def milestone_id(self, wanted: str, project_id: str) -> str:
         """The id of the project's milestone with this title or id."""

@@ -99,7 +99,7 @@ def test_the_official_client_stays_connected_after_errors(server, mode):
                 assert "upcoming" in await use(client, "list_meetings")
             refused = await client.call_tool("get_task", {"id": "x"})
             assert refused.is_error
-            assert "unknown argument id; accepted: task_id" in refused.content[0].text
+            assert 'unknown argument "id"; accepted: task_id' in refused.content[0].text
             assert "upcoming" in await use(client, "list_meetings")
 
     run(work())
