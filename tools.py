@@ -10,10 +10,14 @@ import binascii
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from io import BytesIO
 from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+
+from marshmallow import ValidationError
 
 import limits
 import schemas
@@ -31,7 +35,8 @@ CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 INSTRUCTIONS = (
     "A team's tasks. Begin with get_context. Give projects, people (or me) and milestones by name, "
-    "tasks by id. Times are UTC, like 2026-12-01 or 2026-12-01T17:00Z. "
+    "tasks by id. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's "
+    "time zone, for due its end. "
     "Deleting, inviting and making keys are for people to do. "
 )
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
@@ -290,7 +295,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     kind, noun = TYPES[schema["type"]]
     if not isinstance(value, kind) or isinstance(value, bool):
         return f"must be {noun}"
-    if kind is str and len(value) > schemas.MAX_TEXT:
+    if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
         return f"must be at most {schemas.MAX_TEXT} characters long"
     if value not in schema.get("enum", (value,)):
         return f"must be one of {', '.join(schema['enum'])}"
@@ -361,9 +366,15 @@ def clipped(text: str, most: int) -> str:
     return text if clip == text else f"{clip}…"
 
 
-def short_time(time: str | None) -> str | None:
-    """The time to the minute; midnight as a date."""
-    return time and (time[:10] if time[11:16] == "00:00" else f"{time[:16]}Z")
+def short_time(time: str | None, *, ends_day: bool = False) -> str | None:
+    """The time as a date, where the API takes that date for this time, else to the minute."""
+    if not time:
+        return None
+    with suppress(OverflowError, ValidationError):  # in this time zone, the year may be 1969 or 10000
+        date = datetime.fromisoformat(time).astimezone(schemas.Instant.zone).date().isoformat()
+        if schemas.Instant(ends_day=ends_day).deserialize(date) == time:
+            return date
+    return f"{time[:16]}Z"
 
 
 def full_time(text: str) -> str:
@@ -571,7 +582,7 @@ class ToolCall:
             title=short(task["title"]),
             status=task["status"],
             priority=task["priority"],
-            due=short_time(task["due_date"]),
+            due=short_time(task["due_date"], ends_day=True),
             assignee=short(self.names.get(task["assignee_id"])),
             project=short(self.names.get(task["project_id"])),
         )
@@ -729,7 +740,10 @@ class ToolCall:
     def get_project(self, project: str) -> Row:
         found = chosen("project", project, self.projects(), "name")
         milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
-        rows = [present(title=short(row["title"]), due=short_time(row["due_date"])) for row in milestones]
+        rows = [
+            present(title=short(row["title"]), due=short_time(row["due_date"], ends_day=True))
+            for row in milestones
+        ]
         return present(
             id=found["id"],
             name=found["name"],

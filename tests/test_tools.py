@@ -3,11 +3,15 @@
 import json
 import sqlite3
 from contextlib import closing
+from zoneinfo import ZoneInfo
 
 import pytest
 import requests
 from harness import NOBODY, OWNER_KEY, PATIENCE, UUID, at_once, wait_past
 from jsonschema import Draft202012Validator
+
+import schemas
+import tools
 
 NAMES = ["get_context", "find_tasks", "get_task", "create_task", "update_task", "complete_task"]
 NAMES += ["add_comment", "get_project", "create_project", "list_meetings"]
@@ -342,6 +346,43 @@ def test_no_text_makes_an_answer_longer_than_a_model_can_read(owner, letter):
         ("get_task", {"task_id": task["id"]}),
     ):
         assert 5000 < len(text_of(owner, tool, arguments)[0].encode()) < 11_000
+
+
+def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
+    owner = launch(TASKS_WORKSPACE__TIMEZONE="America/New_York").client()
+    project = owner.make_project()
+    dates = {"start_date": "2026-12-24", "due_date": "2026-12-24"}
+    task = use(owner, "create_task", project=project["id"], title="x", **dates)["id"]
+    stored = owner.data(owner.get(f"/tasks/{task}"))
+    assert stored["due_date"] == "2026-12-25T04:59:59.999Z"
+    shown = use(owner, "get_task", task_id=task)
+    assert {"start_date": shown["start"], "due_date": shown["due"]} == dates
+    assert use(owner, "update_task", task_id=task, **dates)["version"] == 1
+    milestone = {"title": "Launch", "due_date": "2026-12-24"}
+    owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
+    assert use(owner, "get_project", project=project["id"])["milestones"][0]["due"] == "2026-12-24"
+
+
+@pytest.mark.parametrize(
+    ("zone", "due", "shown"),
+    [
+        ("UTC", "2026-12-24T23:59:59.999Z", "2026-12-24"),
+        ("UTC", "2026-12-24T23:59:00Z", "2026-12-24T23:59Z"),
+        ("UTC", "2026-12-24T23:59:59Z", "2026-12-24T23:59Z"),
+        ("UTC", "2026-12-24T00:00:00Z", "2026-12-24T00:00Z"),
+        ("UTC", "9999-12-31T23:59:59.999Z", "9999-12-31"),
+        ("Asia/Tokyo", "2026-12-24T14:59:59.999Z", "2026-12-24"),
+        ("Asia/Tokyo", "2026-12-24T23:59:59.999Z", "2026-12-24T23:59Z"),
+        ("Asia/Tokyo", "9999-12-31T23:59:59.999Z", "9999-12-31T23:59Z"),
+        ("America/New_York", "1970-01-01T03:00:00Z", "1970-01-01T03:00Z"),
+        ("America/Havana", "2026-11-02T04:59:59.999Z", "2026-11-01"),  # a day of 25 hours
+    ],
+)
+def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatch, zone, due, shown):
+    monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
+    stored = schemas.Instant().deserialize(due)
+    assert tools.short_time(stored, ends_day=True) == shown
+    assert tools.short_time("1970-01-01T03:00:00.000Z") == "1970-01-01T03:00Z"
 
 
 def test_many_meetings_of_many_people_stay_readable(server, join):
