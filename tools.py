@@ -16,6 +16,7 @@ from io import BytesIO
 from itertools import accumulate
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+from uuid import UUID
 
 from marshmallow import ValidationError
 
@@ -591,7 +592,8 @@ class ToolCall:
         """Comment on the task at this path; returns as `create` does."""
 
         def find(id: str) -> Row | None:
-            comments = self.get(f"{path}/comments")["comments"]
+            following = UUID(int=UUID(id).int + 1)
+            comments = self.get(f"{path}/comments", limit=1, before=following)["comments"]
             return next((comment for comment in comments if comment["id"] == id), None)
 
         return self.create(f"{path}/comments", {"content": content}, find, occasion)
@@ -654,14 +656,14 @@ class ToolCall:
     @tool("A task: description, version, latest comments.", "task_id")
     def get_task(self, task_id: str) -> Row:
         task = self.task(self.path_of(task_id))
-        comments = self.get(f"/tasks/{task['id']}/comments")["comments"]
+        comments = self.get(f"/tasks/{task['id']}/comments", limit=10)["comments"]
         rows = [
             {
                 "by": short(comment["author"]["full_name"]),
                 "at": short_time(comment["created_at"]),
                 "text": clipped(comment["content"], MAX_COMMENT),
             }
-            for comment in comments[:-11:-1]
+            for comment in reversed(comments)
         ]
         latest = within(MAX_COMMENTS, rows)[::-1]
         size = len(to_json(task["metadata"]))
@@ -677,7 +679,7 @@ class ToolCall:
             version=task["version"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=first_lines([short(file["filename"]) for file in task["attachments"]], 10),
-            earlier_comments=len(comments) - len(latest) or None,
+            earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
             comments=latest,
         )
 
@@ -738,8 +740,8 @@ class ToolCall:
 
     @tool("A project: description, statistics, milestones.", "project")
     def get_project(self, project: str) -> Row:
-        found = chosen("project", project, self.projects(), "name")
-        milestones = self.get(f"/projects/{found['id']}/milestones")["milestones"]
+        path = f"/projects/{chosen('project', project, self.projects(), 'name')['id']}"
+        found, milestones = self.get(path), self.get(f"{path}/milestones")["milestones"]
         rows = [
             present(title=short(row["title"]), due=short_time(row["due_date"], ends_day=True))
             for row in milestones

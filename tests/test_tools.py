@@ -409,6 +409,11 @@ def test_a_project_is_shown_with_figures_and_milestones(owner):
     assert shown["milestones"] == [{"title": "Launch", "due": "2026-12-20"}, {"title": "Some day"}]
 
 
+def test_a_project_s_long_description_is_shown_whole(owner):
+    project = owner.make_project(description="x" * 5000)
+    assert use(owner, "get_project", project=project["id"])["description"] == "x" * 5000
+
+
 def test_meetings_are_the_caller_s_own(join, owner, project):
     ana = join(full_name="Ana who meets")
     meeting = {"title": "Planning", "starts_at": "2099-01-01T09:00:00Z", "ends_at": "2099-01-01T10:30:00Z"}
@@ -713,6 +718,20 @@ def test_a_status_is_not_changed_when_the_rest_is_refused(owner, task):
 
 def test_an_update_to_what_is_there_changes_nothing(owner, task):
     assert use(owner, "update_task", task_id=task["id"], title="A task", priority="medium")["version"] == 1
+
+
+def test_a_repeated_comment_is_found_among_many_later_ones(server, owner, task):
+    made = use(owner, "add_comment", task_id=task["id"], content="Once")
+    server.rows(
+        "WITH RECURSIVE later (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM later WHERE n < 600) "
+        "INSERT INTO comment (id, task_id, author_id, content, created_at) "
+        "SELECT substr(id, 1, 18) || printf('-c000-%012x', n), task_id, author_id, content, created_at "
+        "FROM comment, later WHERE id = ?",
+        made["id"],
+    )
+    assert use(owner, "add_comment", task_id=task["id"], content="Once") == made | {"already_made": True}
+    shown = use(owner, "get_task", task_id=task["id"])
+    assert (len(shown["comments"]), shown["earlier_comments"]) == (10, 591)
 
 
 def test_completing_with_a_comment_does_both_once(owner, task):
