@@ -35,10 +35,9 @@ SERVER_INFO = {"name": "task-service", "version": VERSION}
 CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 INSTRUCTIONS = (
-    "A team's tasks. Begin with get_context. Give projects, people (or me) and milestones by name, "
-    "tasks by id. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's "
-    "time zone, for due its end. "
-    "Deleting, inviting and making keys are for people to do. "
+    "A team's tasks. Begin with get_context. Give projects, people (or me, none) and milestones by name, "
+    "tasks by id. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's time zone, "
+    "due at its end. Deleting, inviting and making keys are for people to do. "
 )
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
 
@@ -541,9 +540,11 @@ class ToolCall:
         self.names |= {member["id"]: member["full_name"] for member in members}
         return members
 
-    def person_id(self, wanted: str, members: list[Row]) -> str:
-        """The id of the member with this name, e-mail address or id, or of the caller."""
-        wanted = self.request.caller["id"] if fold(wanted.strip()) == "me" else wanted
+    def person_id(self, wanted: str, members: list[Row]) -> str | None:
+        """The id of the member with this name, e-mail address or id; the words me and none come first."""
+        words, word = {"me": self.request.caller["id"], "none": None}, fold(wanted.strip())
+        if word in words:
+            return words[word]
         return chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def milestone_id(self, wanted: str, project_id: str) -> str:
@@ -639,13 +640,15 @@ class ToolCall:
     def find_tasks(
         self, project: str = "", assignee: str = "", limit: int = 20, offset: int = 0, **filters: Any
     ) -> Row:
+        if empty := [name for name, value in self.arguments.items() if value == ""]:
+            raise ToolError("validation_error", f"{', '.join(empty)}: must not be empty; leave it out")
         filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
         projects, members = self.projects(), self.members()
         if project:
             filters["project_id"] = chosen("project", project, projects, "name")["id"]
         if assignee:
-            filters["assignee_id"] = self.person_id(assignee, members)
-        page = self.get("/tasks", limit=limit, offset=offset, **present(**filters))
+            filters["assignee_id"] = self.person_id(assignee, members) or "none"
+        page = self.get("/tasks", limit=limit, offset=offset, **filters)
         tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
         pagination = page["pagination"]
         total = pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"

@@ -159,6 +159,9 @@ def test_a_client_of_the_team_may_comment(join, owner, project, task):
         ("find_tasks", {"limit": True}, "limit: must be an integer"),
         ("find_tasks", {"offset": -1}, "offset: must be a whole number"),
         ("find_tasks", {"status": "open"}, "status: must be one of todo, in_progress, review, done"),
+        ("find_tasks", {"project": "", "assignee": ""}, "project, assignee: must not be empty; leave it out"),
+        ("find_tasks", {"q": ""}, "q: must not be empty; leave it out"),
+        ("find_tasks", {"due_before": ""}, "due_before: must not be empty; leave it out"),
         ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
         ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
         ("find_tasks", {"q": "\ud800"}, "q: must not contain half a surrogate pair"),
@@ -248,7 +251,8 @@ def test_tasks_are_found_by_every_filter(join, owner):
     assert found(due_before="2026-12-01T17:01Z") == ["First"]
     assert found(due_before="2026-12-02") == ["First"]
     assert found(updated_since=first["updated_at"]) == ["First"]
-    assert found(q="", assignee="", sort="due_date") == ["First", "Second"]
+    assert found(sort="due_date") == ["First", "Second"]
+    assert found(assignee="None") == ["First"]
     assert use(ana, "find_tasks", assignee="me") == {
         "tasks": [
             {
@@ -497,6 +501,12 @@ def test_people_are_chosen_by_name_address_or_id(server, join, owner, project, t
     assert assigned(anatol.member["id"]) == anatol.member["id"]
     assert assigned("Me") == owner.data(owner.get("/me"))["member"]["id"]
     assert assigned("") is None
+    join(full_name="None")
+    join(full_name="Me")
+    assert assigned("ME") == owner.data(owner.get("/me"))["member"]["id"]
+    assert assigned("none") is None
+    made = use(owner, "create_task", project=project["id"], title="x", assignee="None")
+    assert "assignee" not in made
     text = refused(owner, "update_task", task_id=task["id"], assignee="chosen")
     assert f'"Ana Chosen" ({ana.member["id"]}), "Anatol Chosen" ({anatol.member["id"]})' in text
     text = refused(owner, "find_tasks", assignee="Nobody of the tests")
