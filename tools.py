@@ -366,7 +366,7 @@ def clipped(text: str, most: int) -> str:
     return text if clip == text else f"{clip}…"
 
 
-def short_time(time: str | None, *, ends_day: bool = False) -> str | None:
+def short_time(time: str | None, ends_day: bool = False) -> str | None:
     """The time as a date, where the API takes that date for this time, else to the minute."""
     if not time:
         return None
@@ -400,11 +400,6 @@ def short(text: str | None) -> str:
     return clipped(text or "", MAX_NAME)
 
 
-def quoted(text: str) -> str:
-    """A title or a name in a sentence, as JSON, so that one sees where it ends."""
-    return to_json(short(text)).decode()
-
-
 def first_lines(lines: list[str], most: int) -> list[str]:
     """The first lines, and how many more there are."""
     return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
@@ -425,21 +420,19 @@ def project_line(project: Row) -> str:
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
-    """The row with this id, else with this name, else with this part of a name, each regardless of case.
-
-    `names` are the columns that hold names: the first one counts before the next, and the last one is shown.
-    """
+    """The row with this id, else with a name of these columns, in their order, else with a part of a name."""
     text = fold(wanted.strip().removesuffix("…"))
     exact = ([row for row in rows if fold(row[name]) == text] for name in ("id", *names))
     parts = [row for row in rows if text and any(text in fold(row[name]) for name in names)]
     found = next(filter(None, exact), parts)
     if len(found) == 1:
         return found[0]
-    shown = [quoted(row[names[-1]]) for row in rows]
-    problem = f"there is no {quoted(wanted)}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
+    texts = [wanted, *(row[names[-1]] for row in found or rows)]
+    quoted, *shown = [to_json(short(text)).decode() for text in texts]  # so that one sees where each ends
+    problem = f"there is no {quoted}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
     if found:
-        shown = [f"{quoted(row[names[-1]])} ({row['id']})" for row in found]
-        problem = f"{quoted(wanted)} may be any of: {', '.join(first_lines(shown, 20))}"
+        shown = [f"{name} ({row['id']})" for name, row in zip(shown, found, strict=True)]
+        problem = f"{quoted} may be any of: {', '.join(first_lines(shown, 20))}"
     raise ToolError("validation_error", f"{argument}: {problem}")
 
 
@@ -528,24 +521,16 @@ class ToolCall:
 
     # Names and ids
 
-    def projects(self) -> list[Row]:
-        """All projects, whose names `brief` then knows."""
-        projects = self.get("/projects")["projects"]
-        self.names |= {project["id"]: project["name"] for project in projects}
-        return projects
-
-    def members(self) -> list[Row]:
-        """All members, whose names `brief` then knows."""
-        members = self.get("/members")["members"]
-        self.names |= {member["id"]: member["full_name"] for member in members}
-        return members
+    def every(self, kind: str) -> list[Row]:
+        """All projects or members, whose names `brief` then knows."""
+        rows, name = self.get(f"/{kind}")[kind], {"projects": "name", "members": "full_name"}[kind]
+        self.names |= {row["id"]: row[name] for row in rows}
+        return rows
 
     def person_id(self, wanted: str, members: list[Row]) -> str | None:
         """The id of the member with this name, e-mail address or id; the words me and none come first."""
-        words, word = {"me": self.request.caller["id"], "none": None}, fold(wanted.strip())
-        if word in words:
-            return words[word]
-        return chosen("assignee", wanted, members, "email", "full_name")["id"]
+        words, who = {"me": self.request.caller["id"], "none": None}, fold(wanted.strip())
+        return words[who] if who in words else chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def milestone_id(self, wanted: str, project_id: str) -> str:
         """The id of the project's milestone with this title or id."""
@@ -558,7 +543,7 @@ class ToolCall:
         if arguments.get("description") == "":
             body["description"] = None
         if (wanted := body.pop("assignee", None)) is not None:
-            body["assignee_id"] = self.person_id(wanted, self.members()) if wanted else None
+            body["assignee_id"] = self.person_id(wanted, self.every("members")) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
             body["milestone_id"] = self.milestone_id(wanted, project_id) if wanted else None
         return body
@@ -593,8 +578,7 @@ class ToolCall:
         """Comment on the task at this path; returns as `create` does."""
 
         def find(id: str) -> Row | None:
-            following = UUID(int=UUID(id).int + 1)
-            comments = self.get(f"{path}/comments", limit=1, before=following)["comments"]
+            comments = self.get(f"{path}/comments", limit=1, before=UUID(int=UUID(id).int + 1))["comments"]
             return next((comment for comment in comments if comment["id"] == id), None)
 
         return self.create(f"{path}/comments", {"content": content}, find, occasion)
@@ -615,7 +599,8 @@ class ToolCall:
     @tool("What is going on: your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
-        mine = self.get("/tasks", assignee_id="me", status="in_progress", sort="-priority", limit=5)["tasks"]
+        filters = {"assignee_id": "me", "status": "in_progress", "archived": "false"}
+        mine = self.get("/tasks", **filters, sort="-priority", limit=5)["tasks"]
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
@@ -643,8 +628,10 @@ class ToolCall:
         if empty := [name for name, value in self.arguments.items() if value == ""]:
             raise ToolError("validation_error", f"{', '.join(empty)}: must not be empty; leave it out")
         filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
-        projects, members = self.projects(), self.members()
-        if project:
+        projects, members = self.every("projects"), self.every("members")
+        if not project:
+            filters["archived"] = "false"
+        else:
             filters["project_id"] = chosen("project", project, projects, "name")["id"]
         if assignee:
             filters["assignee_id"] = self.person_id(assignee, members) or "none"
@@ -688,7 +675,7 @@ class ToolCall:
 
     @tool("Create a task.", "project title", PLAN, writes=True, for_team=True)
     def create_task(self, project: str, **arguments: Any) -> Row:
-        project_id = chosen("project", project, self.projects(), "name")["id"]
+        project_id = chosen("project", project, self.every("projects"), "name")["id"]
         body = {"project_id": project_id} | self.body(project_id, arguments)
         task, note = self.create("/tasks", body)
         if note and task["assignee"]:  # who may be another one by now
@@ -743,12 +730,9 @@ class ToolCall:
 
     @tool("A project: description, statistics, milestones.", "project")
     def get_project(self, project: str) -> Row:
-        path = f"/projects/{chosen('project', project, self.projects(), 'name')['id']}"
-        found, milestones = self.get(path), self.get(f"{path}/milestones")["milestones"]
-        rows = [
-            present(title=short(row["title"]), due=short_time(row["due_date"], ends_day=True))
-            for row in milestones
-        ]
+        path = f"/projects/{chosen('project', project, self.every('projects'), 'name')['id']}"
+        found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]
+        rows = [present(title=short(row["title"]), due=short_time(row["due_date"], True)) for row in rows]
         return present(
             id=found["id"],
             name=found["name"],
@@ -761,13 +745,16 @@ class ToolCall:
 
     @tool("Create a project.", "name", "description", writes=True, for_team=True)
     def create_project(self, **fields: str) -> Row:
-        project, note = self.create("/projects", fields)
-        return {"id": project["id"], "name": project["name"]} | note
+        named = (row for row in self.every("projects") if fold(row["name"]) == fold(fields["name"].strip()))
+        found = min(named, key=lambda row: row["status"], default=None)  # an active one first
+        project, note = (found, {"already_made": True}) if found else self.create("/projects", fields)
+        shown = ["id", "name"] + ["status"] * (project["status"] == "archived")
+        return {name: project[name] for name in shown} | note
 
     @tool("Your next meetings, and the last few.")
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
-        self.projects()
+        self.every("projects")
         rows = {
             when: [self.meeting_row(row) for row in meetings if row["when"] == when][:most]
             for when, most in {"upcoming": 20, "past": 5}.items()

@@ -268,6 +268,26 @@ def test_tasks_are_found_by_every_filter(join, owner):
     }
 
 
+def test_tasks_of_archived_projects_are_found_by_its_name_alone(launch):
+    owner = launch().client()
+    active, archived = owner.make_project(name="Active"), owner.make_project(name="Archived")
+    for project in (active, archived):
+        fields = {"title": project["name"], "priority": "urgent", "assignee_id": project["owner"]["id"]}
+        task = owner.make_task(project, **fields)
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+
+    def titles(tasks):
+        return [task["title"] for task in tasks]
+
+    for filters in ({}, {"assignee": "me"}, {"q": "a", "priority": "urgent"}):
+        page = use(owner, "find_tasks", **filters)
+        assert (titles(page["tasks"]), page["total"]) == (["Active"], 1)
+    context = use(owner, "get_context")
+    assert (titles(context["in_progress"]), titles(context["urgent"])) == (["Active"], ["Active"])
+    assert titles(use(owner, "find_tasks", project="archived")["tasks"]) == ["Archived"]
+
+
 def test_tasks_come_in_pages(owner, project):
     for number in range(5):
         owner.make_task(project, title=f"Task {number}")
@@ -594,7 +614,12 @@ def test_a_repeated_creation_makes_one_thing(server, owner, project, task, kind)
     """Until that is deleted; and repetitions do not count where something differs."""
     tool, arguments, other, path = {
         "task": ("create_task", {"project": project["id"], "title": "Once"}, {"title": "Twice"}, "/tasks/{}"),
-        "project": ("create_project", {"name": f"Once {task['id']}"}, {"description": "x"}, "/projects/{}"),
+        "project": (
+            "create_project",
+            {"name": f"Once {task['id']}"},
+            {"name": f"Twice {task['id']}"},
+            "/projects/{}",
+        ),
         "comment": (
             "add_comment",
             {"task_id": task["id"], "content": "Once"},
@@ -617,6 +642,18 @@ def test_a_repeated_creation_makes_one_thing(server, owner, project, task, kind)
         assert new["id"] != made["id"]
         assert use(owner, tool, **arguments) == new | {"already_made": True}
         made = new
+
+
+def test_a_project_s_name_is_taken_once(owner):
+    """Whatever else is given with it; a person may make another one all the same."""
+    made = use(owner, "create_project", name="Café of one name")
+    named = {"name": " CAFE\u0301 OF ONE NAME ", "description": "x"}
+    assert use(owner, "create_project", **named) == made | {"already_made": True}
+    owner.data(owner.patch(f"/projects/{made['id']}", {"status": "archived"}))
+    archived = made | {"status": "archived", "already_made": True}
+    assert use(owner, "create_project", **named) == archived
+    active = owner.make_project(name="Café of one name")
+    assert use(owner, "create_project", **named)["id"] == active["id"]
 
 
 def test_creations_at_the_same_time_make_one_thing(owner, project):
