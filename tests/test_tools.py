@@ -715,11 +715,56 @@ def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
     assert (now["metadata"], now["description"], now["milestone"]["title"]) == ({"a": 1}, "Why", "Launch")
     assert now["start_date"] == "2026-12-01T00:00:00.000Z"
     cleared = {name: "" for name in ("assignee", "description", "milestone", "start_date", "due_date")}
-    changed = use(owner, "update_task", task_id=task["id"], metadata={}, **cleared)
+    changed = use(owner, "update_task", task_id=task["id"], metadata={"a": None}, **cleared)
     assert set(changed) == {"id", "title", "status", "priority", "project", "version"}
     now = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert [now[name] for name in ("assignee_id", "milestone_id", "start_date", "due_date")] == [None] * 4
     assert (now["metadata"], now["description"], now["title"]) == ({}, None, "New")
+
+
+def test_metadata_is_merged_key_by_key(owner, project):
+    task = owner.make_task(project, metadata={"kept": {"a": None}, "empty": None, "replaced": [1], "gone": 1})
+
+    def metadata(version, **arguments):
+        assert use(owner, "update_task", task_id=task["id"], **arguments)["version"] == version
+        return owner.data(owner.get(f"/tasks/{task['id']}"))["metadata"]
+
+    expected = {"kept": {"a": None}, "empty": None, "replaced": {}, "new": 1}
+    assert metadata(2, metadata={"replaced": {}, "gone": None, "no key": None, "new": 1}) == expected
+    assert metadata(2, metadata={}) == metadata(2, metadata={"new": 1}) == expected
+    del expected["new"]
+    assert metadata(3, metadata={"new": None}, if_version=2) == expected
+
+
+def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, receiver):
+    owner, other = hooked.client(), hooked.client()
+    task = owner.make_task(owner.make_project(), metadata={"a": 1})["id"]
+
+    def write(call):  # between the two halves of the tool's update
+        if "priority" in call.event["data"].get("changes", {}):
+            other.data(other.patch(f"/tasks/{task}", {"metadata": {"a": 2, "theirs": 1}}))
+        return 200
+
+    receiver.answer = write
+    changed = use(owner, "update_task", task_id=task, priority="high", metadata={"ours": 1})
+    assert changed["version"] == 4
+    now = owner.data(owner.get(f"/tasks/{task}"))
+    assert (now["metadata"], now["priority"]) == ({"a": 2, "theirs": 1, "ours": 1}, "high")
+
+
+def test_an_update_gives_up_where_others_write_each_time(hooked, receiver):
+    owner, other = hooked.client(), hooked.client()
+    task = owner.make_task(owner.make_project())["id"]
+
+    def write(call):
+        if call.event["data"].get("changes", {}).get("priority", [None])[-1] == "high":
+            other.data(other.patch(f"/tasks/{task}/details", {"priority": "low"}))
+        return 200
+
+    receiver.answer = write
+    text = refused(owner, "update_task", task_id=task, priority="high", metadata={"ours": 1})
+    assert text.startswith("precondition_failed: the task's version is 11; priority had been changed before")
+    assert owner.data(owner.get(f"/tasks/{task}"))["metadata"] == {}
 
 
 def test_an_update_with_a_version_covers_both_halves(owner, task):
