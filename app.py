@@ -551,7 +551,7 @@ def get_context() -> Row:
         "projects": Project.listing("active"),
         "members": Member.team(),
         "urgent_tasks": Task.urgent.json(now=at, most=10)[0],
-        "recent_activity": Activity.recent.json(most=5)[0],
+        "recent_activity": Activity.recent.json(most=5, of_tasks=sees_tasks_alone())[0],
         "whiteboards": Whiteboard.latest.json(most=10)[0],
         "system": {
             "current_time": at,
@@ -635,11 +635,25 @@ def show_board() -> Response:
     return shown
 
 
+def send_file(folder: Path, name: str, **options: Any) -> Any:
+    """The answer with a file of a page."""
+    send, environ = (
+        partial(send_from_directory, folder, name, response_class=Response, **options),
+        call().environ,
+    )
+    try:
+        return send(environ=environ)
+    except OverflowError:  # werkzeug's, for a date that is not valid and so means nothing (RFC 9110, 13.1.3)
+        return send(
+            environ={key: environ[key] for key in environ if not key.startswith(("HTTP_IF_", "HTTP_RANGE"))}
+        )
+
+
 @pages.get("/static/<string:name>")
 @operation(schemas.FORM, role=None)
 def show_static_file(name: str) -> Any:
     """Serve a file of the board; a browser asks each time whether an upgrade has changed it."""
-    return send_from_directory(STATIC, name, call().environ, response_class=Response)
+    return send_file(STATIC, name)
 
 
 @api.get("/openapi.json")
@@ -675,7 +689,7 @@ def get_docs_file(name: str) -> Any:
     """Serve a file of that page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
         raise NotFound("file")
-    return send_from_directory(SWAGGER_UI, name, call().environ, response_class=Response, max_age=86400)
+    return send_file(SWAGGER_UI, name, max_age=86400)
 
 
 # Members --------------------------------------------------------------------------------------
@@ -1109,9 +1123,14 @@ def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> 
 @operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
-    if call().caller["role"] == "client":
+    if sees_tasks_alone():
         filters["of_tasks"] = True
     return Activity.page(**filters)
+
+
+def sees_tasks_alone() -> bool:
+    """Whether the caller sees of the history only that of tasks and comments."""
+    return call().caller["role"] == "client"
 
 
 # Webhooks -------------------------------------------------------------------------------------

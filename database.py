@@ -43,6 +43,7 @@ from playhouse.migrations import Runner
 # SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
 # interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
 PROGRESS_STEPS = 5_000_000
+SEARCH_STEPS = 100_000  # of a search, whose steps read long texts
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
@@ -125,7 +126,8 @@ class Database(ExistingFile):
             connection = self._readers.pop()
         except IndexError:
             connection = self._connect()
-            connection.set_progress_handler(self._takes_too_long, PROGRESS_STEPS)
+        steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
+        connection.set_progress_handler(self._takes_too_long, steps)
         try:
             cursor = connection.execute(sql, parameters)
             return cursor, cursor.fetchall()

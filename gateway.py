@@ -8,6 +8,7 @@ nothing is run here.
 import hmac
 import logging
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -151,7 +152,7 @@ class Refused(Exception):
 
 def answer(route: Route, request: Request) -> Iterable[bytes]:
     """Answer a request on a route. Each step may refuse it, in this order."""
-    key = route.path, request.environ.get("REMOTE_ADDR", "")
+    key = route.path, _without_port(request.environ.get("REMOTE_ADDR", ""))
     try:
         _admit(route, request, key)
     except Refused as refused:
@@ -170,6 +171,12 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
     except BaseException:
         intake.slots.free(key)
         raise
+
+
+def _without_port(address: str) -> str:
+    """The address without the port, which some proxies write too, another one for each connection."""
+    match = re.fullmatch(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", address)
+    return match[1] or match[2] if match else address
 
 
 def _admit(route: Route, request: Request, key: Any) -> None:

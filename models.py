@@ -1666,7 +1666,11 @@ class Activity(Identified):
         activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 
-    recent = compiled(lambda cls: cls.select_newest("task_id").where(cls.action != "deleted"))
+    @compiled
+    def recent(cls: Any) -> Query:
+        """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
+        is_shown = (placeholder("of_tasks") == 0) | cls.task_id.is_null(False)
+        return cls.select_newest("task_id").where(cls.action != "deleted", is_shown)
 
     @classmethod
     def page(cls, *, limit: int, **filters: Any) -> Row:

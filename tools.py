@@ -696,7 +696,7 @@ class ToolCall:
         body = self.body(task["project_id"], fields)
         if (given := body.get("metadata")) is not None:
             merged = (task["metadata"] | given).items()
-            body["metadata"] = {key: value for key, value in merged if given.get(key, key) is not None}
+            body["metadata"] = {key: value for key, value in merged if value is not None or key not in given}
             version = task["version"] if version is None else version
         # A status is changed last: whoever is told that a task is done finds the rest as it shall be.
         for suffix, names in {"/details": schemas.DETAILS, "": schemas.UPDATED}.items():

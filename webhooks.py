@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import logging
 import random
+import re
 import socket
 import ssl
 import threading
@@ -303,7 +304,7 @@ def _retry_after(text: str) -> float | None:
 def _in_words(failure: BaseException, url: str) -> str:
     """The message of the innermost cause, with the characters escaped that a terminal would interpret.
 
-    The URL's path and query, which may be secret, are left out: a receiver may send back what it gets.
+    The URL's path and query, and long parts of them, may be secret; a receiver may send back what it gets.
     """
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
@@ -313,6 +314,8 @@ def _in_words(failure: BaseException, url: str) -> str:
         for part in (f"{parts.path}?{parts.query}", parts.path, parts.query):
             if len(part) > 3:  # or words of the message would be replaced
                 text = text.replace(part, "/…")
+        for part in re.findall(r"[^/?&=]{8,}", f"{parts.path}?{parts.query}"):
+            text = text.replace(part, "…")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 

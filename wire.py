@@ -148,7 +148,8 @@ class Call:
         self.log(status[:3])
         if "gunicorn.socket" in self.environ and self.sending is None:
             size = int(dict(headers).get("Content-Length", 0))
-            self.sending = self._late_after(limits.SEND_SECONDS + size / limits.SEND_BYTES, socket.SHUT_RDWR)
+            seconds = min(limits.SEND_SECONDS + size / limits.SEND_BYTES, limits.SEND_MOST)
+            self.sending = self._late_after(seconds, socket.SHUT_RDWR)
             self.sending.__enter__()
         return self.start_response(status, headers, *failure)
 

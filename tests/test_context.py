@@ -171,10 +171,10 @@ def test_long_values_of_changes_are_left_out_and_it_says_so(alone):
 def test_the_names_of_keys_are_in_nobody_elses_context(owner, join):
     made = owner.data(owner.post("/keys", {"name": "the secret project"}), 201)["key"]
     owner.delete(f"/keys/{made['id']}")
-    client = join("client")
-    answer = client.get("/context")
+    member = join()
+    answer = member.get("/context")
     assert "the secret project" not in answer.text
-    changes = [a["changes"] for a in client.data(answer)["recent_activity"]]
+    changes = [a["changes"] for a in member.data(answer)["recent_activity"]]
     assert {"api_key": [None, made["id"]]} in changes
     assert {"api_key": [made["id"], None]} in changes
 
@@ -198,5 +198,12 @@ def test_of_twelve_whiteboards_the_ten_updated_last_without_content(seeded):
     assert [w["id"] for w in shown] == [row["id"] for row in stored]
 
 
-def test_a_client_may_read_the_context(join):
-    assert context(join("client"))["system"]["caller"]["role"] == "client"
+def test_a_client_may_read_the_context_and_sees_of_the_latest_actions_those_on_tasks(owner, join, project):
+    client, task = join("client"), owner.make_task(project)
+    owner.patch(f"/members/{client.member['id']}", {"phone_number": "+49 30 1234"})
+    answer = client.get("/context")
+    shown = client.data(answer)
+    assert shown["system"]["caller"]["role"] == "client"
+    assert {action["entity"] for action in shown["recent_activity"]} <= {"task", "comment"}
+    assert shown["recent_activity"][0]["entity_id"] == task["id"]
+    assert context(owner)["recent_activity"][0]["changes"] == {"phone_number": [None, "+49 30 1234"]}

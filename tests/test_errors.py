@@ -13,7 +13,6 @@ from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, wait_until
 from peewee import DatabaseError
 from werkzeug.test import Client
 
-import database
 import limits
 from app import FAULTS, HTTP_CODES, Unauthorized, authorize, create_app
 from database import db, is_outage, new_id, prepare
@@ -261,6 +260,15 @@ def test_a_bug_in_the_page_of_an_error_is_answered_too(tmp_path):
     assert answer.headers["X-Request-Id"].startswith("req_")
 
 
+@pytest.mark.parametrize("path", ["/static/board.css", "/api/v1/docs/swagger-ui.css"])
+def test_a_condition_with_a_date_that_is_none_means_nothing(server, path):
+    date = f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"
+    whole = requests.get(server.base + path, timeout=PATIENCE).content
+    for headers in ({"If-Modified-Since": date}, {"If-Range": date, "Range": "bytes=0-9"}):
+        answer = requests.get(server.base + path, headers=headers, timeout=PATIENCE)
+        assert (answer.status_code, answer.content) == (200, whole)
+
+
 def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, monkeypatch):
     app = create_app(server={"database": str(tmp_path / "tasks.db")})
     prepare()
@@ -276,7 +284,6 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     headers = {"Authorization": f"Bearer {OWNER_KEY}"}
     assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200
     monkeypatch.setattr(limits, "QUERY_SECONDS", 0.0)
-    monkeypatch.setattr(database, "PROGRESS_STEPS", 1000)
     db.disconnect()
     answer = client.get("/api/v1/tasks?q=zzz", headers=headers)
     db.close()

@@ -188,6 +188,7 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, 
     assert ask("192.0.2.1") == 200
     assert ask("192.0.2.2") == second
     assert ask("192.0.2.1") == 429
+    assert ask("192.0.2.1:49152") == 429  # of another connection
     assert ask("203.0.113.9, 192.0.2.1") == (
         200 if proxies == 2 else 429
     )  # what a client adds counts for nothing

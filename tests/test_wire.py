@@ -10,6 +10,10 @@ import pytest
 import requests
 from clients import CHUNKED, JSON, Line, chunked
 from harness import OWNER_KEY, PATIENCE, fault, wait_until
+from werkzeug.test import EnvironBuilder
+
+from app import create_app
+from wire import Call
 
 MIB = 1024 * 1024
 
@@ -240,3 +244,14 @@ def test_a_client_cannot_move_the_service_below_another_path(server):
         answer = requests.get(f"{server.base}/api/v1/health", headers={"SCRIPT_NAME": name}, timeout=PATIENCE)
         assert answer.status_code == 200
         assert answer.json()["success"] is True
+
+
+def test_a_client_may_read_a_large_answer_for_two_minutes():
+    ours, theirs = socket.socketpair()
+    environ = EnvironBuilder(environ_overrides={"gunicorn.socket": ours}).get_environ()
+    call = Call(create_app(), environ, lambda *_: None)
+    call.start("200 OK", [("Content-Length", str(40 * MIB))])
+    assert call.sending.seconds == 120
+    call.end_deadline()
+    ours.close()
+    theirs.close()
