@@ -29,6 +29,11 @@ class Column {
     this.element = make("section", { className: "column", data: { status } }, heading, this.list, this.more);
     this.element.setAttribute("aria-labelledby", heading.id);
   }
+  /** Show nothing, and be busy, until the tasks that the address asks for are here. */
+  clear() {
+    this.show([], { total: "", total_exact: true, has_more: false });
+    this.element.ariaBusy = "true";
+  }
   /** Load the first `count` tasks, of which `known` are here. An answer that a later request overtook is dropped. */
   async load(count = Math.max(PAGE, this.tasks.length), known = []) {
     const request = ++this.requests;
@@ -52,6 +57,7 @@ class Column {
     const all = String(total).replace(/\B(?=(\d{3})+$)/g, "\u202f") + (total_exact ? "" : "+");
     this.count.textContent = has_more ? `${tasks.length} of ${all}` : all;
     this.more.hidden = !has_more;
+    this.element.ariaBusy = "false";
     if (focused?.isConnected) focused.focus();
     else if (focused) focusCard(focused.closest(".card").dataset.task, this.status);
   }
@@ -59,10 +65,15 @@ class Column {
 
 const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
 board.append(...columns.map((column) => column.element));
+let hasFailed = false; // whether columns are still busy because they could not be loaded
 /** Show the board of what the address names, from its beginning. */
 export async function showBoard() {
-  for (const column of columns) column.cards.clear(); // what a card shows depends on the address too
-  await Promise.all(columns.map((column) => column.load(PAGE))).catch((error) => notify(error, showBoard));
+  hasFailed = false;
+  for (const column of columns) column.clear();
+  await Promise.all(columns.map((column) => column.load())).catch((error) => {
+    hasFailed = true;
+    notify(error, showBoard);
+  });
 }
 /** Move the focus to a card, or to the heading of its column where it is not among those that are shown. */
 export function focusCard(id, status) {
@@ -125,7 +136,8 @@ board.ondragend = (event) => {
 
 onRefresh(({ tasks, activity, isPartial, concerns }) => {
   const isAnyGone = activity.some((entry) => entry.action === "deleted" && entry.entity !== "comment");
-  const isStale = ({ status, tasks: shown }) =>
+  const isChanged = ({ status, tasks: shown }) =>
     isPartial || isAnyGone || tasks.some((task) => task.status === status) || shown.some((task) => concerns(task.id));
+  const isStale = (column) => (hasFailed && column.element.ariaBusy === "true") || isChanged(column);
   return Promise.all(columns.filter(isStale).map((column) => column.load()));
 });

@@ -9,7 +9,7 @@ let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
 let said = ""; // the fault that is shown, which is not announced again
-/** Call `take` with `{tasks, activity, isPartial, concerns(task id)}` when something has changed. */
+/** Call `take` with what has changed, if anything has: `{tasks, activity, isPartial, concerns(task id)}`. */
 export const onRefresh = (take) => takers.push(take);
 /** Take over what has changed, never two times at once. */
 export const refresh = () => (last = last.then(look, look));
@@ -39,7 +39,7 @@ async function takeChanges() {
   const isPartial = listed.pagination.has_more || done.pagination.has_more;
   const ids = new Set([...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)]);
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
-  if (tasks.length || activity.length) for (const take of takers) await take(changes); // first who takes the names
+  for (const take of takers) await take(changes); // first who takes the names
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
   since = later(asked, -OVERLAP);
 }

@@ -189,6 +189,32 @@ def test_the_card_of_a_new_project_says_its_name_however_slow_the_answer(sign_in
     expect(card(page, "A first step")).to_contain_text("Just begun")
 
 
+@pytest.mark.parametrize("fault", ["one refusal", "no network"])
+def test_a_board_that_could_not_be_loaded_shows_no_card_of_another_one(board, owner, project, fault):
+    owner.make_task(project, title="Of the first")
+    second = owner.make_project(name="Second")
+    owner.make_task(second, title="Of the second")
+    refresh(board)
+    expect(card(board, "Of the first")).to_be_visible()
+    requests_of_a_column = re.compile(rf"/tasks\?project_id={second['id']}&status=todo")
+    if fault == "no network":
+        board.context.set_offline(True)
+    else:
+        board.route(requests_of_a_column, lambda route: route.fulfill(status=503))
+    board.evaluate("id => { location.hash = `project=${id}`; }", second["id"])
+    expect(notice(board)).to_contain_text(re.compile("The server (answered 503|cannot be reached)"))
+    expect(board.get_by_role("heading", level=1)).to_have_text("Second")
+    expect(card(board, "Of the first")).to_have_count(0)
+    expect(column(board, "To do")).to_have_attribute("aria-busy", "true")
+    expect(column(board, "To do")).to_have_accessible_name("To do")
+    board.unroute(requests_of_a_column)
+    board.context.set_offline(False)
+    refresh(board)
+    expect(card(board, "Of the second", "To do")).to_be_visible()
+    expect(column(board, "To do")).to_have_attribute("aria-busy", "false")
+    expect(card(board, "Of the first")).to_have_count(0)
+
+
 def test_the_address_of_an_opened_task_opens_it(sign_in, owner, project):
     task = owner.make_task(project, title="Linked")
     page = sign_in(address=f"#project={project['id']}&task={task['id']}")
