@@ -91,8 +91,8 @@ export const labelOf = (field) => inputs[field].labels[0].firstChild.data.trim()
 export function textOf(field, value) {
   const option = Array.from(inputs[field].options ?? []).find((choice) => choice.value === (value ?? ""));
   if (option || field.endsWith("_id")) return option?.text ?? "another";
-  const text = value?.omitted_bytes ? "a long text" : (value ?? "none");
-  return field.endsWith("_date") ? day(text) : text;
+  if (value?.omitted_bytes) return "a long text";
+  return (field.endsWith("_date") ? day(value) : value) ?? "none";
 }
 
 function sentence({ action, entity, changes }) {

@@ -9,8 +9,13 @@ export function make(tag, { data = {}, ...properties } = {}, ...children) {
 }
 
 export const button = (text, onclick, more) => make("button", { type: "button", onclick, ...more }, text);
-export const day = (instant) => instant.slice(0, 10);
-export const moment = (instant) => `${day(instant)} ${instant.slice(11, 16)} UTC`;
+const parts = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit" };
+const { timezone: timeZone } = document.documentElement.dataset;
+const format = new Intl.DateTimeFormat("sv", { ...parts, timeZone, timeZoneName: "short" }); // in the order of ISO 8601
+/** The date and time in the workspace's time zone, as 2026-11-20 23:05 UTC. */
+export const moment = (instant) => format.format(new Date(instant));
+/** The day that it is then in that time zone; nothing if there is no instant. */
+export const day = (instant) => instant && moment(instant).slice(0, 10);
 export const later = (instant, seconds) => new Date(Date.parse(instant) + seconds * 1000).toISOString();
 export const time = (instant, text = moment(instant)) => make("time", { dateTime: instant }, text);
 /** What is shown stands in the address, after its #, which browsers send to no server. */

@@ -13,9 +13,9 @@ let opened = null; // the task on which the form is based: a field that differs 
 const draftOf = (id) => `draft of task ${id}`;
 keepDrafts(form, () => draftOf(opened.id), () => opened);
 /** A field's text as the form shows it. */
-const shown = (task, name) => (name.endsWith("_date") ? day(task[name] ?? "") : (task[name] ?? ""));
-/** A form's field as the API takes it. A task is due at the end of a day: on that day it is not overdue yet. */
-const sendable = ([name, text]) => [name, (name === "due_date" && text ? `${text}T23:59:59Z` : text.trim()) || null];
+const shown = (task, name) => (name.endsWith("_date") ? day(task[name]) : task[name]) ?? "";
+/** A form's field as the API takes it, which reads a date as a day in the workspace's time zone. */
+const sendable = ([name, text]) => [name, text.trim() || null];
 const tidy = (text) => text.replace(/\r\n?/g, "\n").trim();
 const unsaved = () => NAMES.filter((name) => tidy(inputs[name].value) !== tidy(shown(opened, name)));
 

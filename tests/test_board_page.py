@@ -78,8 +78,43 @@ def test_a_task_is_created_with_all_its_fields(board, owner, project):
     expect(notice(board)).to_contain_text("Created “Paint the fence”.")
     (task,) = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
     assert (task["description"], task["priority"]) == ("Green.\nTwice.", "high")
-    assert task["due_date"] == "2099-12-01T23:59:59.000Z"
+    assert task["due_date"] == "2099-12-01T23:59:59.999Z"
     expect(board.get_by_role("link", name=re.compile(project["name"])).first).to_contain_text("of")
+
+
+def test_days_and_times_are_those_of_the_workspace_wherever_the_browser_is(sign_in, launch):
+    server = launch(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland")
+    owner = server.client()
+    project = owner.make_project()
+    task = owner.make_task(project, title="By the API", due_date="2098-01-02T17:00:00Z")
+    meeting = {"title": "Kick-off", "starts_at": "2098-06-30T21:00:00Z"}
+    owner.data(owner.post("/meetings", meeting), 201)
+    page = sign_in(base=server.base, timezone_id="America/Los_Angeles")
+    page.get_by_role("button", name="New task").click()
+    new = page.get_by_role("dialog", name="New task")
+    new.get_by_label("Title").fill("By the page")
+    new.get_by_label("Due date").fill("2098-07-02")
+    new.get_by_role("button", name="Create task").click()
+    expect(card(page, "By the page")).to_contain_text("Due 2098-07-02")
+    (made,) = owner.data(owner.get("/tasks", q="By the page"))["tasks"]
+    assert made["due_date"] == "2098-07-02T11:59:59.999Z"
+    expect(card(page, "By the API")).to_contain_text("Due 2098-01-03")
+    dialog = opened(page, "By the API")
+    expect(dialog.get_by_label("Due date")).to_have_value("2098-01-03")
+    expect(dialog.get_by_label("Start date")).to_have_value("")
+    dialog.get_by_label("Start date").fill("2098-01-01")
+    dialog.get_by_role("button", name="Save changes").click()
+    history = dialog.get_by_role("list", name="History")
+    change = r"Start date: none → 2098-01-01 [-0-9]{10} [:0-9]{5} GMT\+1[23]"
+    expect(history).to_contain_text(re.compile(change))
+    expect(dialog.get_by_label("Start date")).to_have_value("2098-01-01")
+    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert saved["start_date"] == "2097-12-31T11:00:00.000Z"
+    assert saved["due_date"] == "2098-01-02T17:00:00.000Z"  # a day that was not changed is not sent
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("link", name="Meetings").click()
+    row = page.get_by_role("listitem").filter(has_text="Kick-off")
+    expect(row).to_contain_text("2098-07-01 09:00 GMT+12")
 
 
 def test_the_first_project_is_made_on_the_page_too(sign_in, launch):
