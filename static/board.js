@@ -11,7 +11,8 @@ function queryOf(status) {
   const { project, mine, q, priority, due, sort = "-updated_at" } = address();
   const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
   const filters = { project_id: project, assignee_id: mine && "me", q: q?.trim(), priority, due_before };
-  return { ...filters, status, sort, include: "comment_count" };
+  const archived = project ? "" : "false"; // of all projects only those that are not archived
+  return { ...filters, status, sort, archived, include: "comment_count" };
 }
 
 class Column {
@@ -135,7 +136,8 @@ board.ondragend = (event) => {
 };
 
 onRefresh(({ tasks, activity, isPartial, concerns }) => {
-  const isAnyGone = activity.some((entry) => entry.action === "deleted" && entry.entity !== "comment");
+  const takesAway = ({ action, entity }) => entity === "project" || (action === "deleted" && entity !== "comment");
+  const isAnyGone = activity.some(takesAway);
   const isChanged = ({ status, tasks: shown }) =>
     isPartial || isAnyGone || tasks.some((task) => task.status === status) || shown.some((task) => concerns(task.id));
   const isStale = (column) => (hasFailed && column.element.ariaBusy === "true") || isChanged(column);

@@ -125,7 +125,9 @@ find("new-task-button").onclick = () => {
   fillSelect(creation.elements.priority, Object.entries(PRIORITIES), "medium");
   fillSelect(creation.elements.assignee_id, assignees(), "");
   restoreDraft(creation, NEW);
-  fillSelect(project_id, projects, address().project ?? (project_id.value || projects[0][0]));
+  const { project } = address();
+  const isActive = projects.some(([id]) => id === project); // an archived one takes no new tasks
+  fillSelect(project_id, projects, isActive ? project : project_id.value || projects[0][0]);
   find("new-task").showModal();
 };
 creation.onreset = () => find("new-task").close();

@@ -1,7 +1,7 @@
 // Who works here, and the projects with their progress.
-import { create, get } from "./api.js";
-import { address, find, go, link, make, onSubmit } from "./elements.js";
-import { onRefresh } from "./refresh.js";
+import { create, get, patch } from "./api.js";
+import { address, find, go, link, make, notify, onSubmit } from "./elements.js";
+import { onRefresh, refresh } from "./refresh.js";
 export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
 export const workspace = { caller: null, isWriter: false, isTeam: false, members: [], projects: [] };
@@ -19,20 +19,27 @@ export async function loadWorkspace() {
 
 export const memberName = (id) => workspace.members.find((member) => member.id === id)?.full_name ?? "a former member";
 export const projectName = (id) => workspace.projects.find((project) => project.id === id)?.name;
-export const activeProjects = () => workspace.projects.filter((project) => project.status === "active");
+const projectsThatAre = (status) => workspace.projects.filter((project) => project.status === status);
+export const activeProjects = () => projectsThatAre("active");
 /** The `[value, text]` pairs of a select for the assignee. */
 export function assignees() {
   const team = workspace.members.filter((member) => member.status === "active" && member.kind === "team");
   return [["", "Nobody"], ...team.map((member) => [member.id, member.full_name])];
 }
-/** List the projects, each a link to its board. */
+/** List the projects, each a link to its board, and say of the chosen one if it is archived. */
 export function showProjects() {
-  const sum = (name) => workspace.projects.reduce((count, { stats }) => count + stats[name], 0);
+  const archived = projectsThatAre("archived");
+  const sum = (name) => activeProjects().reduce((count, { stats }) => count + stats[name], 0);
   const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
   const all = [{ id: "", name: "All projects", stats }, ...activeProjects()];
   const focused = document.activeElement.dataset.project;
-  find("projects").replaceChildren(...all.map((project) => make("li", {}, makeProject(project))));
-  if (focused !== undefined) find("projects").querySelector(`[data-project="${focused}"]`)?.focus();
+  const list = (id, projects) =>
+    find(id).replaceChildren(...projects.map((project) => make("li", {}, makeProject(project))));
+  list("projects", all);
+  list("archived-projects", archived);
+  find("archived").hidden = !archived.length;
+  find("is-archived").hidden = !archived.some(({ id }) => id === address().project);
+  if (focused !== undefined) document.querySelector(`aside [data-project="${focused}"]`)?.focus();
 }
 
 function makeProject({ id, name, stats }) {
@@ -44,6 +51,12 @@ function makeProject({ id, name, stats }) {
   const figures = make("span", { className: "facts" }, `${stats.done} of ${stats.total} done`, late);
   return make("a", properties, make("b", {}, name), progress, figures);
 }
+async function unarchive() {
+  await patch(`/projects/${address().project}`, { status: "active" });
+  find("title").focus(); // the button goes
+  await refresh();
+}
+find("unarchive").onclick = () => unarchive().catch(notify);
 const form = find("new-project").querySelector("form");
 onSubmit(form, async () => {
   const { id } = await create(form, "/projects", { name: form.elements.name.value });

@@ -208,12 +208,51 @@ def test_a_search_that_was_just_typed_is_not_lost_by_another_filter(board):
 
 
 def test_the_figures_of_all_projects_are_those_of_the_tasks_on_the_board(sign_in, owner, project):
-    owner.make_task(project)
-    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
-    page = sign_in(address="#view=constructor")
+    task = owner.make_task(project, title="Archived soon", due_date="2020-01-02")
+    page = sign_in(address="#view=constructor&mine=1")
     expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
-    total = owner.data(owner.get("/tasks", limit=1))["pagination"]["total"]
-    expect(page.locator("#projects a").first).to_contain_text(f"of {total} done")
+    owner.data(
+        owner.patch(f"/tasks/{task['id']}", {"assignee_id": owner.data(owner.get("/me"))["member"]["id"]})
+    )
+    refresh(page)
+    expect(card(page, "Archived soon")).to_be_visible()
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    refresh(page)
+    expect(card(page, "Archived soon")).to_have_count(0)
+    total = owner.data(owner.get("/tasks", limit=1, archived="false"))["pagination"]["total"]
+    projects = owner.data(owner.get("/projects", status="active"))["projects"]
+    overdue = sum(one["stats"]["overdue"] for one in projects)
+    figures = f"of {total} done" + (f"{overdue} overdue" if overdue else "")
+    expect(page.locator("#projects a").first).to_have_text(re.compile(f"{figures}$"))
+
+
+def test_an_archived_project_is_reached_and_unarchived(sign_in, launch):
+    server = launch()
+    owner = server.client()
+    active, archived = (owner.make_project(name=name) for name in ("Zoo", "Attic"))
+    page = sign_in(base=server.base, address=f"#project={archived['id']}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Attic")
+    expect(page.get_by_text("Archived", exact=True)).to_be_hidden()
+    task = owner.make_task(archived, title="Dusty")
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    refresh(page)
+    says = page.get_by_text("This project is archived")
+    expect(says).to_be_visible()
+    page.get_by_role("button", name="New task").click()
+    new = page.get_by_role("dialog", name="New task")
+    expect(new.get_by_label("Project")).to_have_value(active["id"])
+    new.get_by_role("button", name="Close").click()
+    page.get_by_role("link", name=re.compile("^Zoo")).click()
+    expect(says).to_be_hidden()
+    page.get_by_text("Archived", exact=True).click()
+    page.get_by_role("link", name=re.compile("^Attic")).click()
+    expect(card(page, "Dusty")).to_be_visible()
+    page.get_by_role("button", name="Unarchive").click()
+    expect(says).to_be_hidden()
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.get_by_text("Archived", exact=True)).to_be_hidden()
+    expect(page.locator("#projects [aria-current]")).to_contain_text("Attic")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["project_id"] == archived["id"]
 
 
 def test_the_card_of_a_new_project_says_its_name_however_slow_the_answer(sign_in, owner):
@@ -307,6 +346,7 @@ def test_meetings_and_whiteboards_are_plain_lists(sign_in, owner, project):
 @pytest.mark.parametrize("role", ["client", "a key that may only read"])
 def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project, role):
     task = owner.make_task(project, title="Look at me")
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
     if role == "client":
         key = join("client").key
     else:
@@ -314,7 +354,8 @@ def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project,
         key = owner.data(owner.post("/keys", body), 201)["api_key"]
     page = sign_in(key, f"#project={project['id']}")
     expect(card(page, "Look at me")).to_have_attribute("draggable", "false")
-    for name in ("New task", "New project", "Move “Look at me”"):
+    expect(page.get_by_text("This project is archived")).to_be_visible()
+    for name in ("New task", "New project", "Move “Look at me”", "Unarchive"):
         assert not page.get_by_role("button", name=name).or_(page.get_by_label(name)).is_visible()
     dialog = opened(page, "Look at me")
     for label in ("Title", "Status", "Due date", "Description"):
