@@ -2,13 +2,13 @@
 import { create, download, get, patch, remove } from "./api.js";
 import { button, day, dropDraft, find, keepDrafts, make, onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { refresh } from "./refresh.js";
-import { workspace } from "./workspace.js";
+import { draftOf, workspace } from "./workspace.js";
 const [form, upload] = ["comment-form", "attachment-form"].map(find);
 const text = form.elements.content;
 let task = null; // the opened task's id
 let edited = null; // the comment that is being changed, if it is not a new one
 let listed = ""; // what is shown, so that nothing is made anew when nothing has changed
-const draftName = () => `draft of ${edited ? `comment ${edited.id}` : `a comment on ${task}`}`;
+const draftName = () => draftOf(edited ? `comment ${edited.id}` : `a comment on ${task}`);
 keepDrafts(form, draftName);
 
 export const loadDiscussion = (id) =>

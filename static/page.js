@@ -4,15 +4,19 @@ import { showBoard } from "./board.js";
 import { address, fillSelect, find, go, make, notify, onSubmit, tell, time } from "./elements.js";
 import { onRefresh, refreshFrom } from "./refresh.js";
 import { openTask } from "./task.js";
-import { loadWorkspace, memberName, PRIORITIES, projectName, showProjects } from "./workspace.js";
+import { loadWorkspace, memberName, PRIORITIES, projectName, showProjects, workspace } from "./workspace.js";
 const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
 const [signIn, filters] = ["sign-in-form", "filters"].map(find);
 let current = ""; // the view that is shown, without the opened task
+let reader = ""; // the id of the member for whom this page has shown something
 let typing = 0;
 /** Show the workspace to whoever has a key, else ask for one. */
 async function start() {
   if (!hasKey()) return askForKey("");
   await loadWorkspace();
+  const { id } = workspace.caller;
+  if (reader && reader !== id) return location.replace(location.pathname); // as when somebody signs out
+  reader = id;
   const time = serverTime();
   find("workspace").hidden = false;
   if (!find("sign-in").hidden) find("title").focus(); // of which the key's field had the focus

@@ -5,13 +5,14 @@ import { inputs, labelOf, loadDiscussion, showDiscussion, textOf } from "./discu
 import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify } from "./elements.js";
 import { onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
-import { activeProjects, assignees, memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
+import { activeProjects, assignees, draftOf, memberName, PRIORITIES, projectName } from "./workspace.js";
+import { STATUSES, workspace } from "./workspace.js";
 const [dialog, form, creation] = ["task", "task-form", "new-task-form"].map(find);
 const NAMES = [...inputs].map((input) => input.name).filter(Boolean);
 const CHANGED = "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference.";
 let opened = null; // the task on which the form is based: a field that differs from it is not saved yet
-const draftOf = (id) => `draft of task ${id}`;
-keepDrafts(form, () => draftOf(opened.id), () => opened);
+const draftOfTask = (id) => draftOf(`task ${id}`);
+keepDrafts(form, () => draftOfTask(opened.id), () => opened);
 /** A field's text as the form shows it. */
 const shown = (task, name) => (name.endsWith("_date") ? day(task[name]) : task[name]) ?? "";
 /** A form's field as the API takes it, which reads a date as a day in the workspace's time zone. */
@@ -42,7 +43,7 @@ export async function openTask(id) {
     showDiscussion(id, parts);
     for (const name of NAMES) inputs[name].disabled = !workspace.isTeam;
     fill(task);
-    const draft = restoreDraft(form, draftOf(id));
+    const draft = restoreDraft(form, draftOfTask(id));
     opened = draft?.base ?? task;
     tell(form, opened.version < task.version ? CHANGED : draft ? "What you typed before is not saved yet." : "");
     if (!dialog.open) dialog.showModal();
@@ -56,7 +57,7 @@ export async function openTask(id) {
 function leave() {
   const { id, title, status } = opened;
   if (unsaved().length) notify(`Your changes to “${title}” are not saved; they are kept in this tab.`);
-  else dropDraft(draftOf(id));
+  else dropDraft(draftOfTask(id));
   opened = null;
   if (address().task === id && !find("workspace").hidden) go({ task: "" }, true);
   focusCard(id, status);
@@ -78,7 +79,7 @@ onSubmit(form, async () => {
   } catch (error) {
     return error.status === 412 && opened === task ? describeConflict(task) : Promise.reject(error);
   }
-  dropDraft(draftOf(task.id));
+  dropDraft(draftOfTask(task.id));
   if (opened === task) fill(task);
   refresh();
   return "Saved.";
@@ -109,14 +110,14 @@ async function update(id) {
 onRefresh(({ concerns }) => opened && concerns(opened.id) && update(opened.id));
 form.onreset = (event) => {
   event.preventDefault(); // the fields get the task's values, not those that the page came with
-  dropDraft(draftOf(opened.id));
+  dropDraft(draftOfTask(opened.id));
   fill(opened);
   tell(form, "");
   update(opened.id).catch((error) => tell(form, error));
 };
 
-const NEW = "draft of a new task";
-keepDrafts(creation, () => NEW);
+const newDraft = () => draftOf("a new task");
+keepDrafts(creation, newDraft);
 find("new-task-button").onclick = () => {
   const projects = activeProjects().map((project) => [project.id, project.name]);
   if (!projects.length) return notify("Create a project first: a task belongs to one.");
@@ -124,7 +125,7 @@ find("new-task-button").onclick = () => {
   fillSelect(project_id, projects, projects[0][0]);
   fillSelect(creation.elements.priority, Object.entries(PRIORITIES), "medium");
   fillSelect(creation.elements.assignee_id, assignees(), "");
-  restoreDraft(creation, NEW);
+  restoreDraft(creation, newDraft());
   const { project } = address();
   const isActive = projects.some(([id]) => id === project); // an archived one takes no new tasks
   fillSelect(project_id, projects, isActive ? project : project_id.value || projects[0][0]);
@@ -133,7 +134,7 @@ find("new-task-button").onclick = () => {
 creation.onreset = () => find("new-task").close();
 find("new-task").onclose = () => {
   const { title, description } = creation.elements;
-  if (!title.value.trim() && !description.value.trim()) dropDraft(NEW);
+  if (!title.value.trim() && !description.value.trim()) dropDraft(newDraft());
 };
 onSubmit(creation, async () => {
   const task = await create(creation, "/tasks", Object.fromEntries(Array.from(new FormData(creation), sendable)));

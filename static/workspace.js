@@ -21,6 +21,8 @@ export const memberName = (id) => workspace.members.find((member) => member.id =
 export const projectName = (id) => workspace.projects.find((project) => project.id === id)?.name;
 const projectsThatAre = (status) => workspace.projects.filter((project) => project.status === status);
 export const activeProjects = () => projectsThatAre("active");
+/** The name of the caller's draft of something; who signs in next on this tab has other ones. */
+export const draftOf = (what) => `draft of ${what} by ${workspace.caller.id}`;
 /** The `[value, text]` pairs of a select for the assignee. */
 export function assignees() {
   const team = workspace.members.filter((member) => member.status === "active" && member.kind === "team");

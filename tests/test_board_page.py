@@ -5,7 +5,7 @@ import re
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe
-from board import card, choose, column, enter, held, notice, opened, refresh
+from board import card, choose, column, enter, held, message, notice, opened, refresh
 from harness import OWNER_KEY, PATIENCE, ROOT
 from playwright.sync_api import expect
 
@@ -57,6 +57,42 @@ def test_a_key_that_is_revoked_leads_back_and_what_was_typed_is_kept(sign_in, ow
     expect(dialog.get_by_label("New comment")).to_have_value("Half a sentence")
     expect(dialog.get_by_label("Description")).to_have_value("Half a thou")
     expect(dialog.get_by_role("alert").filter(has_text="not saved yet")).to_be_visible()
+
+
+def test_what_one_person_has_typed_is_not_shown_to_the_next_on_the_tab(sign_in, owner, join, project):
+    task = owner.make_task(project, title="Draft")
+    ana = join(full_name="Ana Lima")
+    made = owner.data(owner.post("/keys", {"name": "a browser's"}), 201)
+    page = sign_in(made["api_key"], f"#project={project['id']}&task={task['id']}")
+    dialog = page.get_by_role("dialog", name="Draft")
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="New task").click()
+    new = page.get_by_role("dialog", name="New task")
+    new.get_by_label("Title").fill("My plans")
+    new.get_by_role("button", name="Close").click()
+    opened(page, "Draft").get_by_label("Description").fill("Half a thought")
+    dialog.get_by_label("New comment").fill("Half a sentence")
+    owner.data(owner.delete(f"/keys/{made['key']['id']}"))
+    dialog.get_by_role("button", name="Send").click()
+    enter(page, ana.key)
+    expect(page.locator("#caller")).to_have_text("Ana Lima (member)")
+    expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
+    expect(notice(page)).to_be_empty()
+    page.get_by_role("button", name="New task").click()
+    expect(new.get_by_label("Title")).to_have_value("")
+    new.get_by_role("button", name="Close").click()
+    page.evaluate("address => { location.hash = address; }", f"project={project['id']}&task={task['id']}")
+    expect(dialog.get_by_label("New comment")).to_have_value("")
+    expect(dialog.get_by_label("Description")).to_have_value("")
+    expect(message(dialog)).to_have_count(0)
+    page.evaluate("() => sessionStorage.removeItem('api_key')")
+    page.reload()
+    enter(page, OWNER_KEY)
+    expect(dialog.get_by_label("New comment")).to_have_value("Half a sentence")
+    expect(dialog.get_by_label("Description")).to_have_value("Half a thought")
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="New task").click()
+    expect(new.get_by_label("Title")).to_have_value("My plans")
 
 
 # Working
