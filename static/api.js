@@ -1,4 +1,5 @@
 // Calls the API with the key of this tab.
+import { refusalOf } from "./words.js";
 const root = document.documentElement.dataset.api;
 const KEY = "api_key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
 const sent = new WeakMap(); // each form's last request, until it was answered
@@ -30,7 +31,8 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
     sessionStorage.removeItem(KEY);
     document.dispatchEvent(new CustomEvent("key-refused", { detail: error.message }));
   }
-  return refuse(answer.status, error.message, Number(answer.headers.get("Retry-After")));
+  const message = error.details ? refusalOf(error.details) : error.message;
+  return refuse(answer.status, message, Number(answer.headers.get("Retry-After")));
 }
 
 async function call(method, path, options) {

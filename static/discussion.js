@@ -2,6 +2,7 @@
 import { create, download, get, patch, remove } from "./api.js";
 import { button, day, dropDraft, find, keepDrafts, make, onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { refresh } from "./refresh.js";
+import { labelOf } from "./words.js";
 import { draftOf, workspace } from "./workspace.js";
 const [form, upload] = ["comment-form", "attachment-form"].map(find);
 const text = form.elements.content;
@@ -86,7 +87,6 @@ onSubmit(upload, async () => {
 });
 
 export const inputs = find("task-form").elements;
-export const labelOf = (field) => inputs[field].labels[0].firstChild.data.trim();
 /** A field's value in words, as the opened task's form would show it. */
 export function textOf(field, value) {
   const option = Array.from(inputs[field].options ?? []).find((choice) => choice.value === (value ?? ""));

@@ -1,10 +1,11 @@
 // The opened task: its fields, which are saved together unless somebody else has changed it meanwhile.
 import { create, get, patch } from "./api.js";
 import { focusCard } from "./board.js";
-import { inputs, labelOf, loadDiscussion, showDiscussion, textOf } from "./discussion.js";
+import { inputs, loadDiscussion, showDiscussion, textOf } from "./discussion.js";
 import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify } from "./elements.js";
 import { onSubmit, restoreDraft, tell, time } from "./elements.js";
 import { onRefresh, refresh } from "./refresh.js";
+import { labelOf } from "./words.js";
 import { activeProjects, assignees, draftOf, memberName, PRIORITIES, projectName } from "./workspace.js";
 import { STATUSES, workspace } from "./workspace.js";
 const [dialog, form, creation] = ["task", "task-form", "new-task-form"].map(find);

@@ -62,8 +62,37 @@ def test_a_wrong_field_is_named_and_stays(board, owner, project):
     dialog = opened(board, "Dates")
     dialog.get_by_label("Start date").fill("2099-01-01")
     dialog.get_by_role("button", name="Save changes").click()
-    expect(dialog.get_by_role("alert").filter(has_text="Start_date: must not be after")).to_be_visible()
+    expect(message(dialog)).to_have_text("Start date must not be after the due date.")
     expect(dialog.get_by_label("Start date")).to_have_value("2099-01-01")
+    dialog.get_by_role("button", name="Discard changes").click()
+    dialog.get_by_label("Start date").fill("2097-01-01")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_have_text("Saved.")
+    dialog.get_by_label("Due date").fill("2096-01-01")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_have_text("Due date must not be before the start date.")
+    dialog.get_by_label("Title").fill(" ")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(message(dialog)).to_have_text("Title is required.")
+    dialog.get_by_label("New comment").fill(" ")
+    dialog.get_by_role("button", name="Send").click()
+    expect(message(dialog).last).to_have_text("New comment must not be blank.")
+
+
+def test_all_that_is_wrong_with_a_new_task_is_said_in_the_words_of_its_form(board, owner, project):
+    board.get_by_role("button", name="New task").click()
+    new = board.get_by_role("dialog", name="New task")
+    new.get_by_label("Title").evaluate("input => { input.maxLength = 600; }")
+    new.get_by_label("Title").fill("x" * 501)
+    new.get_by_label("Due date").fill("1969-01-01")
+    new.get_by_role("button", name="Create task").click()
+    expect(message(new)).to_contain_text("Title must be at most 500 characters long.")
+    expect(message(new)).to_contain_text("Due date must be between the years 1970 and 9999.")
+    new.get_by_label("Title").fill("Right")
+    new.get_by_label("Due date").fill("")
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    new.get_by_role("button", name="Create task").click()
+    expect(message(new)).to_have_text("Project is archived and takes no new tasks.")
 
 
 def test_comments_are_added_changed_and_deleted(board, owner, join, project):
