@@ -9,7 +9,7 @@ let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
 let said = ""; // the fault that is shown, which is not announced again
-/** Call `take` with what has changed, if anything has: `{tasks, activity, isPartial, concerns(task id)}`. */
+/** After each look call `take` with what has changed, if anything: `{tasks, activity, isPartial, concerns(id)}`. */
 export const onRefresh = (take) => takers.push(take);
 /** Take over what has changed, never two times at once. */
 export const refresh = () => (last = last.then(look, look));
