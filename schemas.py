@@ -377,7 +377,8 @@ class JSONObject(fields.Dict):
 
     def __init__(self, maximum: int, **options: Any):
         self.maximum = maximum
-        limits = f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep; null is {{}}."
+        limits = f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep; null is {{}}. "
+        limits += "An update replaces it as a whole."
         self.described = {"type": ["object", "null"], "description": limits}
         super().__init__(**options)
 
