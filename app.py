@@ -103,6 +103,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
 
     Settings that cannot be used end the program with one line.
     """
+    if sys.flags.optimize > 1:
+        sys.exit("Error: -OO (PYTHONOPTIMIZE=2) removes the texts that --help and /openapi.json show; use -O")
     try:
         settings = read_settings(overrides)
     except SettingsError as error:

@@ -51,7 +51,7 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
         for section, values in layer.items():
             if isinstance(values, Mapping) and isinstance(settings.get(section), dict):
                 settings[section] |= values
-            else:
+            elif section not in settings or not isinstance(values, Mapping):  # else it is refused
                 settings[section] = values
     return load_settings(settings)
 
@@ -68,6 +68,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         if isinstance(error, FileNotFoundError) and not os.environ.get("TASKS_CONFIG"):
             return {}  # only a file that TASKS_CONFIG gives must exist
         raise SettingsError(f"{path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{path}: its values are nested too deeply") from error
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
 
@@ -134,7 +136,7 @@ class Schedule(fields.List):
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> list[Any]:
         if isinstance(value, str):
             with suppress(ValueError):
-                value = json.loads(value)
+                value = orjson.loads(value)
         return super()._deserialize(value, attr, data, **options)
 
 

@@ -214,6 +214,38 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
     assert "S3CRET" not in server.log.read_text()
 
 
+@pytest.mark.parametrize("text", ["server = 'x'", "[[server]]\nbase_url = 'http://a/'"])
+def test_a_section_that_is_none_is_refused_also_where_the_environment_sets_it(tmp_path, monkeypatch, text):
+    (tmp_path / "config.toml").write_text(text)
+    monkeypatch.setenv("TASKS_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("TASKS_SERVER__BASE_URL", "http://b/")
+    with pytest.raises(SystemExit, match=r"^Error: server must be an object$"):
+        create_app()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 2000 + "]" * 2000, "config.toml: its values are nested too deeply"),
+        ("a = " + "{b = " * 2000 + "1" + "}" * 2000, "config.toml: its values are nested too deeply"),
+        (f"[delivery]\nretry_schedule = '{'[' * 2000 + ']' * 2000}'", "delivery.retry_schedule"),
+    ],
+    ids=["arrays", "tables", "JSON"],
+)
+def test_a_value_that_is_nested_too_deeply_is_one_line(tmp_path, monkeypatch, text, said):
+    (tmp_path / "config.toml").write_text(text)
+    monkeypatch.setenv("TASKS_CONFIG", str(tmp_path / "config.toml"))
+    with pytest.raises(SystemExit) as raised:
+        create_app()
+    assert said in raised.value.code
+    assert "\n" not in raised.value.code
+
+
+def test_a_python_without_docstrings_is_refused_in_one_line(place):
+    server = place("", PYTHONOPTIMIZE="2")
+    refuses(server, "-OO (PYTHONOPTIMIZE=2) removes the texts")
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("WEB_CONCURRENCY", "0"), ("PORT", "http"), ("PORT", "0"), ("PORT", "65536")]
 )
