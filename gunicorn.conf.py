@@ -366,10 +366,20 @@ def post_request(worker, request, environ, response):
         call.end_deadline()
 
 
+def pre_fork(server, worker):
+    """Choose the worker's core: the one that fewest of the living workers have."""
+    with contextlib.suppress(AttributeError):  # not Linux
+        cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
+        first = server.pid % len(cores)  # spreads several servers on one machine over its cores
+        worker.core = min(cores[first:] + cores[:first], key=taken.count)
+
+
 def post_worker_init(worker):
     """Pin the worker, keep some of its threads for reads, and start its sweeper."""
     if pin:
-        _pin(worker)
+        # Before the pool starts: affinity belongs to the thread, and is inherited.
+        with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
+            os.sched_setaffinity(0, {worker.core})
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         answers = partial(webhooks.in_steps, StoredAnswer.prune)
@@ -385,11 +395,3 @@ def worker_exit(server, worker):
     """Let the sweeper finish what it is sending."""
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
-
-
-def _pin(worker):
-    # Before the pool starts: affinity belongs to the thread, and is inherited. The master's id
-    # spreads several servers on one machine over its cores.
-    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[(worker.ppid + worker.age) % len(cores)]})

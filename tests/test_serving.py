@@ -170,6 +170,25 @@ def test_two_workers_share_one_database(launch):
     assert "in order" in server.flask("doctor").stdout
 
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+@pytest.mark.skipif(CORES < 2, reason="this machine has one core, or does not tell how many")
+def test_a_worker_that_replaces_another_takes_the_core_that_is_free(launch):
+    def cores():
+        """The cores of the workers, as soon as two of them are pinned."""
+        pinned = [os.sched_getaffinity(worker) for worker in server.children()]
+        return len(pinned) == 2 and all(len(found) == 1 for found in pinned) and set.union(*pinned)
+
+    server = launch(WEB_CONCURRENCY="2")
+    for worker in (0, 1, 0):
+        assert len(wait_until(cores)) == 2
+        before = server.children()
+        os.kill(before[worker], signal.SIGKILL)
+        wait_until(lambda before=before: len(set(server.children()) - set(before)) == 1)
+    assert len(wait_until(cores)) == 2
+
+
 @pytest.mark.parametrize(("proxies", "second"), [(0, 429), (1, 200), (2, 429)])
 def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, second):
     """A window of one request for each address tells whose address is counted."""
