@@ -9,6 +9,7 @@ SQL in this module.
 import contextlib
 import hashlib
 import logging
+import os
 import re
 import secrets
 import sys
@@ -116,7 +117,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.url_map.converters["default"] = Identifier
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    db.init(settings["server"]["database"], timeout=LOCK_SECONDS)
+    # Beside the real file are the log and the locks, also where the path is a symbolic link.
+    db.init(os.path.realpath(settings["server"]["database"]), timeout=LOCK_SECONDS)
     app.register_blueprint(api)
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:

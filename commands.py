@@ -134,6 +134,16 @@ def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
         raise click.ClickException(f"{origin}{error}") from error
 
 
+def check_user() -> None:
+    """Raise `BadDatabase` as root in another user's folder: that user could not open the new files."""
+    folder = next(filter(os.path.exists, Path(db.database).parents))
+    if os.geteuid() == 0 != (owner := folder.stat().st_uid):
+        name = f"'#{owner}'"
+        with suppress(KeyError):  # the user has no name
+            name = folder.owner()
+        raise BadDatabase(f"{folder} belongs to another user; run this command as that user: sudo -u {name}")
+
+
 def in_database(command: Callable) -> Callable:
     """Run the command on a database that exists and is not being restored."""
 
@@ -141,8 +151,7 @@ def in_database(command: Callable) -> Callable:
     @with_appcontext
     @as_click_errors(Problem, BadDatabase, Unavailable, *DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
-        if not Path(db.database).exists():
-            raise click.ClickException(f"{db.database} does not exist; run: flask --app app init")
+        check_user()
         with closing(database.lock_database()):
             return command(*arguments, **options)
 
@@ -195,8 +204,9 @@ def init() -> None:
     key is never printed. Where the database and an owner exist, nothing is changed.
     """
     config = current_app.config
+    check_user()
     check_webhooks(config)
-    with closing(database.lock_database()):
+    with closing(database.lock_database(may_be_new=True)):
         first = start(config) or bootstrap(config)
     click.echo(f"The database {db.database} is ready.")
     if first is None:
@@ -416,7 +426,7 @@ def backup_command(file: Path) -> None:
 
     FILE must not exist yet. It appears when the copy is complete and checked; only its owner can read it.
     """
-    if file.exists():
+    if os.path.exists(file):  # unlike `Path.exists` false, and no error, in a folder that may not be entered
         raise click.ClickException(f"{file} exists; name another file")
     exit_on_sigterm()
     database.backup(file)
@@ -433,6 +443,7 @@ def restore_command(file: Path) -> None:
     No server may use the database meanwhile. The replaced database is kept beside the new one. A
     backup of an older version is upgraded when the server starts.
     """
+    check_user()
     exit_on_sigterm()
     if old := database.restore(file):
         click.echo(f"The replaced database is now {old}.")

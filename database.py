@@ -808,13 +808,19 @@ def open_lock_file(path: Path) -> IO[str]:
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
 
 
-def lock_database(*, alone: bool = False) -> IO[str]:
+def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     """Lock the database, shared or `alone`, until the returned file is closed.
 
-    Raises `BadDatabase` if another process prevents it. The kernel releases the lock when the process ends.
+    Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
+    The kernel releases the lock when the process ends.
     """
     path = Path(f"{db.database}.server")
     with _as_bad_database(path):
+        if not may_be_new:
+            _check_log(Path(db.database))
+            if not Path(db.database).exists():
+                made = "`init` makes one, `restore` puts a copy there"
+                raise BadDatabase(f"there is no database at {db.database}; {made}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_lock_file(path)
         try:
@@ -901,7 +907,9 @@ def restore(source: Path) -> Path | None:
     """
     path = Path(db.database)
     new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
-    with closing(lock_database(alone=True)), _as_bad_database(source):
+    with closing(lock_database(alone=True, may_be_new=True)), _as_bad_database(source):
+        if not source.is_file():  # SQLite would wait for the writer of a pipe
+            raise BadDatabase(f"{source} is not a regular file")
         try:
             with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 _copy(source, connection, new)

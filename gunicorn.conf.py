@@ -331,9 +331,14 @@ def limit_unread(server):
 
 
 def hold_database(server, config):
-    """Create or upgrade the database; return the files that lock it until all workers have ended."""
+    """Upgrade the database; return the files that lock it until all workers have ended.
+
+    Only with `bootstrap.api_key` it may make one: otherwise a wrong path would be a new, empty workspace.
+    """
     with contextlib.ExitStack() as files:
-        files.enter_context(lock_database())
+        files.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
+        if not Path(db.database).exists():
+            server.log.warning("There was no database at %s; a new one is made", db.database)
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]
             server.log.info("The first owner is %s, with the API key from the configuration", email)

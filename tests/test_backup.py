@@ -165,6 +165,44 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, how, sai
     assert left <= {"", "-wal", "-shm", ".server", ".serving", ".start", ".sender"}
 
 
+def test_a_database_behind_a_link_is_replaced_where_it_is(server, copy):
+    real = server.folder / "elsewhere" / "tasks.db"
+    shutil.move(server.database.parent, real.parent)
+    server.database.parent.mkdir()
+    server.database.symlink_to(real)
+    assert server.flask("restore", str(copy)).returncode == 0
+    assert server.database.readlink() == real
+    assert names(server) == {"Kept"}
+    (aside,) = real.parent.glob("tasks.db.before-restore-*")
+    with closing(sqlite3.connect(aside)) as former:
+        assert ("Later",) in former.execute("SELECT name FROM project")
+    server.start()
+    assert list(server.database.parent.iterdir()) == [server.database]
+
+
+def test_what_is_no_file_is_refused_as_a_backup_and_waited_for_by_nobody(server, copy):
+    pipe = server.folder / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, "/dev/null"):
+        refused(server.flask("restore", str(path)), f"{path} is not a regular file")
+    done = server.flask("restore", str(server.folder))
+    assert (done.returncode, "is a directory" in done.stderr) == (2, True)
+    assert names(server) == {"Kept", "Later"}
+
+
+def test_a_backup_to_a_path_that_cannot_be_looked_at_is_one_line(server):
+    """As in a folder that may not be entered, which root may."""
+    server.flask("init")
+    refused(server.flask("backup", str(server.folder / ("x" * 300))), "File name too long")
+    folder = server.folder / "locked"
+    folder.mkdir(0o600)
+    without = "-dac_override,-dac_read_search"  # the capabilities by which root enters every folder
+    drop = ["setpriv", "--bounding-set", without] if os.geteuid() == 0 else []
+    command = [*drop, BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
+    done = subprocess.run(command, cwd=ROOT, env=server.environment, capture_output=True, text=True)
+    refused(done, f"{folder / 'copy.db'}: Permission denied")
+
+
 def test_a_backup_that_does_not_exist_is_a_mistake_in_usage(server):
     done = server.flask("restore", str(server.folder / "nowhere"))
     assert done.returncode == 2

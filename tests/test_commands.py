@@ -1,6 +1,8 @@
 """The command line on a real database, and its help."""
 
 import itertools
+import os
+import pwd
 import re
 import shutil
 import stat
@@ -12,6 +14,7 @@ import pytest
 from harness import BIN, ROOT, Server
 
 from app import create_app
+from database import db, prepare
 
 
 def commands(group=None, path=()):
@@ -101,7 +104,9 @@ def test_without_a_database_a_command_says_what_to_run(home):
     assert "Usage:" in says(home.flask("member", "invite", "--help"))
     result = home.flask("member", "list")
     assert says(result, 1) == ""
-    assert result.stderr == f"Error: {home.database} does not exist; run: flask --app app init\n"
+    said = f"there is no database at {home.database}; `init` makes one, `restore` puts a copy there"
+    assert result.stderr == f"Error: {said}\n"
+    assert list(home.folder.iterdir()) == []
 
 
 def test_keys_are_made_listed_and_revoked(made):
@@ -219,6 +224,20 @@ def test_the_help_names_every_command(made):
     said = says(made.flask("--help"))
     for words, _ in commands():
         assert f"  {words[0]} " in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize(("owner", "name"), [(pwd.getpwnam("nobody").pw_uid, "nobody"), (54321, "'#54321'")])
+def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner, name):
+    os.chown(home.folder, owner, -1)
+    copy = home.folder / "copy.db"
+    copy.touch()
+    for words in (["init"], ["restore", str(copy)], ["member", "list"], ["doctor"]):
+        result = home.flask(*words)
+        says(result, 1)
+        said = f"{home.folder} belongs to another user; run this command as that user: sudo -u {name}"
+        assert result.stderr == f"Error: {said}\n"
+    assert list(home.folder.iterdir()) == [copy]
 
 
 # doctor
@@ -381,8 +400,9 @@ def test_a_database_that_cannot_be_read_is_one_line(made):
 
 
 def test_doctor_misses_an_owner_and_says_what_it_repaired(home):
-    home.start()
-    home.stop()
+    db.init(str(home.database))
+    prepare()
+    db.disconnect()
     assert "problem: there is no owner yet; run: flask --app app init" in says(home.flask("doctor"), 1)
     says(home.flask("init"))
     says(home.flask("project", "create", "x"))

@@ -276,7 +276,9 @@ INJECTED = {
 
 
 def test_what_kubernetes_injects_for_a_service_called_tasks_is_no_setting(place):
-    server = place("", **INJECTED).start()
+    server = place("", **INJECTED)
+    assert server.flask("init").returncode == 0
+    server.start()
     assert server.client(None).get("/health").status_code == 200
 
 

@@ -175,6 +175,17 @@ def test_the_upgrade_finds_out_who_made_each_key(database, tmp_path, monkeypatch
     assert [maker for (maker,) in makers] == ["admin", "member", "member"]
 
 
+def test_a_server_makes_no_database_unless_the_first_owners_key_is_configured(server):
+    key = server.environment.pop("TASKS_BOOTSTRAP__API_KEY")
+    said = f"Error: there is no database at {server.database}; `init` makes one, `restore` puts a copy there"
+    assert refusal(server) == said
+    assert not server.database.parent.exists()
+    server.environment["TASKS_BOOTSTRAP__API_KEY"] = key
+    server.start()
+    log = server.log.read_text()
+    assert f"[WARNING] There was no database at {server.database}; a new one is made" in log
+
+
 def test_a_newer_database_is_refused_and_nothing_is_bound(server):
     server.start().stop()
     server.rows("INSERT INTO schema_migration (name, applied) VALUES ('9999_newer', '2026-01-01')")

@@ -83,6 +83,19 @@ def test_a_reload_with_a_database_that_cannot_be_used_goes_on_with_the_old_one(p
     assert "a server or a command uses it" in restored.stderr
 
 
+def test_a_reload_makes_no_database_unless_the_first_owners_key_is_configured(place, tmp_path):
+    server = place(GOOD)
+    server.stop()
+    del server.environment["TASKS_BOOTSTRAP__API_KEY"], server.environment["TASKS_SERVER__DATABASE"]
+    server.config.write_text(GOOD + f'[server]\ndatabase = "{server.database}"\n')
+    server.start()
+    reload(server, NEW + '[server]\ndatabase = "two.db"\n')
+    (line,) = [line for line in server.log.read_text().splitlines() if "Nothing is reloaded" in line]
+    assert f"Error: there is no database at {tmp_path / 'two.db'}; `init` makes one" in line
+    assert not (tmp_path / "two.db").exists()
+    assert workspace(server) == "One"
+
+
 def test_webhooks_are_sent_after_a_bad_reload_as_before(place, receiver):
     server = place(GOOD, TASKS_WEBHOOKS=json.dumps([hook(receiver, events=["task.created"])]))
     reload(server, "[")
