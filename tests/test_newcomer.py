@@ -3,8 +3,11 @@
 import io
 import json
 import re
+import socket
+import subprocess
+import sys
 
-from harness import Server
+from harness import PATIENCE, ROOT, Server
 
 
 def test_from_nothing_to_a_backed_up_workspace(browse, receiver, tmp_path):
@@ -25,6 +28,24 @@ def test_from_nothing_to_a_backed_up_workspace(browse, receiver, tmp_path):
     again = owner.data(owner.get("/context"))
     server.stop()
     assert {**again, "system": None} == {**context, "system": None}
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
+    server = Server(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            ["make", "--silent", "-o", "install", "run", f"VENV={sys.prefix}"],
+            cwd=ROOT,
+            env=server.environment | {"PORT": str(port), "MAKEFLAGS": ""},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    said = f"port {port} is taken by another program; choose another one: PORT={port + 1} make run"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == f"Error: {said}"
+    assert not server.database.exists()
 
 
 def walk(server, owner, browse, receiver):
