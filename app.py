@@ -579,7 +579,7 @@ def get_health() -> Row:
         "status": "ok",
         "version": VERSION,
         "uptime_seconds": int(time.monotonic() - STARTED),
-        "checks": {"database": "ok", "webhooks": waiting},
+        "checks": {"database": "ok", "writes_refused_since": db.refused_since, "webhooks": waiting},
     }
 
 

@@ -59,6 +59,7 @@ PRAGMAS = {
     "wal_autocheckpoint": 4000,
     "journal_size_limit": 64 * 1024 * 1024,
 }
+LOG_BYTES = 256 * 1024 * 1024  # of the log, after which a checkpoint waits for readers
 NO_SPACE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")  # of a disk, and of a quota
 
 
@@ -97,6 +98,8 @@ class Database(ExistingFile):
         self._writer = ExistingFile(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._lacked_space = False  # at an earlier write, since when the log has not been merged
+        self._long_log = 0  # the bytes of the log when a checkpoint last waited for readers in vain
+        self.refused_since: str | None = None  # when the first write failed of those that failed in a row
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
@@ -182,6 +185,23 @@ class Database(ExistingFile):
         with suppress(sqlite3.Error):  # the file has to grow, but the disk is still full
             _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._lacked_space = copied < pages
+
+    def shorten_log(self, seconds: float) -> None:
+        """Empty a log of more than `LOG_BYTES`, which SQLite does not begin again while reads overlap.
+
+        It waits for the reads that use the log, at most so long; where that was in vain, the next attempt is
+        made when the log has grown by as much again. To be called in the turn to write.
+        """
+        with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is full
+            size = os.stat(f"{self.database}-wal").st_size
+            if size > self._long_log + LOG_BYTES:
+                connection, ends_at = self._writer.connection(), time.monotonic() + seconds
+                # Several short waits: the mark of the read that one waits for may become that of new reads.
+                connection.execute("PRAGMA busy_timeout = 250")
+                self._long_log, self._wait = size, 0  # `writing` sets its own timeout
+                while self._long_log and time.monotonic() < ends_at:
+                    is_in_use = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                    self._long_log = size * is_in_use
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share; to be called while there is one thread."""
@@ -639,9 +659,15 @@ def write_transaction() -> Iterator[None]:
         raise Unavailable("the database is busy")
     try:
         check_in_place()
+        db.shorten_log((deadline - time.monotonic()) / 2)
         with db.writing(max(math.ceil(deadline - time.monotonic()), 1)):
             write_turn.progress()
             yield
+        db.refused_since = None
+    except DATABASE_ERRORS as error:
+        if is_outage(error):
+            db.refused_since = db.refused_since or now()
+        raise
     finally:
         write_turn.release()
 

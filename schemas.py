@@ -1010,6 +1010,7 @@ class WaitingShown(Shown):
 
 class ChecksShown(Shown):
     database = fields.String()
+    writes_refused_since = Moment(allow_none=True)  # as the worker that answers has seen
     webhooks = one(WaitingShown)
 
 

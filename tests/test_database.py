@@ -376,6 +376,53 @@ def test_a_write_that_fails_leaves_nothing_and_frees_the_lock(database):
     assert models.Member.first_owner.one() == owner
 
 
+def note(database):
+    """Write 20 kB; returns the size of the log after it."""
+    with models.write():
+        Event.insertion.run(id=new_id(), name="ping", body="x" * 20_000, created_at="")
+    return Path(f"{database.database}-wal").stat().st_size
+
+
+def test_reads_that_overlap_do_not_let_the_log_grow_without_end(database, monkeypatch):
+    monkeypatch.setattr("database.LOG_BYTES", 100_000)
+    stop, reads = threading.Event(), []
+
+    def read():
+        """Begin each read before the last one ends."""
+        readers = [sqlite3.connect(db.database, isolation_level=None) for _ in range(2)]
+        while not stop.is_set():
+            readers.reverse()
+            readers[0].execute("BEGIN")
+            readers[0].execute("SELECT count(*) FROM member").fetchone()
+            if readers[1].in_transaction:
+                readers[1].execute("COMMIT")
+                reads.append(True)
+        for reader in readers:
+            reader.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        wait_until(lambda: reads)
+        assert max(note(database) for _ in range(100)) < 200_000
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):
+    monkeypatch.setattr("database.LOG_BYTES", 100_000)
+    monkeypatch.setattr("database.LOCK_SECONDS", 1)
+    note(database)
+    assert note(database) < 100_000  # since the first write has emptied the log of the migrations
+    with closing(sqlite3.connect(db.database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM member").fetchone()
+        waited = {note(database) and database._long_log for _ in range(20)}
+    assert 2 < len(waited) < 10  # at none, and then once for each 100 kB
+    wait_until(lambda: note(database) and not database._long_log)
+
+
 def test_ids_rise_in_the_order_of_commits(database):
     with models.write() as transaction:
         owner = models.Member.bootstrap(transaction, full_name="A", email="a@example.com")

@@ -217,6 +217,27 @@ def test_a_log_that_has_filled_its_space_is_merged_so_that_writes_go_on(launch):
     assert 0 < len(refused) < 10  # no more than one each time that the log is full
 
 
+def test_health_says_since_when_writes_are_refused(launch):
+    server = launch(**ALONE)
+    owner = server.client()
+    owner.make_project()
+
+    def since():
+        return owner.data(owner.get("/health"))["checks"]["writes_refused_since"]
+
+    limit_files(server, server.database.with_name("tasks.db-wal").stat().st_size)
+    refused = owner.post("/projects", {"name": "x"})
+    fault(refused, 503, "unavailable")
+    first = since()
+    assert owner.post("/projects", {"name": " "}).status_code == 422
+    limit_files(server, 0)
+    fault(owner.post("/projects", {"name": "x"}), 503, "unavailable")
+    assert first == since() <= refused.json()["meta"]["timestamp"]
+    limit_files(server, None)
+    owner.make_project()
+    assert since() is None
+
+
 def test_a_result_of_a_delivery_that_cannot_be_stored_is_no_bug(hooked, receiver):
     """`Server.stop` finds what is logged as a bug."""
     owner = hooked.client()

@@ -15,7 +15,11 @@ def test_says_more_to_whoever_has_a_key(owner):
     assert data == {
         "status": "ok",
         "version": "1.1",
-        "checks": {"database": "ok", "webhooks": {"pending": 0, "failing_endpoints": 0}},
+        "checks": {
+            "database": "ok",
+            "writes_refused_since": None,
+            "webhooks": {"pending": 0, "failing_endpoints": 0},
+        },
     }
 
 
