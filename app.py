@@ -117,8 +117,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.url_map.converters["default"] = Identifier
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    # Beside the real file are the log and the locks, also where the path is a symbolic link.
-    db.init(os.path.realpath(settings["server"]["database"]), timeout=LOCK_SECONDS)
+    path = os.path.realpath(settings["server"]["database"])  # not a link: log and locks are beside the file
+    db.init(path, timeout=LOCK_SECONDS)
     app.register_blueprint(api)
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial, reduce, wraps
@@ -27,18 +28,7 @@ import gateway
 import models
 import schemas
 import webhooks
-from database import (
-    DATABASE_ERRORS,
-    BadDatabase,
-    Row,
-    Unavailable,
-    db,
-    integrity_problems,
-    now,
-    optimize,
-    prepare,
-    turn_to_start,
-)
+from database import DATABASE_ERRORS, BadDatabase, Row, Unavailable, db, now
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from models import (
     KEY_PREFIX,
@@ -57,7 +47,7 @@ from outbox import Delivery, Webhook
 from settings import (
     GIVEN,
     SettingsError,
-    Unresolved,
+    Unset,
     bootstrap_key,
     exposed_secrets,
     read_settings,
@@ -87,9 +77,9 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
     """
     key = bootstrap_key(config)
-    with turn_to_start():
+    with database.turn_to_start():
         is_new = not Path(db.database).exists()
-        prepare()
+        database.prepare()
         if is_new:
             store_webhooks(config)
     return bootstrap(config, key) if key else None
@@ -464,15 +454,18 @@ def doctor(repair: bool) -> None:
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += exposed_secrets(config) + gateway_problems(config)
-    try:
-        check_webhooks(config)
-    except LookupError as error:
-        problems.append(str(error))
+    for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # so that no note hides a problem
+        try:
+            check_webhooks(config | {"WEBHOOKS": part})
+        except Unset as error:
+            click.echo(f"note: {error} here; the service may have it")
+        except LookupError as error:
+            problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         version = ".".join(map(str, SAFE_SQLITE))
         click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {version} fixes a rare bug of WAL")
-    for problem in problems:
-        click.echo(f"problem: {problem}")
+    for problem, count in Counter(problems).items():
+        click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
     if problems:
         raise click.exceptions.Exit(1)
     click.echo(f"{db.database} and its configuration are in order.")
@@ -482,10 +475,12 @@ def database_problems(repair: bool) -> list[str]:
     """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
+        problems += database.integrity_problems()
+        if count := models.Attachment.incomplete.value():
+            problems.append(f"attachments without all of their content: {count}; restore a backup")
         if repair:
             with write():
                 click.echo(f"counters that are corrected: {TaskCount.repair()}")
-        problems += integrity_problems()
         for row in TaskCount.wrong():
             by, value = row["by"].removesuffix("_id"), row["value"]
             name = f"tasks {by} on {value}" if by.startswith(TaskCount.DUE) else f"{by} {value}"
@@ -493,8 +488,12 @@ def database_problems(repair: bool) -> list[str]:
         if not Member.first_owner.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()
+    except BadDatabase as error:
+        return [*problems, str(error)]
     except DATABASE_ERRORS as error:
-        remedy = "start the server, which upgrades an older one, or restore a backup"
+        name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
+        is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"))
+        remedy = "restore a backup" if is_damaged else "see that its disk has space, and that you may open it"
         return [*problems, f"the database cannot be read ({error}); {remedy}"]
 
 
@@ -516,10 +515,11 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
     """Print the gateway's routes and secret providers, and return why routes are skipped."""
     problems = []
     for id, route, secret in gateway.resolved_routes(config):
-        is_skipped = isinstance(secret, Unresolved)
-        state = "skipped" if is_skipped else "served"
+        state = "served" if isinstance(secret, str) else "unknown" if isinstance(secret, Unset) else "skipped"
         click.echo(f"route {id}: {route['path']} for {route['session_key']}: {state}")
-        if is_skipped:
+        if state == "unknown":
+            click.echo(f"note: route {id}: its secret: {secret} here; the service may have it")
+        if state == "skipped":
             problems.append(f"route {id} is skipped: its secret: {secret}")
     for alias, provider in config["SECRETS"]["providers"].items():
         if file := provider.get("path") or provider.get("command"):
@@ -543,7 +543,7 @@ def seed(tasks: int, seed: int) -> None:
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
-    optimize(everything=True)
+    database.optimize(everything=True)
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")
 

@@ -60,7 +60,6 @@ PRAGMAS = {
     "journal_size_limit": 64 * 1024 * 1024,
 }
 LOG_BYTES = 256 * 1024 * 1024  # of the log, after which a checkpoint waits for readers
-NO_SPACE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")  # of a disk, and of a quota
 
 
 class ThreadState(threading.local):
@@ -97,9 +96,8 @@ class Database(ExistingFile):
         self._thread = ThreadState()
         self._writer = ExistingFile(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
-        self._lacked_space = False  # at an earlier write, since when the log has not been merged
-        self._long_log = 0  # the bytes of the log when a checkpoint last waited for readers in vain
-        self.refused_since: str | None = None  # when the first write failed of those that failed in a row
+        self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
+        self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
@@ -162,46 +160,35 @@ class Database(ExistingFile):
         if seconds != self._wait:
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
-        if self._lacked_space:
-            self._merge_log(connection)
         connection.execute("BEGIN IMMEDIATE")
         self._thread.writer = connection
         try:
             yield
             connection.execute("COMMIT")
-        except BaseException as error:
+        except BaseException:
             if connection.in_transaction:  # SQLite ends it by itself when the disk is full
                 connection.execute("ROLLBACK")
-            self._lacked_space |= getattr(error, "sqlite_errorname", "") in NO_SPACE
             raise
         finally:
             self._thread.writer = None
 
-    def _merge_log(self, connection: sqlite3.Connection) -> None:
-        """Copy the log to the database file, so that the next write goes to the log's beginning.
-
-        SQLite does this when the log has 4000 pages, for which the disk may have no space.
-        """
-        with suppress(sqlite3.Error):  # the file has to grow, but the disk is still full
-            _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            self._lacked_space = copied < pages
-
     def shorten_log(self, seconds: float) -> None:
-        """Empty a log of more than `LOG_BYTES`, which SQLite does not begin again while reads overlap.
+        """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
 
-        It waits for the reads that use the log, at most so long; where that was in vain, the next attempt is
-        made when the log has grown by as much again. To be called in the turn to write.
+        SQLite does so itself when the log has 4000 pages, for which the disk may have no space, and not while
+        reads overlap. For reads it waits at most so many seconds, and in vain only once in `LOG_BYTES`.
         """
-        with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is full
+        with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is still full
             size = os.stat(f"{self.database}-wal").st_size
-            if size > self._long_log + LOG_BYTES:
-                connection, ends_at = self._writer.connection(), time.monotonic() + seconds
+            if self.refused_since or size > self._long_log + LOG_BYTES:
+                connection, checkpoint = self._writer.connection(), "PRAGMA wal_checkpoint(TRUNCATE)"
                 # Several short waits: the mark of the read that one waits for may become that of new reads.
                 connection.execute("PRAGMA busy_timeout = 250")
-                self._long_log, self._wait = size, 0  # `writing` sets its own timeout
-                while self._long_log and time.monotonic() < ends_at:
-                    is_in_use = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-                    self._long_log = size * is_in_use
+                ends_at = time.monotonic() + (0 if self.refused_since else seconds)
+                self._wait = 0  # `writing` sets its own
+                while (used := connection.execute(checkpoint).fetchone()[0]) and time.monotonic() < ends_at:
+                    continue
+                self._long_log = size * used
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share; to be called while there is one thread."""
@@ -754,18 +741,26 @@ def _look_for_damage(path: Path) -> None:
 
 
 def integrity_problems() -> list[str]:
-    """What is wrong with the database's pages and references, in words."""
+    """What is wrong with pages, references and indexes, and what helps. Raises `BadDatabase` too."""
+    if _migration_names(Path(db.database), Runner(db, str(MIGRATIONS)))[0]:
+        raise BadDatabase(f"{db.database} is of an older version; start the server, which upgrades it")
     try:
         integrity = db.execute_sql("PRAGMA integrity_check(10)").fetchall()
     except DATABASE_ERRORS:  # a page that cannot be read has ended the check: ask for the first problem only
         integrity = db.execute_sql("PRAGMA quick_check(1)").fetchall()
-    problems = [f"the database is damaged: {message}" for (message,) in integrity if message != "ok"]
+    problems = [message.splitlines()[-1] for (message,) in integrity if message != "ok"]
     if problems:  # the references cannot be read either
-        return problems
-    orphans = db.execute_sql("PRAGMA foreign_key_check").fetchall()
-    return problems + [
-        f"a row of {table} refers to a {parent} that is gone" for table, _, parent, _ in orphans
-    ]
+        return [f"the database is damaged: {problem}; restore a backup" for problem in problems]
+    for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
+        remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
+        problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
+    indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    with SqliteDatabase(":memory:") as fresh:
+        Runner(fresh, str(MIGRATIONS)).up()
+        missing = dict(fresh.execute_sql(indexes)).items() - dict(db.execute_sql(indexes)).items()
+    for name, sql in sorted(missing):
+        problems.append(f"the index {name} is missing or another one; execute in sqlite3: {sql}")
+    return problems
 
 
 def optimize(*, everything: bool = False) -> None:
@@ -807,7 +802,7 @@ def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
     applied = [step.name for step in steps if step.applied]
     newer = [step.name for step in steps if step.path is None]
     if newer:
-        raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}")
+        raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}; install that one")
     if not applied and set(runner.database.get_tables()) - {runner.table_name}:
         raise BadDatabase(f"{path} is a database of something else")
     return pending, applied
@@ -863,7 +858,6 @@ def turn_to_start() -> Iterator[None]:
     """Let no other process prepare the database or store a configuration meanwhile; wait for it."""
     path = Path(f"{db.database}.start")
     with _as_bad_database(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_lock_file(path)
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -331,11 +331,9 @@ def limit_unread(server):
 
 
 def hold_database(server, config):
-    """Upgrade the database; return the files that lock it until all workers have ended.
-
-    Only with `bootstrap.api_key` it may make one: otherwise a wrong path would be a new, empty workspace.
-    """
+    """Upgrade the database; return the files that lock it until all workers have ended."""
     with contextlib.ExitStack() as files:
+        # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
         files.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
         if not Path(db.database).exists():
             server.log.warning("There was no database at %s; a new one is made", db.database)

@@ -1416,6 +1416,12 @@ class Attachment(Identified):
         lambda cls: cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
     )
 
+    @compiled
+    def incomplete(cls: Any) -> Query:
+        """How many have no content, or one of another size."""
+        size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
+        return cls.select(fn.COUNT(cls.id)).join(AttachmentContent, JOIN.LEFT_OUTER).where(size != cls.size)
+
     @classmethod
     def of(cls, task_id: str) -> list[Row]:
         """The descriptions of the task's attachments, oldest first. Raises `NotFound`."""

@@ -447,6 +447,10 @@ class Unresolved(LookupError):
     """A secret that cannot be resolved; the message says why, and never contains a secret."""
 
 
+class Unset(Unresolved):
+    """A secret whose environment variable is not set for this process."""
+
+
 def resolve(references: list[SecretRef], providers: dict[str, Provider]) -> list[str | Unresolved]:
     """Return the secret of each reference, in order, or an `Unresolved`; each provider is asked once."""
     providers = {"default": {"source": "env"}, **providers}  # the environment needs no configuration
@@ -486,14 +490,14 @@ def _checked(reference: SecretRef, secrets: dict[tuple[str, str], dict[str, Any]
     secret = secrets[source, alias].get(id, Unresolved("there is no such secret"))
     if isinstance(secret, str) and secret.strip() and not schemas.text_problem(secret):
         return secret
-    reason = secret if isinstance(secret, Unresolved) else "is blank, or not valid text"
-    return Unresolved(f"{source}:{alias}:{id}: {reason}")
+    reason = secret if isinstance(secret, Unresolved) else Unresolved("is blank, or not valid text")
+    return type(reason)(f"{source}:{alias}:{id}: {reason}")
 
 
 def _from_environment(alias: str, provider: Provider, ids: list[str]) -> dict[str, Any]:
     allowed = provider.get("allowlist", ids)
     refused = Unresolved("is not on the provider's allowlist")
-    missing = Unresolved("the environment variable is not set")
+    missing = Unset("the environment variable is not set")
     return {id: (os.environ.get(id) or missing) if id in allowed else refused for id in ids}
 
 
@@ -631,7 +635,7 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
     answers = resolve(list(present.values()), config["SECRETS"]["providers"])
     for name, secret in zip(present, answers, strict=True):
         if isinstance(secret, Unresolved):
-            raise Unresolved(f"{without_paths(name)}: {secret}")
+            raise type(secret)(f"{without_paths(name)}: {secret}")
         secrets[name] = secret
     return secrets
 

@@ -28,6 +28,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "task.status": STATUSES,
     "task.priority": ("low", "medium", "high", "urgent"),
     "task.due_date": (None, DAY),
+    "attachment.size": (9_000,),
+    "attachment_content.data": (b"x" * 9_000,),
     "activity.entity": ("task", "comment", "member"),
     "activity.changes": ("{}",),
     "endpoint.state": ("active",),

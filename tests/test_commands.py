@@ -271,21 +271,138 @@ def test_doctor_finds_what_refers_to_nothing(made):
     assert "a row of comment refers to a task that is gone" in says(made.flask("doctor"), 1)
 
 
+def test_doctor_prints_equal_problems_once_with_their_number(made):
+    row = "INSERT INTO comment (id, task_id, author_id, content, created_at) VALUES (?, 't', 'm', 'x', '')"
+    for number in range(100):
+        made.rows(row, str(number))
+    lines = says(made.flask("doctor"), 1).splitlines()
+    (line,) = [line for line in lines if "refers to a task" in line]
+    assert line.startswith("problem: a row of comment refers to a task that is gone; restore a backup, or")
+    assert line.endswith(" (100 times)")
+
+
+def test_doctor_misses_indexes_and_says_how_to_make_them(made):
+    made.rows("DROP INDEX task_due")
+    made.rows("DROP INDEX activity_task")
+    said = says(made.flask("doctor"), 1)
+    made_again = re.findall("problem: the index (.*) is missing .*; execute in sqlite3: (.*)", said)
+    assert [name for name, _ in made_again] == ["activity_task", "task_due"]
+    for _, statement in made_again:
+        made.rows(statement)
+    says(made.flask("doctor"))
+
+
+def test_doctor_misses_the_contents_of_attachments(made):
+    says(made.flask("seed"))
+    first, second = made.rows("SELECT attachment_id AS id FROM attachment_content LIMIT 2")
+    made.rows("DELETE FROM attachment_content WHERE attachment_id = ?", first["id"])
+    made.rows("UPDATE attachment_content SET data = x'00' WHERE attachment_id = ?", second["id"])
+    said = says(made.flask("doctor"), 1)
+    assert "problem: attachments without all of their content: 2; restore a backup\n" in said
+
+
+def is_missing(server):
+    server.database.unlink()
+
+
+def is_empty_beside_its_log(server):
+    server.database.write_bytes(b"")
+    server.database.with_name("tasks.db-wal").write_bytes(b"a log")
+
+
+def is_cut_off(server):
+    os.truncate(server.database, server.database.stat().st_size // 2)
+
+
+def is_text(server):
+    server.database.write_text("no database " * 1000)
+
+
+def has_a_page_of_nonsense(server):
+    content = bytearray(server.database.read_bytes())
+    content[-4096:] = b"\xff" * 4096
+    server.database.write_bytes(content)
+
+
+def is_newer(server):
+    server.rows("INSERT INTO schema_migration (name, applied) VALUES ('9999_newer', '2026-01-01')")
+
+
+def is_older(server):
+    server.rows("DELETE FROM schema_migration WHERE name LIKE '0008%'")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "helps"),
+    [
+        (is_missing, "Error: there is no database at", "`init` makes one, `restore` puts a copy there"),
+        (is_empty_beside_its_log, "tasks.db is empty, but its log", "put the database back beside it"),
+        (is_cut_off, "cannot be read (database disk image is malformed)", "; restore a backup"),
+        (is_text, "cannot be read (file is not a database)", "; restore a backup"),
+        (has_a_page_of_nonsense, "problem: the database is damaged: ", "; restore a backup"),
+        (is_newer, "was made by a newer version, which applied 9999_newer", "; install that one"),
+        (is_older, "is of an older version", "; start the server, which upgrades it"),
+    ],
+)
+def test_doctor_says_of_each_kind_of_damage_what_helps(made, spoil, what, helps):
+    made.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    spoil(made)
+    result = made.flask("doctor")
+    lines = (says(result, 1) + result.stderr).splitlines()
+    assert [line for line in lines if what in line and helps in line]
+    for line in lines:
+        assert re.match("problem: |note: |Error: ", line)
+
+
+def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
+    command = [BIN / "flask", "--app", "app", "doctor"]
+    full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *command]  # no file may have more than a block
+    environment = made.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
+    done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "problem: the database cannot be read (" in says(done, 1)
+    assert "; see that its disk has space, and that you may open it" in done.stdout
+    assert "restore" not in done.stdout
+
+
+def test_doctor_cannot_judge_secrets_of_the_services_environment(made, tmp_path):
+    text = """
+        [plugins.entries.webhooks.config.routes.a]
+        sessionKey = "agent:a"
+        secret = "$OF_THE_SERVICE"
+        [[webhooks]]
+        name = "one"
+        url = "http://127.0.0.1:1/"
+        secret = "$OF_THE_SERVICE"
+    """
+    (tmp_path / "config.toml").write_text(text)
+    said = says(made.flask("doctor", TASKS_CONFIG=str(tmp_path / "config.toml")))
+    unset = "env:default:OF_THE_SERVICE: the environment variable is not set here; the service may have it"
+    assert "route a: /plugins/webhooks/a for agent:a: unknown\n" in said
+    assert f"note: route a: its secret: {unset}\n" in said
+    assert f"note: webhooks: one: secret: {unset}\n" in said
+    assert "in order" in said
+    missing = '[[webhooks]]\nname = "two"\nurl = "http://127.0.0.1:1/"\n'
+    missing += 'secret = { source = "file", provider = "vault", id = "value" }\n'
+    (tmp_path / "config.toml").write_text(text + missing)
+    said = says(made.flask("doctor", TASKS_CONFIG=str(tmp_path / "config.toml")), 1)
+    assert f"note: webhooks: one: secret: {unset}\n" in said
+    assert "problem: webhooks: two: secret: file:vault:value: there is no provider vault" in said
+
+
 def test_doctor_tells_of_each_route_of_the_gateway(made, tmp_path):
     vault = tmp_path / "vault.json"
     vault.touch(0o640)
     (tmp_path / "config.toml").write_text(
         f"[secrets.providers.vault]\nsource = 'file'\npath = '{vault}'\n"
         "[plugins.entries.webhooks.config.routes.good]\nsessionKey = 'agent:a'\nsecret = 'S3CRET-VALUE'\n"
-        "[plugins.entries.webhooks.config.routes.bad]\nsessionKey = 'agent:b'\nsecret = '$NOT_SET'\n"
+        "[plugins.entries.webhooks.config.routes.bad]\nsessionKey = 'agent:b'\n"
+        "secret = { source = 'file', provider = 'vault', id = '/b' }\n"
     )
     result = made.flask("doctor", TASKS_CONFIG=str(tmp_path / "config.toml"))
     said = says(result, 1)
     assert "route good: /plugins/webhooks/good for agent:a: served" in said
     assert "route bad: /plugins/webhooks/bad for agent:b: skipped" in said
-    assert (
-        "route bad is skipped: its secret: env:default:NOT_SET: the environment variable is not set" in said
-    )
+    assert "problem: route bad is skipped: its secret: file:vault:/b: " in said
     assert f"provider vault: {vault}: -rw-r-----" in said
     assert "S3CRET-VALUE" not in said
 

@@ -231,7 +231,8 @@ def test_a_route_without_its_secret_is_skipped_and_the_rest_served(tmp_path, pro
     told = server.flask("doctor")
     assert told.returncode == 1
     assert "route good: /plugins/webhooks/good for agent:main: served" in told.stdout
-    assert "problem: route unset is skipped" in told.stdout
+    assert "problem: route hangs is skipped" in told.stdout
+    assert "note: route unset: its secret: env:default:NOT_SET: " in told.stdout
     assert "s3cret" not in log + told.stdout + told.stderr
     server.stop()
 
