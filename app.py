@@ -555,7 +555,7 @@ def get_context() -> Row:
         "projects": Project.listing("active"),
         "members": Member.team(),
         "urgent_tasks": Task.urgent.json(now=at, most=10)[0],
-        "recent_activity": Activity.recent.json(most=5, of_tasks=sees_tasks_alone())[0],
+        "recent_activity": Activity.recent.json(most=5, of_tasks=call().caller["role"] == "client")[0],
         "whiteboards": Whiteboard.latest.json(most=10)[0],
         "system": {
             "current_time": at,
@@ -641,16 +641,12 @@ def show_board() -> Response:
 
 def send_file(folder: Path, name: str, **options: Any) -> Any:
     """The answer with a file of a page."""
-    send, environ = (
-        partial(send_from_directory, folder, name, response_class=Response, **options),
-        call().environ,
-    )
+    environ = call().environ
     try:
-        return send(environ=environ)
+        return send_from_directory(folder, name, environ, response_class=Response, **options)
     except OverflowError:  # werkzeug's, for a date that is not valid and so means nothing (RFC 9110, 13.1.3)
-        return send(
-            environ={key: environ[key] for key in environ if not key.startswith(("HTTP_IF_", "HTTP_RANGE"))}
-        )
+        environ |= {"HTTP_IF_MODIFIED_SINCE": "", "HTTP_IF_RANGE": "", "HTTP_RANGE": ""}
+        return send_from_directory(folder, name, environ, response_class=Response, **options)
 
 
 @pages.get("/static/<string:name>")
@@ -1127,14 +1123,9 @@ def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> 
 @operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
-    if sees_tasks_alone():
+    if call().caller["role"] == "client":
         filters["of_tasks"] = True
     return Activity.page(**filters)
-
-
-def sees_tasks_alone() -> bool:
-    """Whether the caller sees of the history only that of tasks and comments."""
-    return call().caller["role"] == "client"
 
 
 # Webhooks -------------------------------------------------------------------------------------

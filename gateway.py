@@ -152,7 +152,8 @@ class Refused(Exception):
 
 def answer(route: Route, request: Request) -> Iterable[bytes]:
     """Answer a request on a route. Each step may refuse it, in this order."""
-    key = route.path, _without_port(request.environ.get("REMOTE_ADDR", ""))
+    # Without the port, which some proxies write too, another one for each connection.
+    key = route.path, re.sub(r"(^[\d.]+|\]):\d+$", r"\1", request.environ.get("REMOTE_ADDR", ""))
     try:
         _admit(route, request, key)
     except Refused as refused:
@@ -171,12 +172,6 @@ def answer(route: Route, request: Request) -> Iterable[bytes]:
     except BaseException:
         intake.slots.free(key)
         raise
-
-
-def _without_port(address: str) -> str:
-    """The address without the port, which some proxies write too, another one for each connection."""
-    match = re.fullmatch(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", address)
-    return match[1] or match[2] if match else address
 
 
 def _admit(route: Route, request: Request, key: Any) -> None:

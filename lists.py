@@ -193,8 +193,8 @@ def _index(
     independent of each other.
     """
     if not sizes:
-        indexed = sorted(name for name in names if FILTERS[name].orders)
-        return min(indexed, key="status".__eq__, default=None)
+        indexed = [name for name in names if FILTERS[name].orders and name != "status"]
+        return next(iter(indexed), "status" if "status" in names else None)
     every = sizes[None]
     if total is None or total > COUNT_LIMIT:
         total = int(math.prod(size / every for size in sizes.values()) * every)

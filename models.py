@@ -887,16 +887,13 @@ class TaskCount(Base):
     def _sum(cls, *statuses: str) -> Any:
         return reduce(operator.add, [cls._meta.fields[status] for status in statuses])
 
-    @classmethod
-    @lru_cache(maxsize=16)
-    def _shift(cls, count: int) -> Statement:
-        """Add to the counters in so many rows."""
-        counters = [cls._meta.fields[status] for status in STATUSES]
-        shifted = {counter: counter + EXCLUDED[counter.name] for counter in counters}
-        fields = [cls.by, cls.value, *counters]
-        rows = [{field: placeholder(f"{field.name}{number}") for field in fields} for number in range(count)]
-        inserted = cls.insert_many(rows)
-        return Statement(inserted.on_conflict(conflict_target=[cls.by, cls.value], update=shifted))
+    @compiled
+    def _shift(cls: Any) -> Query:
+        """Adds to the counters of a value."""
+        shifted = {
+            cls._meta.fields[status]: cls._meta.fields[status] + EXCLUDED[status] for status in STATUSES
+        }
+        return cls.insertion.query.on_conflict(conflict_target=[cls.by, cls.value], update=shifted)
 
     @classmethod
     def shift(cls, old: list[Row], new: list[Row]) -> None:
@@ -906,14 +903,8 @@ class TaskCount(Base):
             for task in tasks:
                 for place in cls._places(task):
                     counts[place, task["status"]] += count
-        changed = sorted({place for (place, _), count in counts.items() if count})
-        for first in range(0, len(changed), 16):
-            row: Row = {}
-            some = changed[first : first + 16]
-            for number, place in enumerate(some):
-                row |= {f"by{number}": place[0], f"value{number}": place[1]}
-                row |= {f"{status}{number}": counts[place, status] for status in STATUSES}
-            cls._shift(len(some)).run(**row)
+        for by, value in sorted({place for (place, _), count in counts.items() if count}):
+            cls._shift.run(by=by, value=value, **{name: counts[(by, value), name] for name in STATUSES})
 
     @classmethod
     def _places(cls, task: Row) -> list[tuple[str, str]]:
@@ -1135,10 +1126,7 @@ class Task(Entity):
 
     @classmethod
     def add(cls, transaction: Transaction, *, project_id: str, title: str, folded: Row, **fields: Any) -> Row:
-        """Make a new task; `folded` are its texts for `searchable`.
-
-        Raises `Invalid` for what does not exist or does not belong together.
-        """
+        """Make a new task, of `folded` texts. Raises `Invalid` for what does not exist or belong together."""
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         row = (

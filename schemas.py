@@ -705,13 +705,10 @@ def _flatten(messages: Any, path: str) -> Any:
 
 
 class Shown(Schema):
-    """The data of an answer, whose keys are required; a later version may add others.
-
-    It only documents: rows already have this form.
-    """
+    """The data of an answer, whose keys are required. It only documents: rows already have this form."""
 
     class Meta:
-        unknown = EXCLUDE
+        unknown = EXCLUDE  # in the document: a later version may add keys
 
     secret = False  # whether it holds a secret, which is not stored and so can be shown only once
     optional: tuple[str, ...] = ()  # the keys that not every answer has

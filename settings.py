@@ -168,20 +168,12 @@ class BaseUrl(Url):
         return url.rstrip("/")
 
 
-class TimeZone(fields.String):
-    """The name of a time zone of the IANA database."""
-
-    default_error_messages = {
-        **schemas.MESSAGES,
-        "invalid": "must be the name of a time zone, as Europe/Berlin",
-    }
-
-    def _deserialize(self, *arguments: Any, **options: Any) -> str:
-        name = super()._deserialize(*arguments, **options)
-        try:
-            return ZoneInfo(name).key
-        except (LookupError, ValueError, OSError) as error:  # not found, no name, or a folder of zones
-            raise self.make_error("invalid") from error
+def check_zone(name: str) -> None:
+    """Raise `ValidationError` for what is no name of a time zone of the IANA database."""
+    try:
+        ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as error:  # not found, no name, or a folder of zones
+        raise ValidationError("must be the name of a time zone, as Europe/Berlin") from error
 
 
 class Secret(fields.Field):
@@ -232,7 +224,7 @@ class WorkspaceSettings(schemas.Strict):
     ai_instructions = schemas.Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
     invitation_days = Number(0.001, 365, load_default=7)
     activity_days = Number(0, 36500, load_default=0)
-    timezone = TimeZone(load_default="UTC")
+    timezone = fields.String(validate=check_zone, load_default="UTC", error_messages=schemas.MESSAGES)
 
 
 class BootstrapSettings(schemas.Strict):
