@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 from apispec import APISpec
@@ -92,8 +91,6 @@ TAGS = {
 }
 # Parts of paths whose operations are in the group of another name.
 TAG_OF = {"me": "members", "enroll": "members", "docs": "documentation", "openapi.json": "documentation"}
-# Fields that take the id of a member.
-MEMBER_FIELDS = ("member_id", "assignee_id", "owner_id", "actor_id")
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
 ACTION_EXAMPLE = {
@@ -104,11 +101,6 @@ ACTION_EXAMPLE = {
     "runtime": "subagent",
     "task": "Summarise the new messages",
     "waitJson": {"for": "an answer"},
-}
-# Where an answer of the gateway holds what other actions take.
-IN_FLOW = {
-    "flowId": "$response.body#/result/flow/flowId",
-    "expectedRevision": "$response.body#/result/flow/revision",
 }
 
 
@@ -155,7 +147,7 @@ class Operation(NamedTuple):
     @property
     def path(self) -> str:
         """The path as OpenAPI writes it."""
-        return _path(self.rule)
+        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", self.rule)
 
     @property
     def tag(self) -> str:
@@ -169,22 +161,9 @@ class Operation(NamedTuple):
         return self.method in ("GET", "DELETE")
 
     @property
-    def ids(self) -> tuple[tuple[str, str], ...]:
+    def ids(self) -> list[tuple[str, str]]:
         """The parameters of its path, each after the part of the path whose ids it takes."""
-        return _ids(self.path)
-
-
-# Links compare each operation with all others, which would read each path a thousand times.
-
-
-@cache
-def _path(rule: str) -> str:
-    return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule)
-
-
-@cache
-def _ids(path: str) -> tuple[tuple[str, str], ...]:
-    return tuple(re.findall(r"/([^/]+)/{(\w+)}", path))
+        return re.findall(r"/([^/]+)/{(\w+)}", self.path)
 
 
 def document(
@@ -214,10 +193,6 @@ def document(
     order = list(TAGS)
     for operation in sorted(operations, key=lambda operation: (order.index(operation.tag), operation.path)):
         described = _operation(converter, operation, faults)
-        links = _links(operation, operations)
-        for status in (operation.declaration.status, *operation.declaration.also):
-            if links:
-                described["responses"][str(status)]["links"] = links
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     for path, methods in paths.items():
         spec.path(path, operations=methods)
@@ -286,13 +261,9 @@ def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
     return parameters
 
 
-def _example(takes: Schema, *, only_required: bool = False) -> dict[str, Any]:
+def _example(takes: Schema) -> dict[str, Any]:
     """The example of a body, with the fields that are taken here."""
-    return {
-        name: value
-        for name, value in getattr(takes, "EXAMPLE", {}).items()
-        if name in takes.fields and (takes.fields[name].required or not only_required)
-    }
+    return {name: value for name, value in getattr(takes, "EXAMPLE", {}).items() if name in takes.fields}
 
 
 def _path_parameter(part: str, name: str) -> dict[str, Any]:
@@ -346,72 +317,6 @@ def _headers(declaration: Declaration) -> dict[str, Any]:
     return headers
 
 
-def _links(source: Operation, operations: list[Operation]) -> dict[str, Any]:
-    """The operations that can be called with an id in an answer of this one, or for its next page."""
-    held = _ids_in(source, operations)
-    links = {target.name: _link(source, target, held) for target in operations}
-    if isinstance(source.declaration.gives, schemas.InvitationShown):
-        token = {"description": "The last part of `enrollment_link` is the token."}
-        links |= {target.name: token for target in operations if "{token}" in target.path}
-    return {name: {"operationId": name} | link for name, link in links.items() if link}
-
-
-def _link(source: Operation, target: Operation, held: dict[str, str]) -> dict[str, Any]:
-    """How the target is called with the ids that an answer of the source holds; empty if it is not."""
-    same = {name: f"$request.path.{name}" for part, name in target.ids if part in dict(source.ids)}
-    new = {name: held[part] for part, name in target.ids if part in held}
-    if len(same) + len(new) < len(target.ids):
-        return {}
-    declaration = target.declaration
-    if new and "ETag" in source.declaration.headers and PreconditionFailed in declaration.raises:
-        new["If-Match"] = "$response.header.ETag"
-    known = {f"{_singular(part)}_id": pointer for part, pointer in held.items() if part != "members"}
-    # The list of members has also those who have not joined.
-    if source.reads_query and "members" in held and not source.path.endswith("/members"):
-        known |= dict.fromkeys(MEMBER_FIELDS, held["members"])
-    named = {name: known[name] for name in declaration.takes.fields if name in known}
-    if target.reads_query:
-        new |= named
-        named = {}
-    if source is target:
-        new |= _next_page(source)
-    link: dict[str, Any] = {"parameters": same | new} if same | new else {}
-    if named and declaration.status == 201 and _required_ids(declaration.takes) <= named.keys():
-        return link | {"requestBody": _example(declaration.takes, only_required=True) | named}
-    return link if new else {}
-
-
-def _required_ids(takes: Schema) -> set[str]:
-    return {name for name, field in takes.fields.items() if isinstance(field, schemas.Id) and field.required}
-
-
-def _ids_in(source: Operation, operations: list[Operation]) -> dict[str, str]:
-    """Where an answer holds an id (of a list, the first), by the part of paths which such an id follows."""
-    declaration = source.declaration
-    # Who needs no key yet cannot call others with an id.
-    if declaration.role is None or not isinstance(declaration.gives, Schema):
-        return {}
-    fields = declaration.gives.fields
-    if "id" in fields:
-        is_new = declaration.status == 201
-        return {source.path.rpartition("/")[2]: "$response.body#/data/id"} if is_new else {}
-    parts = {part for operation in operations for part, _ in operation.ids} - set(dict(source.ids))
-    lists = {part: f"$response.body#/data/{part}/0/id" for part in parts if part in fields}
-    ones = {part: _singular(part) for part in parts if _singular(part) in fields}
-    return lists | {part: f"$response.body#/data/{name}/id" for part, name in ones.items()}
-
-
-def _next_page(source: Operation) -> dict[str, str]:
-    """The parameter of the next page of a list, and where the answer says what it is."""
-    pagination = getattr(source.declaration.gives, "fields", {}).get("pagination")
-    names = pagination.schema.fields if pagination else {}
-    return {
-        name: f"$response.body#/data/pagination/next_{name}"
-        for name in source.declaration.takes.fields
-        if f"next_{name}" in names
-    }
-
-
 def _event(converter: Any, name: str) -> dict[str, Any]:
     summary, data = schemas.EVENT_DATA[name]
     properties = {
@@ -433,7 +338,7 @@ def _event(converter: Any, name: str) -> dict[str, Any]:
 
 def _intake(converter: Any) -> dict[str, Any]:
     """The gateway's operation: one path for all actions."""
-    bodies, examples, links = [], {}, {}
+    bodies, examples = [], {}
     for name, action in ACTIONS.items():
         body = converter.schema2jsonschema(action.schema)
         body["properties"] = {"action": {"const": name}} | body.get("properties", {})
@@ -441,13 +346,6 @@ def _intake(converter: Any) -> dict[str, Any]:
         bodies.append(body | {"title": name})
         fields = {key: value for key, value in ACTION_EXAMPLE.items() if key in body["properties"]}
         examples[name] = {"value": {"action": name, **fields}}
-        found = {key: pointer for key, pointer in IN_FLOW.items() if key in body["properties"]}
-        if found:
-            links[name] = {
-                "operationId": "drive_flow",
-                "parameters": {"routeId": "$request.path.routeId"},
-                "requestBody": {"action": name} | fields | found,
-            }
     answer = {
         "type": "object",
         "required": ["ok", "routeId", "result"],
@@ -466,7 +364,6 @@ def _intake(converter: Any) -> dict[str, Any]:
         }
         for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
     }
-    responses["200"]["links"] = links
     responses["404"]["content"]["text/plain"] = {}  # where there is no route
     route = {"type": "string"}
     description = "The id of a route in the configuration."

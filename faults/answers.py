@@ -8,6 +8,7 @@ import jsonschema_rs
 import requests
 from findings import Run
 from harness import Document, check_answer
+from links import add_links
 
 STATEFUL = "along links"  # the source whose cases use what was answered before
 MOST_FAULTS = 20  # kinds of faults in the table; the log has them all
@@ -33,6 +34,7 @@ class Tally:
 
     def __init__(self, base: str):
         self.document = FastDocument(f"{base}/api/v1")
+        add_links(self.document.spec)
         self.cases: Counter[str] = Counter()  # by source
         self.accepted: Counter[str] = Counter()
         self.statuses: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by source and operation

@@ -1,15 +1,12 @@
 """The OpenAPI document is valid, and says everything: paths, bodies, errors, events and actions."""
 
-import itertools
 import json
 import re
 from functools import partial
-from urllib.parse import urlsplit
 
-import links
 import pytest
 import requests
-from harness import EVERY_EVENT, NOBODY, PATIENCE, document
+from harness import EVERY_EVENT, PATIENCE, document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -207,106 +204,6 @@ def test_the_examples_pass_the_schemas_that_check_bodies():
             schema.load({name: value for name, value in example.items() if name in schema.fields})
             loaded += 1
     assert loaded > 8
-
-
-# Links
-
-
-def linked(spec):
-    """Every link, after the operation whose answer it is found in."""
-    for operation in links.operations(spec):
-        for status in operation.described["responses"]:
-            for link in operation.links(status):
-                yield operation, status, link
-
-
-def test_every_parameter_of_a_path_can_be_had_from_a_link_or_is_configured(spec):
-    had = {(link["operationId"], name) for _, _, link in linked(spec) for name in link.get("parameters", {})}
-    had |= {(link["operationId"], "token") for _, _, link in linked(spec) if "description" in link}
-    for operation in links.operations(spec):
-        for name in set(re.findall("{([^}]*)}", operation.path)) - {"routeId"}:
-            assert (operation.name, name) in had, operation.path
-
-
-def test_every_link_leads_to_an_operation_with_parameters_and_fields_that_it_has(spec):
-    targets, count = {operation.name: operation for operation in links.operations(spec)}, 0
-    for source, _, link in linked(spec):
-        target = targets[link["operationId"]]
-        assert link.get("parameters", {}).keys() <= target.parameters.keys(), link
-        for expression in link.get("parameters", {}).values():
-            name = re.fullmatch(r"\$request\.path\.(\w+)", expression)
-            assert not name or f"{{{name[1]}}}" in source.path, link
-        if body := link.get("requestBody"):
-            filled = {name: 0 if name == "expectedRevision" else value for name, value in body.items()}
-            filled |= {name: NOBODY for name, value in filled.items() if str(value).startswith("$")}
-            schema = target.described["requestBody"]["content"]["application/json"]["schema"]
-            assert not list(validator(spec, schema).iter_errors(filled)), link
-        count += 1
-    assert count > 100
-
-
-class Follower:
-    """Calls operations by the document alone: with its examples, and what its links find in answers."""
-
-    def __init__(self, spec, client):
-        self.spec, self.client, self.numbers = spec, client, itertools.count()
-        self.operations = {operation.name: operation for operation in links.operations(spec)}
-
-    def send(self, name, found):
-        operation = self.operations[name]
-        options = {"headers": {}, "params": {}}
-        for parameter, value in found.parameters.items():
-            if (place := operation.parameters[parameter]["in"]) != "path":
-                options["headers" if place == "header" else "params"][parameter] = value
-        content = operation.described.get("requestBody", {"content": {}})["content"]
-        if "multipart/form-data" in content:
-            options["files"] = {"file": ("a.txt", b"text")}
-        elif content:
-            options["json"] = content["application/json"]["example"] | found.body
-            if name == "invite_member":
-                options["json"]["email"] = f"person-{next(self.numbers)}@example.com"
-        path = operation.path_with(found.parameters)
-        if not path.startswith(API):
-            url = self.client.base.removesuffix(API) + path
-            return requests.request(operation.method, url, timeout=PATIENCE, **options)
-        options["envelope"] = name != "download_attachment"
-        return self.client.request(operation.method, path.removeprefix(API), **options)
-
-    def call(self, name):
-        """Call an operation; if it needs an id, after one that has a link to it."""
-        needed = "{" in self.operations[name].path or name == "create_task"
-        if not needed:
-            return self.send(name, links.Found({}, {}))
-        sources = [(source, link) for source, _, link in linked(self.spec) if link["operationId"] == name]
-        return self.follow(*max(sources, key=lambda pair: pair[0].method == "POST"))
-
-    def follow(self, source, link):
-        """Call the source, and then what the link leads to; None if the link finds nothing."""
-        answer = self.call(source.name)
-        assert answer.ok, (source, answer.text)
-        pattern = re.sub("{([^}]*)}", r"(?P<\1>[^/]+)", source.path)
-        ids = re.fullmatch(pattern, urlsplit(answer.url).path).groupdict()
-        found = links.find(link, answer, ids)
-        return found and self.send(link["operationId"], found)
-
-
-def test_what_a_link_leads_to_succeeds(hooked, spec):
-    follower = Follower(spec, hooked.client())
-    for name in ("create_task", "create_meeting", "create_whiteboard", "test_webhook", "enroll"):
-        assert follower.call(name).ok
-    nothing = set()
-    for source, status, link in linked(spec):
-        revokes_ours = source.method == "GET" and link["operationId"] == "revoke_key"
-        if revokes_ours or source.path == INTAKE or (source.name, status) == ("invite_member", "200"):
-            continue
-        answer = follower.follow(source, link)
-        # What a list has first may be in another state: the owner joined long ago, and must stay.
-        is_conflict = source.method == "GET" and answer is not None and answer.status_code == 409
-        assert answer is None or answer.ok or is_conflict, (source.path, link, answer.text)
-        if answer is None:
-            nothing.add(source.name)
-    pages = {"list_activity", "list_task_activity", "list_tasks", "list_deliveries"}
-    assert nothing <= {"list_comments", "list_attachments", "list_milestones"} | pages
 
 
 def test_it_has_every_action_of_the_gateway(spec):
