@@ -646,7 +646,7 @@ def write_transaction() -> Iterator[None]:
         raise Unavailable("the database is busy")
     try:
         check_in_place()
-        db.shorten_log((deadline - time.monotonic()) / 2)
+        db.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
         with db.writing(max(math.ceil(deadline - time.monotonic()), 1)):
             write_turn.progress()
             yield
@@ -757,9 +757,10 @@ def integrity_problems() -> list[str]:
     indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
     with SqliteDatabase(":memory:") as fresh:
         Runner(fresh, str(MIGRATIONS)).up()
-        missing = dict(fresh.execute_sql(indexes)).items() - dict(db.execute_sql(indexes)).items()
-    for name, sql in sorted(missing):
-        problems.append(f"the index {name} is missing or another one; execute in sqlite3: {sql}")
+        present, expected = dict(db.execute_sql(indexes)), dict(fresh.execute_sql(indexes))
+    for name, sql in sorted(expected.items() - present.items()):
+        drop = f"DROP INDEX {name}; " if name in present else ""
+        problems.append(f"the index {name} is missing or another one; execute in sqlite3: {drop}{sql}")
     return problems
 
 

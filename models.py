@@ -300,12 +300,11 @@ class Resource(Entity):
         return cls.fetch(id)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
-        """Delete it; returns the tasks that this changed. Raises `NotFound`."""
+    def remove(cls, transaction: Transaction, id: str) -> None:
+        """Delete it. Raises `NotFound`."""
         row = cls.stored(id)
         cls.deletion.run(id=id)
         cls.record(transaction, "deleted", row)
-        return []
 
 
 # People ---------------------------------------------------------------------------------------
@@ -406,8 +405,8 @@ class Member(Entity):
         Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
-        """Hide the member, revoke the keys and invitations, and unassign the tasks; returns these tasks.
+    def remove(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
+        """Hide the member, and revoke the keys and invitations; yields the tasks, which are nobody's then.
 
         Raises as `edit` does.
         """
@@ -418,7 +417,7 @@ class Member(Entity):
         cls.set_columns(id, status="removed")
         Credential.follow_role(transaction, id, stored["role"], None)
         Activity.record(transaction, "deleted", "member", id, stored["full_name"])
-        return Task.clear(transaction, Task.assignee, id)
+        yield from Task.clear(transaction, Task.assignee, id)
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
@@ -851,8 +850,8 @@ class Project(Resource):
         Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
         """
         cls.stored(id)
-        count = TaskCount.total(project_id=id)
-        if count and not force:
+        if not force and Task.first_with(Task.project, id):
+            count = TaskCount.total(project_id=id)
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
@@ -1040,10 +1039,10 @@ class Milestone(Resource):
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
-        """Delete it; returns its tasks, which have no milestone now. Raises `NotFound`."""
-        changed = Task.clear(transaction, Task.milestone, id)
-        return changed + super().remove(transaction, id)
+    def remove_from_tasks(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
+        """Delete it; yields its tasks, which have no milestone then. Raises `NotFound`."""
+        yield from Task.clear(transaction, Task.milestone, id)
+        cls.remove(transaction, id)
 
 
 class Task(Entity):
@@ -1077,17 +1076,25 @@ class Task(Entity):
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
     @classmethod
-    def clear(cls, transaction: Transaction, field: Any, id: str) -> list[Changed]:
-        """Clear this reference in the tasks that have it; returns these tasks."""
-        has_it, name, at = field == placeholder("id"), field.column_name, transaction.at
-        before = Statement(cls.select_shown().where(has_it).order_by(cls.id)).all(id=id)
+    def first_with(cls, field: Any, id: str) -> list[Row]:
+        """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
+        tasks = cls.select_shown().where(field == placeholder("id")).order_by(cls.id).limit(500)
+        return Statement(tasks).all(id=id)
+
+    @classmethod
+    def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
+        """Clear this reference in the tasks that have it; yields each of these tasks."""
+        name, at = field.column_name, transaction.at
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
-        Statement(cls.update(values).where(has_it)).run(id=id, now=at)
-        after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
-        TaskCount.shift(before, after)
-        for task in after:
-            Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
-        return [(task, {name: [id, None]}) for task in after]
+        is_first = (field == placeholder("id")) & (cls.id <= placeholder("last"))
+        clearing = Statement(cls.update(values).where(is_first))
+        while before := cls.first_with(field, id):
+            clearing.run(id=id, last=before[-1]["id"], now=at)
+            after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
+            TaskCount.shift(before, after)
+            for task in after:
+                Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
+                yield task, {name: [id, None]}
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -1220,18 +1227,14 @@ class Task(Entity):
         return task
 
     @compiled
-    def _first_of_project(cls: Any) -> Query:
-        return cls.select_shown().where(cls.project == placeholder("project_id")).order_by(cls.id).limit(500)
-
-    @compiled
     def _deletion_of_first(cls: Any) -> Query:
         is_first = (cls.project == placeholder("project_id")) & (cls.id <= placeholder("last"))
         return cls.delete().where(is_first)
 
     @classmethod
     def remove_all(cls, transaction: Transaction, project_id: str) -> Iterator[Row]:
-        """Delete the tasks of a project, some at a time, so that few are in memory; yields each as it was."""
-        while tasks := cls._first_of_project.all(project_id=project_id):
+        """Delete the tasks of a project; yields each as it was."""
+        while tasks := cls.first_with(cls.project, project_id):
             cls._deletion_of_first.run(project_id=project_id, last=tasks[-1]["id"])
             TaskCount.shift(tasks, [])
             for task in tasks:
@@ -1291,7 +1294,7 @@ Task.add_index(
     Task.due_date, Task.id, Task.status, Task.project, where=IS_OPEN_WITH_DATE, name="task_overdue"
 )
 Task.add_index(Task.project, Task.due_date, Task.status, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
-Task.add_index(NO_DATE, Task.due_date, Task.id, where=IS_URGENT, name="task_urgent")
+Task.add_index(NO_DATE, Task.due_date, Task.id, Task.project, where=IS_URGENT, name="task_urgent")
 
 
 def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
@@ -1551,10 +1554,10 @@ class Meeting(Resource):
         return super().edit(transaction, id, fields, also)
 
     @classmethod
-    def remove(cls, transaction: Transaction, id: str) -> list[Changed]:
+    def remove(cls, transaction: Transaction, id: str) -> None:
         """Delete it. Raises `NotFound` and `Forbidden`."""
         cls._check_organizer(transaction, cls.stored(id))
-        return super().remove(transaction, id)
+        super().remove(transaction, id)
 
     @classmethod
     def _check_organizer(cls, transaction: Transaction, row: Row) -> None:

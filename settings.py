@@ -43,16 +43,20 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     Paths in the file are relative to the file, other paths to the working directory. Raises `SettingsError`.
     """
     path = config_file()
-    settings: dict[str, Any] = {"server": {"database": str(path.parent / "tasks.db")}}
+    settings: dict[str, Any] = {}
+    server = {"database": str(path.parent / "tasks.db")}
     if port := os.environ.get("PORT"):
-        settings["server"]["base_url"] = f"http://127.0.0.1:{port}"
+        server["base_url"] = f"http://127.0.0.1:{port}"
     layers = [_with_paths(_read_file(path), path.parent), _with_paths(_read_environment(), Path.cwd())]
     for layer in (*layers, overrides):
         for section, values in layer.items():
-            if isinstance(values, Mapping) and isinstance(settings.get(section), dict):
-                settings[section] |= values
-            elif section not in settings or not isinstance(values, Mapping):  # else it is refused
+            stored = settings.setdefault(section, values)  # and what is of another type is refused
+            if isinstance(stored, dict) and isinstance(values, Mapping):
+                settings[section] = stored | dict(values)
+            elif isinstance(stored, list) and not isinstance(values, Mapping):
                 settings[section] = values
+    if isinstance(given := settings.get("server", {}), dict):
+        settings["server"] = server | given
     return load_settings(settings)
 
 
@@ -169,9 +173,9 @@ class BaseUrl(Url):
 
 
 def check_zone(name: str) -> None:
-    """Raise `ValidationError` for what is no name of a time zone of the IANA database."""
+    """Raise `ValidationError` for what is no name of a time zone, as browsers know it too."""
     try:
-        ZoneInfo(name)
+        ZoneInfo(name if name[:1].isupper() else "")  # others are the system's own, as posix/Europe/Berlin
     except (LookupError, ValueError, OSError) as error:  # not found, no name, or a folder of zones
         raise ValidationError("must be the name of a time zone, as Europe/Berlin") from error
 

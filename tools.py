@@ -751,7 +751,8 @@ class ToolCall:
 
     @tool("Create a project.", "name", "description", writes=True, for_team=True)
     def create_project(self, **fields: str) -> Row:
-        named = (row for row in self.every("projects") if fold(row["name"]) == fold(fields["name"].strip()))
+        name = fold(fields["name"].strip())
+        named = (row for row in self.every("projects") if fold(row["name"]) == name)
         found = min(named, key=lambda row: row["status"], default=None)  # an active one first
         project, note = (found, {"already_made": True}) if found else self.create("/projects", fields)
         shown = ["id", "name"] + ["status"] * (project["status"] == "archived")

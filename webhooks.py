@@ -314,8 +314,8 @@ def _in_words(failure: BaseException, url: str) -> str:
         for part in (f"{parts.path}?{parts.query}", parts.path, parts.query):
             if len(part) > 3:  # or words of the message would be replaced
                 text = text.replace(part, "/…")
-        for part in sorted(re.findall(r"[^/?&=]{8,}", f"{parts.path}?{parts.query}"), key=len, reverse=True):
-            text = text.replace(part, "…")
+        for part in sorted(re.findall(r"[\w-]{8,}", f"{parts.path}?{parts.query}"), key=len, reverse=True):
+            text = re.sub(re.escape(part), "…", text, flags=re.IGNORECASE)
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 

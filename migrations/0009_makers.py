@@ -1,4 +1,4 @@
-"""Through whom keys and invitations were made; overdue tasks by project, to leave out those of archived ones."""
+"""Through whom keys and invitations were made; the project in the indexes that leave out archived ones."""
 
 STATEMENTS = [
     'ALTER TABLE "api_key" ADD COLUMN "makers" TEXT',
@@ -7,6 +7,8 @@ STATEMENTS = [
     'UPDATE "invitation" SET "makers" = "created_by"',
     'DROP INDEX "task_overdue"',
     'CREATE INDEX "task_overdue" ON "task" ("due_date", "id", "status", "project_id") WHERE (("status" != \'done\') AND ("due_date" IS NOT NULL))',
+    'DROP INDEX "task_urgent"',
+    'CREATE INDEX "task_urgent" ON "task" (("due_date" IS NULL), "due_date", "id", "project_id") WHERE (("status" != \'done\') AND ("priority" = \'urgent\'))',
 ]
 
 

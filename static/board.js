@@ -72,7 +72,7 @@ export async function showBoard() {
   hasFailed = false;
   for (const column of columns) column.clear();
   await Promise.all(columns.map((column) => column.load())).catch((error) => {
-    hasFailed = true;
+    hasFailed = error.isTemporary;
     notify(error, showBoard);
   });
 }

@@ -12,11 +12,16 @@ let listed = ""; // what is shown, so that nothing is made anew when nothing has
 const draftName = () => draftOf(edited ? `comment ${edited.id}` : `a comment on ${task}`);
 keepDrafts(form, draftName);
 
+/** All comments of a task, of which the API lists 500 at a time, the latest first. */
+async function loadComments(id, before) {
+  const { comments, pagination } = await get(`/tasks/${id}/comments`, { before });
+  return pagination.has_more ? [...(await loadComments(id, pagination.next_before)), ...comments] : comments;
+}
 export const loadDiscussion = (id) =>
-  Promise.all(["comments", "attachments", "activity"].map((part) => get(`/tasks/${id}/${part}`)));
+  Promise.all([loadComments(id), ...["attachments", "activity"].map((part) => get(`/tasks/${id}/${part}`))]);
 /** Show what was loaded around a task; what is typed into its forms stays, and the focus. */
 export function showDiscussion(id, parts) {
-  const [{ comments }, { attachments }, history] = parts;
+  const [comments, { attachments }, history] = parts;
   const focused = document.activeElement;
   if (id !== task) {
     task = id;

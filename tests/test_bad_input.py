@@ -4,6 +4,7 @@ The numbers are those of the catalogue of bad input on which this service is bui
 """
 
 import json
+import unicodedata
 from urllib.parse import urlencode
 
 import pytest
@@ -461,6 +462,12 @@ def test_more_than_30_combining_marks_in_a_row_are_refused_wherever_text_is_take
     assert owner.make_task(project, title=thirty)["title"] == thirty
     assert owner.get("/tasks", q=thirty).status_code == 200
     file = {"files": {"file": (f"{more}.txt", b"x")}}
+    # Some are made of marks, but are none themselves.
+    others = [c for c in map(chr, range(0x110000)) if not unicodedata.combining(c)]
+    made_of_marks = [c for c in others if unicodedata.combining(unicodedata.normalize("NFD", c)[0])]
+    assert len(made_of_marks) == 3
+    for sign in made_of_marks:
+        fault(owner.patch(f"/tasks/{task['id']}", {"title": sign * 31}), 422, "validation_error", "title")
     for name, answer in {
         "title": owner.patch(f"/tasks/{task['id']}", {"title": more}),
         "description": owner.patch(f"/tasks/{task['id']}/details", {"description": f"a{more}b"}),

@@ -493,7 +493,7 @@ def test_it_works_below_a_path_of_a_proxy(browse, launch):
 def test_it_stays_small_and_readable():
     files = [ROOT / "templates" / "board.html", *(ROOT / "static").iterdir()]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    assert len(lines) <= 965
+    assert len(lines) <= 970
     assert max(map(len, lines)) <= 120
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import pwd
 import re
 import shutil
 import stat
@@ -227,9 +226,9 @@ def test_the_help_names_every_command(made):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-@pytest.mark.parametrize(("owner", "name"), [(pwd.getpwnam("nobody").pw_uid, "nobody"), (54321, "'#54321'")])
+@pytest.mark.parametrize(("owner", "name"), [("nobody", "nobody"), (54321, "'#54321'")])
 def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner, name):
-    os.chown(home.folder, owner, -1)
+    shutil.chown(home.folder, owner)
     copy = home.folder / "copy.db"
     copy.touch()
     for words in (["init"], ["restore", str(copy)], ["member", "list"], ["doctor"]):

@@ -223,6 +223,15 @@ def test_a_section_that_is_none_is_refused_also_where_the_environment_sets_it(tm
         create_app()
 
 
+@pytest.mark.parametrize("text", ["webhooks = 1", "[webhooks]"])
+def test_webhooks_that_are_none_are_refused_also_where_the_environment_sets_some(tmp_path, monkeypatch, text):
+    (tmp_path / "config.toml").write_text(text)
+    monkeypatch.setenv("TASKS_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("TASKS_WEBHOOKS", "[]")
+    with pytest.raises(SystemExit, match=r"^Error: webhooks "):
+        create_app()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

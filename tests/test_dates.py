@@ -64,7 +64,7 @@ def test_a_day_is_as_long_as_the_zones_clocks_say(monkeypatch, zone, date, begin
     assert (Instant().deserialize(date), Instant(ends_day=True).deserialize(date)) == (begins, ends)
 
 
-@pytest.mark.parametrize("name", ["Mars/Base", "", "../UTC", "Europe", 5])
+@pytest.mark.parametrize("name", ["Mars/Base", "", "../UTC", "Europe", "posix/UTC", "localtime", 5])
 def test_a_zone_that_does_not_exist_ends_the_start(name):
     with pytest.raises(SystemExit, match="workspace.timezone"):
         create_app(workspace={"timezone": name})

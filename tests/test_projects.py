@@ -105,6 +105,16 @@ def test_a_project_with_tasks_is_deleted_by_force_alone(owner, project):
     fault(owner.delete(f"/projects/{project['id']}"), 404, "not_found")
 
 
+def test_a_project_with_tasks_is_not_deleted_where_its_counter_says_that_it_has_none(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    task = owner.make_task(project)
+    server.rows("DELETE FROM task_count")
+    fault(owner.delete(f"/projects/{project['id']}"), 409, "conflict")
+    assert owner.get(f"/tasks/{task['id']}").status_code == 200
+
+
 def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction(launch):
     server = launch()
     owner = server.client()
