@@ -1045,7 +1045,7 @@ def delete_task(transaction: Transaction, id: str) -> Row:
 @api.get("/tasks/<id>/comments")
 @operation(schemas.LIST_COMMENTS, schemas.COMMENTS)
 def list_comments(id: str, **page: Any) -> Row:
-    """List comments of a task, oldest first; of more than 500 the latest, and `before` leads to others."""
+    """List comments of a task, oldest first; of over 500 or 4 MiB the latest; `before` leads to others."""
     return Comment.page(id, **page)
 
 

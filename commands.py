@@ -78,7 +78,7 @@ def start(config: dict[str, Any]) -> tuple[Row, str] | None:
     """
     key = bootstrap_key(config)
     with database.turn_to_start():
-        is_new = not Path(db.database).exists()
+        is_new = database.is_missing()
         database.prepare()
         if is_new:
             store_webhooks(config)
@@ -186,7 +186,7 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @click.command()
 @with_appcontext
-@as_click_errors(BadDatabase, LookupError)
+@as_click_errors(BadDatabase, LookupError, Problem)
 def init() -> None:
     """Create the database, and the first owner with an API key.
 

@@ -43,7 +43,7 @@ from playhouse.migrations import Runner
 # SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
 # interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
 PROGRESS_STEPS = 5_000_000
-SEARCH_STEPS = 100_000  # of a search, whose steps read long texts
+SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
@@ -754,13 +754,14 @@ def integrity_problems() -> list[str]:
     for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
         remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
         problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
-    indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    made = "SELECT name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql IS NOT NULL"
     with SqliteDatabase(":memory:") as fresh:
         Runner(fresh, str(MIGRATIONS)).up()
-        present, expected = dict(db.execute_sql(indexes)), dict(fresh.execute_sql(indexes))
-    for name, sql in sorted(expected.items() - present.items()):
+        present, expected = dict(db.execute_sql(made)), dict(fresh.execute_sql(made))
+    for name, sql in sorted(expected.items() - present.items(), key=str):
         drop = f"DROP INDEX {name}; " if name in present else ""
-        problems.append(f"the index {name} is missing or another one; execute in sqlite3: {drop}{sql}")
+        remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
+        problems.append(f"the {'index' if sql else 'table'} {name} is missing or another one; {remedy}")
     return problems
 
 
@@ -830,6 +831,12 @@ def open_lock_file(path: Path) -> IO[str]:
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
 
 
+def is_missing() -> bool:
+    """Whether there is no database, or only an empty file in its place."""
+    path = Path(db.database)
+    return not path.exists() or not path.stat().st_size
+
+
 def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     """Lock the database, shared or `alone`, until the returned file is closed.
 
@@ -840,7 +847,7 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     with _as_bad_database(path):
         if not may_be_new:
             _check_log(Path(db.database))
-            if not Path(db.database).exists():
+            if is_missing():
                 made = "`init` makes one, `restore` puts a copy there"
                 raise BadDatabase(f"there is no database at {db.database}; {made}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ from database import (
     BadDatabase,
     Unavailable,
     db,
+    is_missing,
     is_only_server,
     lock_database,
     new_request_id,
@@ -335,7 +336,7 @@ def hold_database(server, config):
     with contextlib.ExitStack() as files:
         # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
         files.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
-        if not Path(db.database).exists():
+        if is_missing():
             server.log.warning("There was no database at %s; a new one is made", db.database)
         if bootstrapped := commands.start(config):
             email = bootstrapped[0]["email"]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from peewee import (
@@ -73,6 +74,7 @@ Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
+MAX_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
 
 
@@ -1338,12 +1340,16 @@ class Comment(Identified):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
         return cls._select(is_before).limit(placeholder("most"))
 
+    _sizes = compiled(lambda cls: cls._latest.query.select(fn.LENGTH(cls.content).alias("size")))
+
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
         """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=limit + 1), limit)
-        return {"comments": latest[::-1], "pagination": pagination}
+        sizes = accumulate(row["size"] for row in cls._sizes.all(task_id=task_id, before=before, most=limit))
+        count = sum(size <= MAX_COMMENTS for size in sizes) or 1
+        latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=count + 1), count)
+        return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @classmethod
     def fetch(cls, task_id: str, id: str) -> Row:

@@ -754,6 +754,8 @@ class ToolCall:
         name = fold(fields["name"].strip())
         named = (row for row in self.every("projects") if fold(row["name"]) == name)
         found = min(named, key=lambda row: row["status"], default=None)  # an active one first
+        if found and not TOOLS["create_project"].suits(self.request.caller):
+            found = None  # the API refuses it
         project, note = (found, {"already_made": True}) if found else self.create("/projects", fields)
         shown = ["id", "name"] + ["status"] * (project["status"] == "archived")
         return {name: project[name] for name in shown} | note

@@ -291,6 +291,24 @@ def test_doctor_misses_indexes_and_says_how_to_make_them(made):
     says(made.flask("doctor"))
 
 
+def test_doctor_says_how_to_replace_an_index_that_is_another_one(made):
+    (before,) = made.rows("SELECT sql FROM sqlite_master WHERE name = 'member_email'")
+    made.rows("DROP INDEX member_email")
+    made.rows("CREATE INDEX member_email ON member (email)")
+    (drop, create) = re.search("execute in sqlite3: (.*); (.*)", says(made.flask("doctor"), 1)).groups()
+    made.rows(drop)
+    made.rows(create)
+    assert made.rows("SELECT sql FROM sqlite_master WHERE name = 'member_email'") == [before]
+    says(made.flask("doctor"))
+
+
+def test_init_beside_a_member_with_the_owners_address_is_refused_in_one_line(made):
+    made.rows("UPDATE member SET role = 'member'")
+    result = made.flask("init")
+    says(result, 1)
+    assert result.stderr == "Error: email: is already a member's\n"
+
+
 def test_doctor_misses_the_contents_of_attachments(made):
     says(made.flask("seed"))
     first, second = made.rows("SELECT attachment_id AS id FROM attachment_content LIMIT 2")
@@ -302,6 +320,14 @@ def test_doctor_misses_the_contents_of_attachments(made):
 
 def is_missing(server):
     server.database.unlink()
+
+
+def is_empty(server):
+    server.database.write_bytes(b"")
+
+
+def lacks_a_table(server):
+    server.rows("DROP TABLE comment")
 
 
 def is_empty_beside_its_log(server):
@@ -339,6 +365,8 @@ def is_older(server):
         (is_cut_off, "cannot be read (database disk image is malformed)", "; restore a backup"),
         (is_text, "cannot be read (file is not a database)", "; restore a backup"),
         (has_a_page_of_nonsense, "problem: the database is damaged: ", "; restore a backup"),
+        (is_empty, "there is no database at", "`restore` puts a copy there"),
+        (lacks_a_table, "problem: the table comment is missing", "; restore a backup"),
         (is_newer, "was made by a newer version, which applied 9999_newer", "; install that one"),
         (is_older, "is of an older version", "; start the server, which upgrades it"),
     ],

@@ -47,6 +47,27 @@ def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(se
     assert earlier["pagination"] == page()
 
 
+def test_of_comments_of_many_mebibytes_the_latest_are_listed(server, owner, task):
+    comments = f"/tasks/{task['id']}/comments"
+    long = owner.data(owner.post(comments, {"content": "é" * 50_000}), 201)["id"]
+    older = [f"01900000-0000-7000-8001-{n:012x}" for n in range(99)]
+    server.rows(
+        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
+        " SELECT value, task_id, author_id, content, created_at FROM json_each(?), comment"
+        " WHERE comment.id = ?",
+        json.dumps(older),
+        long,
+    )
+    found, before = [], {}
+    for count in (83, 17):  # of 50 000 characters each, in 4 MiB
+        listed = owner.data(owner.get(comments, **before))
+        assert len(listed["comments"]) == count
+        found = [comment["id"] for comment in listed["comments"]] + found
+        before = {"before": listed["pagination"]["next_before"]}
+    assert found == [*older, long]
+    assert listed["pagination"] == page()
+
+
 def test_comments_are_listed_by_page_from_the_latest_on(owner, task):
     comments = f"/tasks/{task['id']}/comments"
     made = [owner.data(owner.post(comments, {"content": str(n)}), 201) for n in range(5)]

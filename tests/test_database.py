@@ -180,6 +180,10 @@ def test_a_server_makes_no_database_unless_the_first_owners_key_is_configured(se
     said = f"Error: there is no database at {server.database}; `init` makes one, `restore` puts a copy there"
     assert refusal(server) == said
     assert not server.database.parent.exists()
+    server.database.parent.mkdir()
+    server.database.touch()  # no workspace either: what was in it is lost
+    assert refusal(server) == said
+    assert server.database.stat().st_size == 0
     server.environment["TASKS_BOOTSTRAP__API_KEY"] = key
     server.start()
     log = server.log.read_text()

@@ -106,6 +106,7 @@ def test_a_caller_sees_the_tools_that_it_may_use(server, owner, join):
 def test_a_key_to_read_changes_nothing(server, owner, project, task):
     key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
     reader, id = server.client(key), task["id"]
+    owner.make_project(name="x")
     assert use(reader, "get_task", task_id=id)["title"] == "A task"
     assert "scope read" in use(reader, "get_context")["you"]
     for tool, arguments in {
