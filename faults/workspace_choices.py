@@ -53,7 +53,7 @@ class Choices:
             if name in ("limit", "offset") or not isinstance(value, int):
                 continue
             if name == "assignee_id":
-                some = ["me", *model.members]
+                some = ["me", "none", *model.members]
             elif name in ("project_id", "milestone_id"):
                 kind = name.removesuffix("_id")
                 some = (sorted(model.rows[kind]) * 2 + model.gone[kind][:1]) or [NOBODY]

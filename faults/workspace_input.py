@@ -97,6 +97,7 @@ FILTERS: dict[str, st.SearchStrategy] = {
     "due_before": NUMBERS | DATES,  # a number: as a task has it
     "updated_since": NUMBERS,
     "q": st.text(VISIBLE, min_size=1, max_size=2),
+    "archived": st.just("false"),
 }
 SORTS = [
     f"{sign}{name}" for name in ("created_at", "updated_at", "due_date", "priority") for sign in ("", "-")

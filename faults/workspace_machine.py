@@ -331,7 +331,7 @@ class ComparedMachine(RuleBasedStateMachine):
     def compare_context(self, reader: str) -> None:
         context = self.stage.data(reader, "GET", "/context")
         until, system = moment(), context.pop("system")
-        first, last = self.model.context(system["current_time"]), self.model.context(until)
+        first, last = [self.model.context(at, reader) for at in (system["current_time"], until)]
         # A due date may pass between the time that is shown and the reading of the projects.
         self.compare("GET /context", context, last, first | {"projects": last["projects"]}, first)
         self.compare("the caller", system["caller"]["id"], self.stage.ids[reader])

@@ -62,7 +62,7 @@ def read_body(body: Row) -> Row:
         elif name in ("title", "name", "location"):
             value = value.strip()
         elif name.endswith(("_date", "_at")):
-            value = wire(value)
+            value = wire(value, ends_day=name == "due_date")
         read[name] = value
     return read
 
@@ -230,9 +230,11 @@ class Workspace(ShownWorkspace):
 
     def _clear(self, change: Change, name: str, id: str) -> None:
         """Clear a reference to what is deleted in the tasks that have it."""
-        for task in self.rows["task"].values():
-            if task[name] == id:
-                task |= {name: None, "version": task["version"] + 1, "updated_at": change.at}
+        for task_id in sorted(self.ids_of("task", **{name: id})):
+            task, changes = self.rows["task"][task_id], {name: [id, None]}
+            task |= {name: None, "version": task["version"] + 1, "updated_at": change.at}
+            self.note(change, "updated", "task", task_id, task["title"], changes)
+            self.tell(change, "task.updated", task=task, changes=changes)
 
     # Changes of tasks and members
 
@@ -261,5 +263,5 @@ class Workspace(ShownWorkspace):
 
     def remove_member(self, change: Change, id: str) -> None:
         self.members[id]["status"] = "removed"
-        self._clear(change, "assignee_id", id)
         self.note(change, "deleted", "member", id, self.members[id]["full_name"])
+        self._clear(change, "assignee_id", id)

@@ -16,9 +16,9 @@ PRIORITIES = ("low", "medium", "high", "urgent")
 KINDS = ("project", "milestone", "task", "comment", "attachment", "whiteboard", "meeting")
 
 
-def wire(text: str) -> str:
-    """A date or time as it is shown: in UTC, cut off after the millisecond."""
-    moment = datetime.fromisoformat(text)
+def wire(text: str, *, ends_day: bool = False) -> str:
+    """A date or time as it is shown: in UTC, cut off after the millisecond; a date may stand for its end."""
+    moment = datetime.fromisoformat(f"{text}T23:59:59.999" if ends_day and len(text) == 10 else text)
     moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
@@ -31,12 +31,12 @@ def as_text(value: Any) -> str:
 class ShownWorkspace:
     """What there is, what was done (`history`) and what was told (`events`), both oldest first."""
 
-    def __init__(self, members: Iterable[Row], recent: list[Row]):
+    def __init__(self, members: Iterable[Row], recent: dict[str, list[Row]]):
         self.members = {member["id"]: member for member in members}
         self.rows: dict[str, dict[str, Row]] = {kind: {} for kind in KINDS}
         self.gone: dict[str, list[str]] = {kind: [] for kind in KINDS}
         self.files: dict[str, bytes] = {}
-        self.recent = recent  # what was done before, as the context shows it
+        self.recent = recent  # what was done before, as the context shows it to each actor
         self.history: list[Row] = []
         self.events: list[Row] = []
 
@@ -97,9 +97,12 @@ class ShownWorkspace:
         return [self.shown(kind, id, at) for id in sorted(self.ids_of(kind, **values))]
 
     def projects(self, at: str, **values: str) -> list[Row]:
-        return sorted(
-            self.listed("project", at, **values), key=lambda row: (row["name"].casefold(), row["id"])
-        )
+        rows = self.listed("project", at, **values)
+        for row in rows:
+            text = row["description"] or ""
+            row |= {"description": text[:1000] if len(text) > 1000 else row["description"]}
+            row["description_cut"] = len(text) > 1000
+        return sorted(rows, key=lambda row: (row["name"].casefold(), row["id"]))
 
     def milestones(self, project_id: str) -> list[Row]:
         milestones = self.listed("milestone", project_id=project_id)
@@ -125,29 +128,28 @@ class ShownWorkspace:
         members = [member for member in self.members.values() if member["status"] != "removed"]
         return sorted(members, key=lambda member: (member["full_name"].casefold(), member["id"]))
 
-    def context(self, at: str) -> Row:
-        """The context, except its part `system`."""
-        recent = [entry for entry in reversed(self.history) if entry["action"] != "deleted"][:5]
+    def context(self, at: str, actor: str) -> Row:
+        """The context of this actor, except its part `system`."""
+        recent = [entry for entry in reversed(self.history) if entry["action"] != "deleted"]
+        recent = [entry for entry in recent if actor != "client" or entry["task_id"]][:5]
         recent = [{name: entry[name] for name in entry if name != "task_id"} for entry in recent]
         members = [m for m in self.everyone() if (m["kind"], m["status"]) == ("team", "active")]
         return {
             "projects": self.projects(at, status="active"),
             "members": members,
             "urgent_tasks": self.urgent_tasks(at)[:10],
-            "recent_activity": (recent + self.recent)[:5],
+            "recent_activity": (recent + self.recent[actor])[:5],
             "whiteboards": self.whiteboards()[:10],
         }
 
     def urgent_tasks(self, at: str) -> list[Row]:
         shown = []
         for task in self.rows["task"].values():
-            overdue = self._is_overdue(task, at)
-            if overdue or (task["priority"] == "urgent" and task["status"] != "done"):
+            overdue, project = self._is_overdue(task, at), self.rows["project"][task["project_id"]]
+            is_urgent = overdue or (task["priority"] == "urgent" and task["status"] != "done")
+            if is_urgent and project["status"] == "active":
                 assignee = self.profile(task["assignee_id"])
-                names = {
-                    "project_name": self.rows["project"][task["project_id"]]["name"],
-                    "assignee_name": assignee and assignee["full_name"],
-                }
+                names = {"project_name": project["name"], "assignee_name": assignee and assignee["full_name"]}
                 shown.append(task | names | {"overdue": overdue})
         return sorted(shown, key=lambda task: (not task["overdue"], task["due_date"] or "~", task["id"]))
 
@@ -175,8 +177,7 @@ class ShownWorkspace:
         }
         return {"tasks": page, "pagination": pagination}
 
-    @staticmethod
-    def _passes(task: Row, caller: str, query: Row) -> bool:
+    def _passes(self, task: Row, caller: str, query: Row) -> bool:
         for name, value in query.items():
             if name == "due_before":
                 passes = task["due_date"] is not None and task["due_date"] < wire(value)
@@ -186,8 +187,10 @@ class ShownWorkspace:
                 words = value.strip().casefold()
                 texts = (task["title"], task["description"] or "")
                 passes = any(words in text.casefold() for text in texts)
+            elif name == "archived":
+                passes = self.rows["project"][task["project_id"]]["status"] == "active"
             else:
-                passes = task[name] == (caller if value == "me" else value)
+                passes = task[name] == {"me": caller, "none": None}.get(value, value)
             if not passes:
                 return False
         return True

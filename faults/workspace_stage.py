@@ -109,7 +109,8 @@ class Stage:
             self.last_event, more = page["next_after"], page["has_more"]
         self.settle()
         self.receiver.all_here()
-        return Workspace(members, self.data("owner", "GET", "/context")["recent_activity"])
+        recent = {actor: self.data(actor, "GET", "/context")["recent_activity"] for actor in self.ids}
+        return Workspace(members, recent)
 
     def settle(self) -> None:
         """Wait until all webhook calls have been made."""
