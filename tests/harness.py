@@ -335,6 +335,19 @@ class Server:
             return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
 
 
+def add_old_comments(server, task, count, content="Old"):
+    """Store comments on a task that are older than all others; returns their ids, the oldest first."""
+    end = task["id"][-8:]  # so that those of several tasks differ
+    ids = [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
+    server.rows(
+        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
+        " SELECT value, task.id, task.created_by, ? || key, task.created_at FROM json_each(?), task"
+        " WHERE task.id = ?",
+        *(content, json.dumps(ids), task["id"]),
+    )
+    return ids
+
+
 def launcher(folder):
     """Start servers with settings of their own, given as environment variables; end them at last."""
     numbers, root = itertools.count(), folder

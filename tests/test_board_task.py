@@ -1,10 +1,9 @@
 """The page at / as people use it: the opened task, together with others, and without a network."""
 
-import json
 import re
 
 from board import card, choose, held, message, notice, opened, refresh, seen, unseen
-from harness import wait_until
+from harness import add_old_comments, wait_until
 from playwright.sync_api import expect
 
 # The opened task
@@ -386,14 +385,7 @@ def test_a_page_that_nobody_sees_asks_for_nothing(board, owner, project):
 
 def test_all_comments_are_shown_also_where_the_api_lists_the_latest_alone(board, server, owner, project):
     task = owner.make_task(project, title="Long discussed")
-    comments = [f"01900000-0000-7000-8000-{n:012x}" for n in range(501)]
-    server.rows(
-        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
-        " SELECT value, task.id, task.created_by, 'No. ' || key, task.created_at FROM json_each(?), task"
-        " WHERE task.id = ?",
-        json.dumps(comments),
-        task["id"],
-    )
+    add_old_comments(server, task, 501, "No. ")
     dialog = opened(board, "Long discussed")
     listed = dialog.get_by_role("list", name="Comments").get_by_role("listitem")
     expect(listed).to_have_count(501)

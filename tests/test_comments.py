@@ -1,9 +1,7 @@
 """Comments of a task."""
 
-import json
-
 import pytest
-from harness import INSTANT, NOBODY, UUID, fault
+from harness import INSTANT, NOBODY, UUID, add_old_comments, fault
 
 
 def test_a_comment_is_added_with_its_author(owner, task, join):
@@ -31,14 +29,7 @@ def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(se
     assert owner.data(owner.get(comments)) == {"comments": [], "pagination": page()}
     made = [owner.data(owner.post(comments, {"content": str(n)}), 201) for n in range(3)]
     assert owner.data(owner.get(comments)) == {"comments": made, "pagination": page()}
-    older = [f"01900000-0000-7000-8000-{n:012x}" for n in range(500)]
-    server.rows(
-        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
-        " SELECT value, task_id, author_id, content, created_at FROM json_each(?), comment"
-        " WHERE comment.id = ?",
-        json.dumps(older),
-        made[0]["id"],
-    )
+    older = add_old_comments(server, task, 500)
     listed = owner.data(owner.get(comments))
     assert [comment["id"] for comment in listed["comments"]] == older[3:] + [each["id"] for each in made]
     assert listed["pagination"] == page(next_before=older[3])
@@ -49,22 +40,14 @@ def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(se
 
 def test_of_comments_of_many_mebibytes_the_latest_are_listed(server, owner, task):
     comments = f"/tasks/{task['id']}/comments"
-    long = owner.data(owner.post(comments, {"content": "é" * 50_000}), 201)["id"]
-    older = [f"01900000-0000-7000-8001-{n:012x}" for n in range(99)]
-    server.rows(
-        "INSERT INTO comment (id, task_id, author_id, content, created_at)"
-        " SELECT value, task_id, author_id, content, created_at FROM json_each(?), comment"
-        " WHERE comment.id = ?",
-        json.dumps(older),
-        long,
-    )
+    older = add_old_comments(server, task, 100, "é" * 49_998)
     found, before = [], {}
-    for count in (83, 17):  # of 50 000 characters each, in 4 MiB
+    for count in (83, 17):  # of 50 000 characters each, at most, in 4 MiB
         listed = owner.data(owner.get(comments, **before))
         assert len(listed["comments"]) == count
         found = [comment["id"] for comment in listed["comments"]] + found
         before = {"before": listed["pagination"]["next_before"]}
-    assert found == [*older, long]
+    assert found == older
     assert listed["pagination"] == page()
 
 
