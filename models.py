@@ -74,7 +74,7 @@ Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
-MAX_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
+MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
 
 
@@ -852,7 +852,7 @@ class Project(Resource):
         Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
         """
         cls.stored(id)
-        if not force and Task.first_with(Task.project, id):
+        if not force and Task.first_with(Task.project, id, 1):
             count = TaskCount.total(project_id=id)
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
@@ -1078,10 +1078,10 @@ class Task(Entity):
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
     @classmethod
-    def first_with(cls, field: Any, id: str) -> list[Row]:
+    def first_with(cls, field: Any, id: str, most: int = 500) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
-        tasks = cls.select_shown().where(field == placeholder("id")).order_by(cls.id).limit(500)
-        return Statement(tasks).all(id=id)
+        tasks = cls.select_shown().where(field == placeholder("id")).order_by(cls.id)
+        return Statement(tasks.limit(placeholder("most"))).all(id=id, most=most)
 
     @classmethod
     def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
@@ -1228,16 +1228,13 @@ class Task(Entity):
         TaskCount.shift([task], [])
         return task
 
-    @compiled
-    def _deletion_of_first(cls: Any) -> Query:
-        is_first = (cls.project == placeholder("project_id")) & (cls.id <= placeholder("last"))
-        return cls.delete().where(is_first)
-
     @classmethod
     def remove_all(cls, transaction: Transaction, project_id: str) -> Iterator[Row]:
         """Delete the tasks of a project; yields each as it was."""
+        is_first = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
+        deletion = Statement(cls.delete().where(is_first))
         while tasks := cls.first_with(cls.project, project_id):
-            cls._deletion_of_first.run(project_id=project_id, last=tasks[-1]["id"])
+            deletion.run(id=project_id, last=tasks[-1]["id"])
             TaskCount.shift(tasks, [])
             for task in tasks:
                 Activity.record(transaction, "deleted", "task", task["id"], task["title"])
@@ -1347,7 +1344,7 @@ class Comment(Identified):
         """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
         sizes = accumulate(row["size"] for row in cls._sizes.all(task_id=task_id, before=before, most=limit))
-        count = sum(size <= MAX_COMMENTS for size in sizes) or 1
+        count = sum(size <= MAX_LISTED_COMMENTS for size in sizes) or 1
         latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=count + 1), count)
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
