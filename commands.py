@@ -30,19 +30,7 @@ import schemas
 import webhooks
 from database import DATABASE_ERRORS, BadDatabase, Row, Unavailable, db, now
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
-from models import (
-    KEY_PREFIX,
-    ROLES,
-    SCOPES,
-    ApiKey,
-    Invitation,
-    Member,
-    Problem,
-    Project,
-    TaskCount,
-    permit,
-    write,
-)
+from models import KEY_PREFIX, ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, permit, write
 from outbox import Delivery, Webhook
 from settings import (
     GIVEN,
@@ -441,15 +429,14 @@ def restore_command(file: Path) -> None:
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Correct the counters of tasks.")
 @in_database
-def doctor(repair: bool) -> None:
+def doctor() -> None:
     """Check configuration, database, deliveries and files.
 
     Each problem is printed as a line; with one or more, the exit code is 1.
     """
     config = current_app.config
-    problems = database_problems(repair)
+    problems = database_problems()
     for path in (Path(db.database), Path(f"{db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
@@ -471,20 +458,13 @@ def doctor(repair: bool) -> None:
     click.echo(f"{db.database} and its configuration are in order.")
 
 
-def database_problems(repair: bool) -> list[str]:
+def database_problems() -> list[str]:
     """Print notes on the database, and return its problems."""
     problems: list[str] = []
     try:
         problems += database.integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
-        if repair:
-            with write():
-                click.echo(f"counters that are corrected: {TaskCount.repair()}")
-        for row in TaskCount.wrong():
-            by, value = row["by"].removesuffix("_id"), row["value"]
-            name = f"tasks {by} on {value}" if by.startswith(TaskCount.DUE) else f"{by} {value}"
-            problems.append(f"the counters of {name} are wrong; --repair corrects them")
         if not Member.first_owner.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()

@@ -754,14 +754,14 @@ def integrity_problems() -> list[str]:
     for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
         remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
         problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
-    made = "SELECT name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql IS NOT NULL"
+    made = "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
     with SqliteDatabase(":memory:") as fresh:
         Runner(fresh, str(MIGRATIONS)).up()
         present, expected = dict(db.execute_sql(made)), dict(fresh.execute_sql(made))
     for name, sql in sorted(expected.items() - present.items(), key=str):
-        drop = f"DROP INDEX {name}; " if name in present else ""
+        drop = f"DROP {name}; " if name in present else ""
         remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
-        problems.append(f"the {'index' if sql else 'table'} {name} is missing or another one; {remedy}")
+        problems.append(f"the {name} is missing or another one; {remedy}")
     return problems
 
 

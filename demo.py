@@ -15,7 +15,6 @@ from models import (
     Milestone,
     Project,
     Task,
-    TaskCount,
     Transaction,
     Whiteboard,
 )
@@ -102,7 +101,6 @@ class Demonstration:
         self.add_projects()
         with progress(self.early_tasks(), length=self.early) as rows:
             Task.insertion.run_many(rows)
-        TaskCount.repair()  # counts the early tasks, whose insertion does not
         self.add_recent_tasks()
         self.add_meetings()
         self.add_whiteboards()

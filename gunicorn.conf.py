@@ -40,7 +40,7 @@ from database import (
     write_turn,
 )
 from limits import HEAD_SECONDS, SocketDeadline
-from models import Activity, StoredAnswer, TaskCount
+from models import Activity, StoredAnswer
 from outbox import Delivery
 from schemas import VERSION, Instant
 from settings import bootstrap_key, exposed_secrets, without_paths
@@ -387,8 +387,7 @@ def post_worker_init(worker):
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         answers = partial(webhooks.in_steps, StoredAnswer.prune)
-        counts = partial(webhooks.in_steps, TaskCount.prune)
-        chores: list = [webhooks.prune_deliveries, gateway.prune_flows, answers, counts]
+        chores: list = [webhooks.prune_deliveries, gateway.prune_flows, answers]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores))

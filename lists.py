@@ -149,8 +149,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
 def is_counted(names: frozenset[str]) -> bool:
     """Whether counters tell how many tasks pass these filters."""
-    others = names - {"status"}
-    return len(others) <= 1 and others <= {*TaskCount.COLUMNS, "archived"}
+    return names <= TaskCount.FILTERS
 
 
 def _sizes(names: frozenset[str], filters: Row, sort: str | None) -> dict[str | None, int]:

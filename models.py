@@ -4,18 +4,15 @@ A query stands in the class that runs it, as a `compiled` attribute. Every chang
 method that needs the actor or the time takes its `Transaction` first.
 """
 
-import operator
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
 from peewee import (
-    EXCLUDED,
     JOIN,
     SQL,
     BlobField,
@@ -792,13 +789,12 @@ class Project(Resource):
     @classmethod
     def _select(cls, *description: Any) -> Query:
         counters = [getattr(TaskCount, status) for status in STATUSES]
-        overdue = TaskCount.overdue(cls.id).alias("overdue")
+        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, IS_OVERDUE).alias("overdue")
         selected = [*columns(cls, "owner_id", "description"), *description, *counters, overdue]
-        is_of_project = (TaskCount.by == "project_id") & (TaskCount.value == cls.id)
         return (
             cls.select(*selected, *profile_columns(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
-            .join(TaskCount, JOIN.LEFT_OUTER, on=is_of_project)
+            .join(TaskCount, JOIN.LEFT_OUTER, on=(TaskCount.project == cls.id))
         )
 
     @classmethod
@@ -821,12 +817,12 @@ class Project(Resource):
     @classmethod
     def fetch(cls, id: str) -> Row:
         """The project with its owner and statistics. Raises `NotFound`."""
-        return cls._with_stats(cls.by_id.one(id=id, **_this_day()) or not_found("project"))
+        return cls._with_stats(cls.by_id.one(id=id, now=now()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        rows = cls._listed.all(status=status, **_this_day())
+        rows = cls._listed.all(status=status, now=now())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -863,153 +859,42 @@ class Project(Resource):
 
 
 class TaskCount(Base):
-    """How many tasks have a value, by status, updated in the transaction of every change.
+    """How many tasks each project has, by status; triggers on `task` (migration 0010) keep the counters.
 
-    From these counters come the statistics of projects and the totals of lists; to count a hundred
-    thousand tasks takes milliseconds. `by` is a column of `task`; or it is `DUE` and a project's id, and
-    `value` is a day on which open tasks of the project are due. A missing row stands for zeros.
+    From these come the statistics of projects and the totals of the lists with the filters in `FILTERS`;
+    to count a hundred thousand tasks takes milliseconds. A project that never had a task has no row.
     """
 
-    by = TextField()
-    value = TextField()
+    project = ForeignKeyField(Project, primary_key=True, on_delete="CASCADE")
     todo = IntegerField()
     in_progress = IntegerField()
     review = IntegerField()
-    done = IntegerField()  # 0 for days
+    done = IntegerField()
 
-    COLUMNS = ("project_id", "milestone_id", "assignee_id", "priority")
-    DUE = "due in "
-
-    class Meta:
-        primary_key = CompositeKey("by", "value")
-        without_rowid = True
+    FILTERS = frozenset({"project_id", "status", "archived"})
 
     @classmethod
-    def _sum(cls, *statuses: str) -> Any:
-        return reduce(operator.add, [cls._meta.fields[status] for status in statuses])
-
-    @compiled
-    def _shift(cls: Any) -> Query:
-        """Adds to the counters of a value."""
-        shifted = {
-            cls._meta.fields[status]: cls._meta.fields[status] + EXCLUDED[status] for status in STATUSES
-        }
-        return cls.insertion.query.on_conflict(conflict_target=[cls.by, cls.value], update=shifted)
-
-    @classmethod
-    def shift(cls, old: list[Row], new: list[Row]) -> None:
-        """Subtract tasks as they were, and add them as they are."""
-        counts: Counter[tuple[tuple[str, str], str]] = Counter()
-        for tasks, count in ((old, -1), (new, 1)):
-            for task in tasks:
-                for place in cls._places(task):
-                    counts[place, task["status"]] += count
-        for by, value in sorted({place for (place, _), count in counts.items() if count}):
-            cls._shift.run(by=by, value=value, **{name: counts[(by, value), name] for name in STATUSES})
+    def select_total(cls, filters: frozenset[str]) -> Query:
+        """How many tasks pass these filters."""
+        by_status = [(status, getattr(cls, status)) for status in STATUSES]
+        every = cls.todo + cls.in_progress + cls.review + cls.done
+        count = Case(placeholder("status"), by_status) if "status" in filters else every
+        total = cls.select(fn.COALESCE(fn.SUM(count), 0))
+        if "project_id" in filters:
+            total = total.where(cls.project == placeholder("project_id"))
+        if "archived" in filters:
+            total = total.where(cls.project.not_in(Project.select_archived()))
+        return total
 
     @classmethod
-    def _places(cls, task: Row) -> list[tuple[str, str]]:
-        """The counters of this task: their `by` and `value`."""
-        places = [(name, task[name]) for name in cls.COLUMNS if task[name] is not None]
-        if task["due_date"] and task["status"] != "done":
-            places.append((cls.DUE + task["project_id"], task["due_date"][:10]))
-        return places
-
-    _deletion = compiled(
-        lambda cls: cls.delete().where(cls.by == placeholder("by"), cls.value == placeholder("value"))
-    )
+    @lru_cache
+    def _total(cls, filters: frozenset[str]) -> Statement:
+        return Statement(cls.select_total(filters))
 
     @classmethod
-    def overdue(cls, project_id: Any) -> Any:
-        """SELECT of the number of overdue tasks: those due on earlier days, and earlier on this day."""
-        of_project = cls.by == SQL(f"'{cls.DUE}'").concat(project_id)
-        earlier = cls.select(fn.SUM(cls._sum(*STATUSES[:-1]))).where(
-            of_project, cls.value < placeholder("day")
-        )
-        today = Task.select(fn.COUNT(SQL("*"))).where(
-            Task.project == project_id, Task.due_date >= placeholder("day"), IS_OVERDUE
-        )
-        return fn.COALESCE(earlier, 0) + today
-
-    @classmethod
-    def select_total(cls, names: frozenset[str]) -> Query:
-        """How many tasks pass the filters with these names: `status`, and one other."""
-        by_status = [(status, cls._meta.fields[status]) for status in STATUSES]
-        counter = Case(placeholder("status"), by_status) if "status" in names else cls._sum(*STATUSES)
-        total = cls.select(fn.COALESCE(fn.SUM(counter), 0))
-        if "archived" in names:
-            return total.where(cls.by == "project_id", cls.value.not_in(Project.select_archived()))
-        for name in names - {"status"}:
-            return total.where(cls.by == name, cls.value == placeholder(name))
-        return total.where(cls.by == "priority")  # which every task has
-
-    @classmethod
-    @lru_cache(maxsize=16)
-    def _total(cls, names: frozenset[str]) -> Statement:
-        return Statement(cls.select_total(names))
-
-    @classmethod
-    def total(cls, **values: str) -> int:
-        """How many tasks have these values: `status`, and one other of `COLUMNS`."""
-        return cls._total(frozenset(values)).value(**values)
-
-    @classmethod
-    def _is_zero(cls) -> Expression:
-        return reduce(operator.and_, [cls._meta.fields[status] == 0 for status in STATUSES])
-
-    @compiled
-    def _stored(cls: Any) -> Query:
-        return cls.select().where(~cls._is_zero())
-
-    @classmethod
-    def _counted(cls, by: Any, value: Any, *conditions: Expression) -> Query:
-        counts = [fn.SUM(Case(None, [(Task.status == name, 1)], 0)).alias(name) for name in STATUSES]
-        counted = Task.select(by.alias("by"), value.alias("value"), *counts).where(
-            value.is_null(False), *conditions
-        )
-        return counted.group_by(SQL("1"), SQL("2"))
-
-    @compiled
-    def _correct(cls: Any) -> Query:
-        """The counters, counted from all tasks."""
-        day = fn.SUBSTR(Task.due_date, 1, 10)
-        of_day = cls._counted(SQL(f"'{cls.DUE}'").concat(Task.project), day, IS_OPEN)
-        of_columns = [cls._counted(SQL(f"'{name}'"), Task._meta.columns[name]) for name in cls.COLUMNS]
-        return reduce(operator.add, of_columns, of_day)
-
-    @classmethod
-    def wrong(cls) -> list[Row]:
-        """The correct counters of each value whose stored counters differ from a count of its tasks."""
-        correct = {(row["by"], row["value"]): row for row in cls._correct.all()}
-        stored = {(row["by"], row["value"]): row for row in cls._stored.all()}
-        none = dict.fromkeys(STATUSES, 0)
-        return [
-            correct.get(place) or {"by": place[0], "value": place[1], **none}
-            for place in sorted(correct.keys() | stored.keys())
-            if correct.get(place) != stored.get(place)
-        ]
-
-    @classmethod
-    def repair(cls) -> int:
-        """Store the correct counters, and return how many values had wrong ones."""
-        wrong = cls.wrong()
-        for row in wrong:
-            cls._deletion.run(by=row["by"], value=row["value"])
-            cls.insertion.run(**row)
-        return len(wrong)
-
-    _pruning = compiled(lambda cls: cls.delete().where(cls._is_zero()))
-
-    @classmethod
-    def prune(cls) -> int:
-        """Delete the rows whose counters are all 0, such as those of past days; returns how many."""
-        return cls._pruning.run()
-
-
-def _this_day() -> Row:
-    """The parameters of `TaskCount.overdue`."""
-    at = now()
-    return {"now": at, "day": at[:10]}
+    def total(cls, **filters: str) -> int:
+        """How many tasks pass these filters."""
+        return cls._total(frozenset(filters)).value(**filters)
 
 
 class Milestone(Resource):
@@ -1093,7 +978,6 @@ class Task(Entity):
         while before := cls.first_with(field, id):
             clearing.run(id=id, last=before[-1]["id"], now=at)
             after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
-            TaskCount.shift(before, after)
             for task in after:
                 Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
                 yield task, {name: [id, None]}
@@ -1157,7 +1041,6 @@ class Task(Entity):
         )
         cls.insertion.run(**row)
         Activity.record(transaction, "created", "task", row["id"], title)
-        TaskCount.shift([], [row])
         del row["search"]
         return row
 
@@ -1214,7 +1097,6 @@ class Task(Entity):
         task = stored | new
         task["metadata"] = JSON(task["metadata"])
         task.pop("search", None)
-        TaskCount.shift([stored], [task])
         action = "moved" if "status" in changes else "updated"
         Activity.record(transaction, action, "task", id, task["title"], changes)
         return task, changes
@@ -1225,7 +1107,6 @@ class Task(Entity):
         task = cls._expected(id, versions)
         cls.deletion.run(id=task["id"])
         Activity.record(transaction, "deleted", "task", id, task["title"])
-        TaskCount.shift([task], [])
         return task
 
     @classmethod
@@ -1235,7 +1116,6 @@ class Task(Entity):
         deletion = Statement(cls.delete().where(is_first))
         while tasks := cls.first_with(cls.project, project_id):
             deletion.run(id=project_id, last=tasks[-1]["id"])
-            TaskCount.shift(tasks, [])
             for task in tasks:
                 Activity.record(transaction, "deleted", "task", task["id"], task["title"])
                 yield task

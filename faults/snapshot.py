@@ -26,8 +26,6 @@ def key_of(event: Row) -> str:
 class Snapshot:
     """What the database holds at one moment, while a server serves it."""
 
-    COUNTED = ("project_id", "milestone_id", "priority")
-
     def __init__(self, server: Server):
         with closing(sqlite3.connect(server.database, timeout=PATIENCE)) as database:
             database.row_factory = sqlite3.Row
@@ -92,10 +90,8 @@ class Snapshot:
             yield "the comments are not those of the events"
 
     def _problems_of_counters(self) -> Iterator[str]:
-        counted: Counter[tuple[str, str, str]] = Counter()
-        for task in self.tasks.values():
-            counted.update((name, task[name], task["status"]) for name in self.COUNTED if task[name])
-        stored = {(row["by"], row["value"], name): row[name] for row in self.counters for name in STATUSES}
+        counted = Counter((task["project_id"], task["status"]) for task in self.tasks.values())
+        stored = {(row["project_id"], name): row[name] for row in self.counters for name in STATUSES}
         for place in counted.keys() | stored.keys():
             if counted[place] != stored.get(place, 0):
                 yield f"the counter {place} is {stored.get(place, 0)}; there are {counted[place]}"

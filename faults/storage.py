@@ -42,7 +42,7 @@ def reads_on(client: Client, path: str = "/context") -> None:
 
 
 def is_sound(server: Server) -> None:
-    """Assert that pages, references, counters and deliveries are in order."""
+    """Assert that pages, references and deliveries are in order."""
     done = server.flask("doctor")
     assert done.returncode == 0, done.stdout + done.stderr
 

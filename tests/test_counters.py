@@ -1,9 +1,12 @@
-"""The counters of tasks by project, milestone, assignee, priority and due day agree with the tasks."""
+"""The totals of lists and the statistics of projects agree with the tasks."""
 
 import random
+import sqlite3
+from contextlib import closing
 
 import pytest
 from harness import at_once
+from upgrades import older_database, upgrade
 
 from models import PRIORITIES, STATUSES
 
@@ -114,3 +117,15 @@ def test_tasks_that_are_due_today_are_overdue_from_their_time_on(workspace):
     later = workspace.data(workspace.get("/context"))["system"]["current_time"]
     assert later[:10] == now[:10], "it was midnight"
     assert stats["overdue"] == 1
+
+
+def test_an_upgrade_counts_the_tasks_that_there_are(tmp_path):
+    path = tmp_path / "older" / "tasks.db"
+    older_database(path, "0009_makers")
+    upgrade(path)
+    with closing(sqlite3.connect(path)) as database:
+        tasks = "SELECT project_id, status, COUNT(*) FROM task GROUP BY 1, 2"
+        counted = {(project, status): count for project, status, count in database.execute(tasks)}
+        rows = database.execute("SELECT project_id, todo, in_progress, review, done FROM task_count")
+        stored = {(project, name): n for project, *row in rows for name, n in zip(STATUSES, row, strict=True)}
+        assert counted == {place: count for place, count in stored.items() if count}
