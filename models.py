@@ -4,6 +4,7 @@ A query stands in the class that runs it, as a `compiled` attribute. Every chang
 method that needs the actor or the time takes its `Transaction` first.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -166,10 +167,16 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transactio
     Nothing may be sent over a network inside. Raises as `database.write_transaction` does.
     """
     with write_transaction():
-        follow_clock(Activity.newest.value())
+        _continue_clock(db.database, os.getpid())
         transaction = Transaction(actor or {}, request_id or new_request_id())
         yield transaction
         ApiKey.write_last_used()
+
+
+@lru_cache(maxsize=1)
+def _continue_clock(database: str, process: int) -> None:
+    """Continue the ticks after the newest stored id: once in a process, whose own ticks never decrease."""
+    follow_clock(Activity.newest.value())
 
 
 def only_owner(transaction: Transaction, what: str) -> None:
@@ -1536,7 +1543,7 @@ class Activity(Identified):
     request_id = TextField()
     created_at = TextField()
 
-    # The newest activity's id, from whose time the next transaction continues.
+    # The newest activity's id, from whose time the first transaction of a process continues.
     newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
 
     @classmethod

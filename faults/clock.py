@@ -101,7 +101,6 @@ def run(run: Run) -> None:
     with contextmanager(receivers)() as make_receiver:
         receiver = make_receiver().up()
         settings = environment | {
-            "WEB_CONCURRENCY": "2",
             "TASKS_WEBHOOKS": json.dumps([hook(receiver, events=["task.created"])]),
             "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.5]",
             "TASKS_LIMITS__REQUESTS_PER_MINUTE": "1000000",

@@ -1,10 +1,12 @@
 """A clock that is set back while the service runs and before it starts again."""
 
 import json
+import os
+import signal
 
 import pytest
 from clock import settable_clock
-from harness import hook
+from harness import hook, wait_until
 
 
 @pytest.fixture
@@ -36,6 +38,17 @@ def test_times_and_ids_rise_though_the_clock_falls(clock, receiver):
     assert {task["id"] for task in changed} == {task["id"] for task in tasks}
     names = [receiver.next().event["event"] for _ in range(4)]
     assert names == ["task.created", "task.created", "task.updated", "task.created"]
+
+
+def test_ids_rise_though_a_worker_ends_after_the_clock_fell(clock):
+    owner = clock.client()
+    project = owner.make_project()
+    first = owner.make_task(project)
+    clock.set_clock(-3600)
+    (worker,) = clock.children()
+    os.kill(worker, signal.SIGTERM)
+    wait_until(lambda: clock.children() not in ([], [worker]))
+    assert owner.make_task(project)["id"] > first["id"]
 
 
 def test_what_waits_for_a_receiver_is_not_put_off_by_the_step(clock, receiver):
