@@ -493,7 +493,7 @@ class Form(Strict):
     """A form of a page, whose fields are not read."""
 
 
-class Task(Strict):
+class TaskInput(Strict):
     project_id = Id(required=True)
     milestone_id = Id(allow_none=True)
     title = Text(MAX_TITLE, required=True)
@@ -546,7 +546,7 @@ class TaskQuery(PageQuery):
     include = Choice(["comment_count"])
 
 
-class Comment(Strict):
+class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
@@ -557,7 +557,7 @@ class CommentQuery(Strict):
     before = Id()
 
 
-class Member(Strict):
+class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
     role = Choice(ROLES, required=True)
@@ -566,7 +566,7 @@ class Member(Strict):
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
 
 
-class Key(Strict):
+class KeyInput(Strict):
     name = Name(required=True)
     scope = Choice(SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
@@ -575,7 +575,7 @@ class Key(Strict):
     EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
 
-class Project(Strict):
+class ProjectInput(Strict):
     name = Name(required=True)
     description = Description()
     status = Choice(PROJECT_STATUSES)
@@ -584,7 +584,7 @@ class Project(Strict):
     EXAMPLE = {"name": "Website", "description": "Everything at www.example.com"}
 
 
-class ProjectUpdate(Project):
+class ProjectUpdate(ProjectInput):
     owner_id = Id()  # unlike on create it must not be null: a project always has an owner
 
 
@@ -596,7 +596,7 @@ class ProjectDeletion(Strict):
     force = Choice(("true", "false"))
 
 
-class Milestone(Strict):
+class MilestoneInput(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
     due_date = Instant(ends_day=True, allow_none=True)
@@ -604,7 +604,7 @@ class Milestone(Strict):
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
-class Meeting(Strict):
+class MeetingInput(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
     location = Text(MAX_TITLE, allow_none=True)
@@ -621,7 +621,7 @@ class Meeting(Strict):
     EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
 
 
-class Whiteboard(Strict):
+class WhiteboardInput(Strict):
     title = Text(MAX_TITLE, required=True)
     project_id = Id(allow_none=True)
     content = JSONObject(MAX_CONTENT)
@@ -654,30 +654,32 @@ class ActivityQuery(Strict):
 
 NOTHING = Nothing()
 FORM = Form()
-CREATE_TASK = Task(exclude=["status"], when=" on create")
+CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
 UPDATED = ("title", "status", "assignee_id", "metadata")  # by PATCH of a task, and the others of its details
 DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")
-UPDATE_TASK = Task(
+UPDATE_TASK = TaskInput(
     only=UPDATED, partial=True, when=" on update", elsewhere={"PATCH /tasks/:id/details": DETAILS}
 )
-UPDATE_TASK_DETAILS = Task(only=DETAILS, partial=True, when=" here", elsewhere={"PATCH /tasks/:id": UPDATED})
+UPDATE_TASK_DETAILS = TaskInput(
+    only=DETAILS, partial=True, when=" here", elsewhere={"PATCH /tasks/:id": UPDATED}
+)
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = CommentQuery()
-ADD_COMMENT = Comment()
-UPDATE_COMMENT = Comment(partial=True)
-INVITE_MEMBER = Member()
-UPDATE_MEMBER = Member(exclude=["email"], partial=True, when=" on update")
-CREATE_KEY = Key()
-CREATE_PROJECT = Project(exclude=["status"], when=" on create")
+ADD_COMMENT = CommentInput()
+UPDATE_COMMENT = CommentInput(partial=True)
+INVITE_MEMBER = MemberInput()
+UPDATE_MEMBER = MemberInput(exclude=["email"], partial=True, when=" on update")
+CREATE_KEY = KeyInput()
+CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 UPDATE_PROJECT = ProjectUpdate(partial=True)
 LIST_PROJECTS = ProjectQuery()
 DELETE_PROJECT = ProjectDeletion()
-CREATE_MILESTONE = Milestone()
-UPDATE_MILESTONE = Milestone(partial=True)
-CREATE_MEETING = Meeting()
-UPDATE_MEETING = Meeting(partial=True)
-CREATE_WHITEBOARD = Whiteboard()
-UPDATE_WHITEBOARD = Whiteboard(partial=True)
+CREATE_MILESTONE = MilestoneInput()
+UPDATE_MILESTONE = MilestoneInput(partial=True)
+CREATE_MEETING = MeetingInput()
+UPDATE_MEETING = MeetingInput(partial=True)
+CREATE_WHITEBOARD = WhiteboardInput()
+UPDATE_WHITEBOARD = WhiteboardInput(partial=True)
 UPLOAD = Upload()
 LIST_DELIVERIES = DeliveryQuery()
 LIST_EVENTS = EventQuery()
