@@ -12,21 +12,12 @@ from typing import Any
 import email_validator
 import rfc8785
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
+from peewee import ForeignKeyField, IntegerField
 
-from database import fold, instant, to_json
+import models
+import outbox
+from database import JSONText, fold, instant, to_json
 from lists import SORTS
-from models import (
-    ENTITIES,
-    MAX_CHANGE,
-    MAX_LISTED,
-    PRIORITIES,
-    PROJECT_STATUSES,
-    ROLES,
-    SCOPES,
-    SEARCHED,
-    STATUSES,
-)
-from outbox import DELIVERY_STATUSES, WEBHOOK_STATES
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 VERSION = "1.1"
@@ -498,8 +489,8 @@ class TaskInput(Strict):
     milestone_id = Id(allow_none=True)
     title = Text(MAX_TITLE, required=True)
     description = Description()
-    status = Choice(STATUSES)
-    priority = Choice(PRIORITIES, allow_none=True)
+    status = Choice(models.STATUSES)
+    priority = Choice(models.PRIORITIES, allow_none=True)
     assignee_id = Id(allow_none=True)
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
@@ -523,7 +514,7 @@ class TaskInput(Strict):
     @post_load
     def _fold(self, data: dict, **_: Any) -> dict:
         """Fold what is searched before the write transaction, in which others would wait for that."""
-        folded = {name: fold(data[name] or "") for name in SEARCHED if name in data}
+        folded = {name: fold(data[name] or "") for name in models.SEARCHED if name in data}
         return data | ({"folded": folded} if folded else {})
 
 
@@ -535,9 +526,9 @@ class PageQuery(Strict):
 class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
-    status = Choice(STATUSES)
+    status = Choice(models.STATUSES)
     assignee_id = Id("me", "none")
-    priority = Choice(PRIORITIES)
+    priority = Choice(models.PRIORITIES)
     due_before = Instant()
     updated_since = Instant()
     q = Text(200)
@@ -560,7 +551,7 @@ class CommentQuery(Strict):
 class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
-    role = Choice(ROLES, required=True)
+    role = Choice(models.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
@@ -568,7 +559,7 @@ class MemberInput(Strict):
 
 class KeyInput(Strict):
     name = Name(required=True)
-    scope = Choice(SCOPES, allow_none=True)
+    scope = Choice(models.SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
     member_id = Id(allow_none=True)
 
@@ -578,7 +569,7 @@ class KeyInput(Strict):
 class ProjectInput(Strict):
     name = Name(required=True)
     description = Description()
-    status = Choice(PROJECT_STATUSES)
+    status = Choice(models.PROJECT_STATUSES)
     owner_id = Id(allow_none=True)
 
     EXAMPLE = {"name": "Website", "description": "Everything at www.example.com"}
@@ -589,7 +580,7 @@ class ProjectUpdate(ProjectInput):
 
 
 class ProjectQuery(Strict):
-    status = Choice(PROJECT_STATUSES)
+    status = Choice(models.PROJECT_STATUSES)
 
 
 class ProjectDeletion(Strict):
@@ -634,7 +625,7 @@ class Upload(Strict):
 
 
 class DeliveryQuery(PageQuery):
-    status = Choice(DELIVERY_STATUSES)
+    status = Choice(outbox.DELIVERY_STATUSES)
     webhook_id = Id()
     event = Choice(ALL_EVENTS)
 
@@ -649,7 +640,7 @@ class ActivityQuery(Strict):
     before = Id()
     since = Instant()
     actor_id = Id()
-    entity = Choice(ENTITIES)
+    entity = Choice(models.ENTITIES)
 
 
 NOTHING = Nothing()
@@ -735,36 +726,42 @@ def many(schema: type[Shown]) -> fields.List:
     return fields.List(fields.Nested(schema))
 
 
-def _list_of(name: str, schema: type[Shown], title: str = "", **more: Any) -> Shown:
-    """The schema of a list under its plural name; `title` is its own name, if that is another one's."""
-    listed = {name: many(schema), **more}
-    return Shown.from_dict(listed, name=title or name.title())()  # type: ignore[return-value]
+def field_of(column: Any, **options: Any) -> fields.Field:
+    """The field of an answer that shows this column of a table."""
+    if column.primary_key or isinstance(column, ForeignKeyField):
+        return Id(**options)
+    if isinstance(column, IntegerField):
+        return fields.Integer(**options)
+    if isinstance(column, JSONText):
+        return fields.Dict(**options)
+    is_time = column.column_name.endswith(("_at", "_date", "_until"))
+    return (Moment if is_time else fields.String)(**options)
 
 
-class ProfileShown(Shown):
-    id = Id()
-    full_name = fields.String()
-    email = fields.String()
-    role = Choice(ROLES)
+def answer_with(title: str, /, **declared: fields.Field) -> Any:
+    """The schema of an answer; `title` is its name in the OpenAPI document."""
+    return Shown.from_dict(declared, name=title)
 
 
-class TaskShown(Shown):
-    id = Id()
-    project_id = Id()
-    milestone_id = Id(allow_none=True)
-    title = fields.String()
-    description = fields.String(allow_none=True)
-    status = Choice(STATUSES)
-    priority = Choice(PRIORITIES)
-    assignee_id = Id(allow_none=True)
-    created_by = Id()
-    start_date = Moment(allow_none=True)
-    due_date = Moment(allow_none=True)
-    completed_at = Moment(allow_none=True)
-    metadata = fields.Dict()
-    version = fields.Integer()
-    created_at = Moment()
-    updated_at = Moment()
+def shown(model: Any, columns: str, title: str = "", /, **others: fields.Field) -> Any:
+    """The schema of an answer with these columns of a table, separated by blanks, and with other fields.
+
+    A field that `columns` names too has its place there, and says what the column does not tell.
+    """
+    listed = {}
+    for name in columns.split():
+        column = model._meta.columns.get(name)
+        listed[name] = others.pop(name) if name in others else field_of(column, allow_none=column.null)
+    return answer_with(title or model.__name__, **listed, **others)
+
+
+ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile", role=Choice(models.ROLES))
+TaskShown: Any = shown(
+    models.Task,
+    " ".join(name for name in models.Task._meta.columns if name != "search"),
+    status=Choice(models.STATUSES),
+    priority=Choice(models.PRIORITIES),
+)
 
 
 class ListedTaskShown(TaskShown):
@@ -772,27 +769,11 @@ class ListedTaskShown(TaskShown):
     comment_count = fields.Integer(metadata={"description": "Only with `include=comment_count`."})
 
 
-class ProjectOfTaskShown(Shown):
-    id = Id()
-    name = fields.String()
-    status = Choice(PROJECT_STATUSES)
-    owner_id = Id()
-
-
-class MilestoneOfTaskShown(Shown):
-    id = Id()
-    title = fields.String()
-    due_date = Moment(allow_none=True)
-
-
-class AttachmentShown(Shown):
-    id = Id()
-    task_id = Id()
-    filename = fields.String()
-    content_type = fields.String()
-    size = fields.Integer()
-    created_by = Id()
-    created_at = Moment()
+ProjectOfTaskShown = shown(
+    models.Project, "id name status owner_id", "ProjectOfTask", status=Choice(models.PROJECT_STATUSES)
+)
+MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
+AttachmentShown = shown(models.Attachment, "id task_id filename content_type size created_by created_at")
 
 
 class TaskDetailShown(TaskShown):
@@ -813,37 +794,24 @@ class PaginationShown(Shown):
     next_offset = fields.Integer(allow_none=True)
 
 
-class CommentShown(Shown):
-    id = Id()
-    task_id = Id()
-    author_id = Id()
-    author = one(ProfileShown)
-    content = fields.String()
-    created_at = Moment()
-    edited_at = Moment(allow_none=True)
-
-
-class MeetingShown(Shown):
-    id = Id()
-    title = fields.String()
-    description = fields.String(allow_none=True)
-    location = fields.String(allow_none=True)
-    project_id = Id(allow_none=True)
-    starts_at = Moment()
-    ends_at = Moment(allow_none=True)
-    organizer = one(ProfileShown)
-    participants = many(ProfileShown)
-    when = Choice(("upcoming", "past"))
-    created_at = Moment()
-    updated_at = Moment()
-
-
-class MemberShown(ProfileShown):
-    phone_number = fields.String(allow_none=True)
-    kind = Choice(("team", "client"))
-    status = Choice(("active", "invited"))
-    joined_at = Moment(allow_none=True)
-    created_at = Moment()
+CommentShown = shown(
+    models.Comment, "id task_id author_id author content created_at edited_at", author=one(ProfileShown)
+)
+MeetingShown = shown(
+    models.Meeting,
+    "id title description location project_id starts_at ends_at organizer participants when"
+    " created_at updated_at",
+    organizer=one(ProfileShown),
+    participants=many(ProfileShown),
+    when=Choice(("upcoming", "past")),
+)
+MemberShown = shown(
+    models.Member,
+    "id full_name email role phone_number kind status joined_at created_at",
+    role=Choice(models.ROLES),
+    kind=Choice(("team", "client")),
+    status=Choice(("active", "invited")),
+)
 
 
 class InvitationShown(Shown):
@@ -857,7 +825,7 @@ class InviteeShown(Shown):
     workspace_name = fields.String()
     full_name = fields.String()
     email = fields.String()
-    role = Choice(ROLES)
+    role = Choice(models.ROLES)
     expires_at = Moment()
 
 
@@ -867,17 +835,14 @@ class EnrolledShown(Shown):
     api_key = fields.String()
 
 
-class KeyShown(Shown):
-    id = Id()
-    name = fields.String()
-    scope = Choice(SCOPES)
-    prefix = fields.String()
-    member = one(ProfileShown)
-    creator = one(ProfileShown, allow_none=True)
-    created_at = Moment()
-    expires_at = Moment(allow_none=True)
-    last_used_at = Moment(allow_none=True)
-    revoked_at = Moment(allow_none=True)
+KeyShown = shown(
+    models.ApiKey,
+    "id name scope prefix member creator created_at expires_at last_used_at revoked_at",
+    "Key",
+    scope=Choice(models.SCOPES),
+    member=one(ProfileShown),
+    creator=one(ProfileShown, allow_none=True),
+)
 
 
 class NewKeyShown(Shown):
@@ -886,9 +851,7 @@ class NewKeyShown(Shown):
     api_key = fields.String()
 
 
-class MeShown(Shown):
-    member = one(MemberShown)
-    key = one(KeyShown)
+MeShown = answer_with("Me", member=one(MemberShown), key=one(KeyShown))
 
 
 class StatisticsShown(Shown):
@@ -901,51 +864,28 @@ class StatisticsShown(Shown):
     completion_rate = fields.Float()
 
 
-class ProjectShown(Shown):
-    id = Id()
-    name = fields.String()
-    description = fields.String(allow_none=True)
-    status = Choice(PROJECT_STATUSES)
-    owner = one(ProfileShown)
-    stats = one(StatisticsShown)
-    created_at = Moment()
-    updated_at = Moment()
+ProjectShown: Any = shown(
+    models.Project,
+    "id name description status owner stats created_at updated_at",
+    status=Choice(models.PROJECT_STATUSES),
+    owner=one(ProfileShown),
+    stats=one(StatisticsShown),
+)
 
 
 class ListedProjectShown(ProjectShown):
     description_cut = fields.Boolean(
-        metadata={"description": f"Whether only its first {MAX_LISTED} characters are shown here."}
+        metadata={"description": f"Whether only its first {models.MAX_LISTED} characters are shown here."}
     )
 
 
-class MilestoneShown(MilestoneOfTaskShown):
-    project_id = Id()
-    description = fields.String(allow_none=True)
-    created_at = Moment()
-    updated_at = Moment()
-
-
-class WhiteboardSummaryShown(Shown):
-    id = Id()
-    title = fields.String()
-    project_id = Id(allow_none=True)
-    updated_at = Moment()
-    updated_by = Id()
-
-
-class WhiteboardShown(WhiteboardSummaryShown):
-    content = fields.Dict()
-    created_at = Moment()
-
-
-class DeletedShown(Shown):
-    id = Id()
-    deleted = fields.Boolean()
-
-
-class RevokedShown(Shown):
-    id = Id()
-    revoked = fields.Boolean()
+MilestoneShown = shown(models.Milestone, "id title due_date project_id description created_at updated_at")
+WhiteboardSummaryShown = shown(
+    models.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
+)
+WhiteboardShown = shown(models.Whiteboard, "id title project_id updated_at updated_by content created_at")
+DeletedShown = answer_with("Deleted", id=Id(), deleted=fields.Boolean())
+RevokedShown = answer_with("Revoked", id=Id(), revoked=fields.Boolean())
 
 
 class UrgentTaskShown(TaskShown):
@@ -954,20 +894,19 @@ class UrgentTaskShown(TaskShown):
     overdue = fields.Boolean()
 
 
-class ActivityShown(Shown):
-    id = Id()
-    action = Choice(("created", "updated", "moved"))
-    entity = Choice(ENTITIES)
-    entity_id = Id()
-    title = fields.String()
-    actor = one(ProfileShown)
-    changes = fields.Dict(
-        metadata={
-            "description": "The old and the new value of each changed field; of a value that is longer than "
-            f"{MAX_CHANGE} bytes as JSON only `omitted_bytes`."
-        }
-    )
-    created_at = Moment()
+CHANGES = (
+    "The old and the new value of each changed field; of a value that is longer than "
+    f"{models.MAX_CHANGE} bytes as JSON only `omitted_bytes`."
+)
+ActivityShown: Any = shown(
+    models.Activity,
+    "id action entity entity_id title actor changes created_at",
+    action=Choice(("created", "updated", "moved")),
+    entity=Choice(models.ENTITIES),
+    entity_id=Id(),
+    actor=one(ProfileShown),
+    changes=fields.Dict(metadata={"description": CHANGES}),
+)
 
 
 class HistoryShown(ActivityShown):
@@ -978,14 +917,13 @@ class HistoryShown(ActivityShown):
     )
 
 
-class HistoryPaginationShown(Shown):
-    limit = fields.Integer()
-    has_more = fields.Boolean()
-    next_before = Id(allow_none=True)
+HistoryPaginationShown = answer_with(
+    "HistoryPagination", limit=fields.Integer(), has_more=fields.Boolean(), next_before=Id(allow_none=True)
+)
 
 
 class CallerShown(ProfileShown):
-    scope = Choice(SCOPES)
+    scope = Choice(models.SCOPES)
 
 
 class SystemShown(Shown):
@@ -1004,9 +942,7 @@ class ContextShown(Shown):
     system = one(SystemShown)
 
 
-class WaitingShown(Shown):
-    pending = fields.Integer()
-    failing_endpoints = fields.Integer()
+WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoints=fields.Integer())
 
 
 class ChecksShown(Shown):
@@ -1023,36 +959,22 @@ class HealthShown(Shown):
     checks = one(ChecksShown)
 
 
-class WebhookShown(Shown):
-    id = Id()
-    name = fields.String()
-    url = fields.String()
-    events = fields.List(fields.String())
-    state = Choice(WEBHOOK_STATES)
-    reason = fields.String(allow_none=True)
-    failures = fields.Integer()
-    first_failure_at = Moment(allow_none=True)
-    open_until = Moment(allow_none=True)
-    pending = fields.Integer()
-    created_at = Moment()
-    updated_at = Moment()
-
-
-class DeliveryShown(Shown):
-    id = Id()
-    webhook_id = Id()
-    webhook = fields.String()
-    event_id = fields.String()
-    event = fields.String()
-    status = Choice(DELIVERY_STATUSES)
-    attempts = fields.Integer()
-    next_at = Moment()
-    leased_until = Moment(allow_none=True)
-    last_status = fields.Integer(allow_none=True)
-    last_error = fields.String(allow_none=True)
-    duration_ms = fields.Integer(allow_none=True)
-    delivered_at = Moment(allow_none=True)
-    created_at = Moment()
+WebhookShown = shown(
+    outbox.Webhook,
+    "id name url events state reason failures first_failure_at open_until pending created_at updated_at",
+    events=fields.List(fields.String()),
+    state=Choice(outbox.WEBHOOK_STATES),
+    pending=fields.Integer(),
+)
+DeliveryShown: Any = shown(
+    outbox.Delivery,
+    "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
+    " duration_ms delivered_at created_at",
+    webhook=fields.String(),
+    event_id=fields.String(),
+    event=fields.String(),
+    status=Choice(outbox.DELIVERY_STATUSES),
+)
 
 
 class DeliveryDetailShown(DeliveryShown):
@@ -1068,25 +990,25 @@ class EventShown(Shown):
     request_id = fields.String()
 
 
-class EventPaginationShown(Shown):
-    limit = fields.Integer()
-    has_more = fields.Boolean()
-    next_after = fields.String(allow_none=True)
-
-
-TASKS = _list_of("tasks", ListedTaskShown, pagination=one(PaginationShown))
-COMMENTS = _list_of("comments", CommentShown, pagination=one(HistoryPaginationShown))
-MEETINGS = _list_of("meetings", MeetingShown)
-MEMBERS = _list_of("members", MemberShown)
-PROJECTS = _list_of("projects", ListedProjectShown)
-MILESTONES = _list_of("milestones", MilestoneShown)
-WHITEBOARDS = _list_of("whiteboards", WhiteboardSummaryShown)
-ATTACHMENTS = _list_of("attachments", AttachmentShown)
-KEYS = _list_of("keys", KeyShown)
-WEBHOOKS = _list_of("webhooks", WebhookShown)
-DELIVERIES = _list_of("deliveries", DeliveryShown, pagination=one(PaginationShown))
-HISTORY = _list_of("activity", HistoryShown, "Activities", pagination=one(HistoryPaginationShown))
-LISTED_EVENTS = _list_of("events", EventShown, pagination=one(EventPaginationShown))
+EventPaginationShown = answer_with(
+    "EventPagination",
+    limit=fields.Integer(),
+    has_more=fields.Boolean(),
+    next_after=fields.String(allow_none=True),
+)
+TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(PaginationShown))()
+COMMENTS = answer_with("Comments", comments=many(CommentShown), pagination=one(HistoryPaginationShown))()
+MEETINGS = answer_with("Meetings", meetings=many(MeetingShown))()
+MEMBERS = answer_with("Members", members=many(MemberShown))()
+PROJECTS = answer_with("Projects", projects=many(ListedProjectShown))()
+MILESTONES = answer_with("Milestones", milestones=many(MilestoneShown))()
+WHITEBOARDS = answer_with("Whiteboards", whiteboards=many(WhiteboardSummaryShown))()
+ATTACHMENTS = answer_with("Attachments", attachments=many(AttachmentShown))()
+KEYS = answer_with("Keys", keys=many(KeyShown))()
+WEBHOOKS = answer_with("Webhooks", webhooks=many(WebhookShown))()
+DELIVERIES = answer_with("Deliveries", deliveries=many(DeliveryShown), pagination=one(PaginationShown))()
+HISTORY = answer_with("Activities", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))()
+LISTED_EVENTS = answer_with("Events", events=many(EventShown), pagination=one(EventPaginationShown))()
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),
