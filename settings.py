@@ -38,36 +38,34 @@ class SettingsError(Exception):
 
 
 def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked settings of the file, the environment and `overrides`, in rising precedence.
+    """The checked settings of the file, the environment and `overrides`, in rising precedence.
 
     Paths in the file are relative to the file, other paths to the working directory. Raises `SettingsError`.
     """
     path = config_file()
-    settings: dict[str, Any] = {}
     server = {"database": str(path.parent / "tasks.db")}
     if port := os.environ.get("PORT"):
         server["base_url"] = f"http://127.0.0.1:{port}"
-    layers = [_with_paths(_read_file(path), path.parent), _with_paths(_read_environment(), Path.cwd())]
-    for layer in (*layers, overrides):
+    settings: dict[str, Any] = {}
+    for layer in ({"server": server}, _read_file(path), _read_environment(), overrides):
         for section, values in layer.items():
-            stored = settings.setdefault(section, values)  # and what is of another type is refused
-            if isinstance(stored, dict) and isinstance(values, Mapping):
-                settings[section] = stored | dict(values)
-            elif isinstance(stored, list) and not isinstance(values, Mapping):
-                settings[section] = values
-    if isinstance(given := settings.get("server", {}), dict):
-        settings["server"] = server | given
+            is_list = section == "webhooks"
+            if not isinstance(values, list if is_list else Mapping):
+                load_settings(
+                    {section: values}
+                )  # which refuses it, also where the next layer would replace it
+            settings[section] = values if is_list else {**settings.get(section, {}), **values}
     return load_settings(settings)
 
 
 def config_file() -> Path:
-    """Return the path that `TASKS_CONFIG` gives, or that of config.toml beside this module."""
+    """The path in `TASKS_CONFIG`, or that of config.toml beside this module."""
     return Path(os.environ.get("TASKS_CONFIG") or Path(__file__).with_name("config.toml")).absolute()
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.environ.get("TASKS_CONFIG"):
             return {}  # only a file that TASKS_CONFIG gives must exist
@@ -76,10 +74,15 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: its values are nested too deeply") from error
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
+    for section, key in (("server", "database"), ("delivery", "ca_file")):
+        values = settings.get(section)
+        if isinstance(values, dict) and isinstance(values.get(key), str):
+            values[key] = str(path.parent / values[key])
+    return settings
 
 
 def _read_environment() -> dict[str, Any]:
-    """Return the settings of `TASKS_<SECTION>__<KEY>`, and of `TASKS_WEBHOOKS`, a JSON array."""
+    """The settings in `TASKS_<SECTION>__<KEY>`, and in `TASKS_WEBHOOKS`, a JSON array."""
     settings: dict[str, Any] = {}
     for name, text in os.environ.items():
         if name == "TASKS_WEBHOOKS":
@@ -94,15 +97,6 @@ def _read_environment() -> dict[str, Any]:
             if not key:
                 raise SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
             settings.setdefault(section, {})[key] = text
-    return settings
-
-
-def _with_paths(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings with their relative paths resolved against the folder."""
-    for section, key in (("server", "database"), ("delivery", "ca_file")):
-        values = settings.get(section)
-        if isinstance(values, dict) and isinstance(values.get(key), str):
-            values[key] = str(folder / values[key])
     return settings
 
 
@@ -212,7 +206,7 @@ class Secret(fields.Field):
 
 
 def _section(schema: type[schemas.Strict]) -> fields.Nested:
-    """Return a field for a section; where the section is missing, its defaults apply."""
+    """The field of a section; where the section is missing, its defaults apply."""
     return fields.Nested(schema, load_default=lambda: schema().load({}))
 
 
@@ -299,7 +293,7 @@ class GatewayConfig(schemas.Strict):
             elif route["enabled"] and names.setdefault(path, name) != name:
                 problem = f"is already the path of route {names[path]}"
             if problem:
-                raise ValidationError({"routes": {name: {"value": {"path": [problem]}}}})
+                raise ValidationError({"routes": {name: {"path": [problem]}}})
 
 
 class GatewayPlugin(schemas.Strict):
@@ -374,59 +368,25 @@ class Configuration(schemas.Strict):
 
 
 def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with their defaults. Raises `SettingsError` for the first that cannot be used."""
+    """The settings with their defaults. Raises `SettingsError` for the first that cannot be used.
+
+    The message quotes no value, which may be a secret in the wrong place.
+    """
     try:
         return Configuration().load(raw)
     except ValidationError as error:
         field, message = schemas.problems_of(error)[0]
-    field = re.sub(r"\.(key|value)(?=\.|$)", "", field)  # which marshmallow adds for a fields.Dict
-    _, unknown, accepted = message.partition("; accepted: ")
-    if not unknown:
-        raise SettingsError(f"{field}{_quoted_value(raw, field.split('.'))} {message}")
-    # The value of an unknown setting is not quoted: it may be a secret under a misspelt name.
-    near = difflib.get_close_matches(field.rpartition(".")[2], accepted.split(", "), 1)
+    field = re.sub(
+        r"\.(key|value)(?=\.|$)", "", field
+    )  # which marshmallow adds to the names in a fields.Dict
+    accepted = message.partition("; accepted: ")[2].split(", ")
+    near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise SettingsError(f"{field} {message}{hint}")
 
 
-def _quoted_value(value: Any, path: list[str]) -> str:
-    """Return ` = ` and the value at this path, or "" for a section, a list and what may be a secret."""
-    field: Any = fields.Nested(Configuration)
-    for step in path:
-        field = _inner(field, step)
-        if isinstance(value, list):
-            value = value[int(step)]
-        elif isinstance(value, dict) and step in value and step not in ("args", "env"):
-            value = value[step]
-        else:
-            return ""
-    # Where a section or a list belongs, anything may have been written.
-    if field is None or isinstance(field, fields.Nested | fields.List | fields.Dict | Secret):
-        return ""
-    if isinstance(value, str) and isinstance(field, Url):
-        value = _without_path(value)
-    return f" = {value!r}"[:100] if value is not None and isinstance(value, str | int | float) else ""
-
-
-def _inner(field: Any, step: str) -> Any:
-    """Return the field of this name or number in a field that holds others, or None."""
-    if isinstance(field, fields.Nested):
-        return next((f for name, f in field.schema.fields.items() if step in (name, f.data_key)), None)
-    if isinstance(field, fields.List):
-        return field.inner
-    return field.value_field if isinstance(field, fields.Dict) else None
-
-
-def _without_path(url: str) -> str | None:
-    """Return the URL's beginning, or None for one that may hold a password; path and query may be secret."""
-    if "@" in url:
-        return None
-    origin = re.match(r"(\w+://)?[^/?#\s]*/?", url)[0]  # type: ignore[index]
-    return url if origin == url else f"{origin}…"
-
-
 def without_paths(text: str) -> str:
-    """Return the text for the log: a webhook without a name has that of its URL, whose path may be secret."""
+    """The text for the log: a webhook without a name has that of its URL, whose path may be secret."""
     return re.sub(r"(\w+://[^/?#\s]+)[/?#]\S+?(?=:?(?:\s|$))", r"\1/…", text)
 
 
