@@ -6,8 +6,8 @@ import json
 import os
 import re
 import select
+import signal
 import stat
-import threading
 import time
 import tomllib
 from collections.abc import Mapping
@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import orjson
-from marshmallow import ValidationError, fields, validate, validates_schema
+from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 import schemas
 
@@ -31,6 +32,7 @@ INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(
 
 GIVEN = ("TASKS_URL", "TASKS_KEY")  # by the command `throwaway` to the program that it runs
 NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
+JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
 
 
 class SettingsError(Exception):
@@ -51,9 +53,7 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
         for section, values in layer.items():
             is_list = section == "webhooks"
             if not isinstance(values, list if is_list else Mapping):
-                load_settings(
-                    {section: values}
-                )  # which refuses it, also where the next layer would replace it
+                load_settings({section: values})  # refuses it, even if the next layer would replace it
             settings[section] = values if is_list else {**settings.get(section, {}), **values}
     return load_settings(settings)
 
@@ -82,21 +82,24 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
-    """The settings in `TASKS_<SECTION>__<KEY>`, and in `TASKS_WEBHOOKS`, a JSON array."""
+    """The settings in `TASKS_<SECTION>__<KEY>`, and in `TASKS_WEBHOOKS`."""
     settings: dict[str, Any] = {}
     for name, text in os.environ.items():
+        if not name.startswith("TASKS_") or name in NOT_SETTINGS or re.fullmatch(INJECTED, name):
+            continue
+        section, _, key = name.removeprefix("TASKS_").lower().partition("__")
+        try:
+            value = orjson.loads(text) if name in JSON_ARRAYS else text
+        except ValueError as error:
+            raise SettingsError(f"{name}: must be a JSON array: {error}") from error
         if name == "TASKS_WEBHOOKS":
-            try:
-                settings["webhooks"] = orjson.loads(text)
-            except ValueError as error:
-                raise SettingsError(f"{name}: must be a JSON array: {error}") from error
-        elif name.startswith("TASKS_") and not (name in NOT_SETTINGS or re.fullmatch(INJECTED, name)):
-            section, _, key = name.removeprefix("TASKS_").lower().partition("__")
-            if section == "webhooks":
-                raise SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")
-            if not key:
-                raise SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
-            settings.setdefault(section, {})[key] = text
+            settings[section] = value
+        elif section == "webhooks":
+            raise SettingsError(f"{name}: give all webhooks in TASKS_WEBHOOKS, as one JSON array")
+        elif not key:
+            raise SettingsError(f"{name}: name a setting, as TASKS_SERVER__BASE_URL does")
+        else:
+            settings.setdefault(section, {})[key] = value
     return settings
 
 
@@ -124,36 +127,17 @@ class Number(fields.Float):
         super().__init__(validate=limits, **options)
 
 
-class Schedule(fields.List):
-    """The seconds between attempts, as an array or, in the environment, the JSON text of one."""
-
-    def __init__(self, **options: Any):
-        length = validate.Length(1, 100, error="must have from 1 to 100 steps")
-        super().__init__(Number(0.01, 7 * 86400), validate=length, **options)
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> list[Any]:
-        if isinstance(value, str):
-            with suppress(ValueError):
-                value = orjson.loads(value)
-        return super()._deserialize(value, attr, data, **options)
-
-
 class Url(schemas.Text):
-    """An http or https URL of at most 2000 characters, without credentials."""
-
-    def __init__(self, **options: Any):
-        super().__init__(2000, **options)
+    """An http or https URL, without credentials."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         url = super()._deserialize(value, *arguments, **options)
-        try:
+        with suppress(ValueError):  # an invalid port or IPv6 address
             parts = urlsplit(url)
-            complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # an invalid port or IPv6 address
-            complete = False
-        if not complete or parts.username or parts.password or re.search(r"[\s\x00-\x1f\x7f]", url):
-            raise ValidationError("must be an http or https URL without user name, password or whitespace")
-        return url
+            is_complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            if is_complete and not (parts.username or parts.password or re.search(r"[\s\x00-\x1f\x7f]", url)):
+                return url
+        raise ValidationError("must be an http or https URL without user name, password or whitespace")
 
 
 class BaseUrl(Url):
@@ -205,13 +189,13 @@ class Secret(fields.Field):
 # What each setting may be: sections -----------------------------------------------------------
 
 
-def _section(schema: type[schemas.Strict]) -> fields.Nested:
+def _section(schema: type[Schema]) -> fields.Nested:
     """The field of a section; where the section is missing, its defaults apply."""
     return fields.Nested(schema, load_default=lambda: schema().load({}))
 
 
 class ServerSettings(schemas.Strict):
-    base_url = BaseUrl(load_default="http://127.0.0.1:8000")
+    base_url = BaseUrl(2000, load_default="http://127.0.0.1:8000")
     database = schemas.Text(4000, load_default="tasks.db")
     max_body_bytes = schemas.Whole(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = schemas.Whole(0, 10, load_default=0)
@@ -239,14 +223,18 @@ class LimitSettings(schemas.Strict):
 class DeliverySettings(schemas.Strict):
     request_budget_seconds = Number(0, 60, load_default=5)
     timeout_seconds = Number(0.05, 300, load_default=15)
-    retry_schedule = Schedule(load_default=RETRY_SCHEDULE)
+    retry_schedule = fields.List(
+        Number(0.01, 7 * 86400),  # seconds between attempts
+        validate=validate.Length(1, 100, error="must have from 1 to 100 steps"),
+        load_default=RETRY_SCHEDULE,
+    )
     ca_file = schemas.Text(4000, load_default=None)
     sweeper = fields.Boolean(load_default=True, error_messages={"invalid": "must be true or false"})
     keep_days = Number(0.001, 36500, load_default=30)
 
 
 class WebhookSettings(schemas.Strict):
-    url = Url(required=True)
+    url = Url(2000, required=True)
     secret = Secret(required=True)
     previous_secret = Secret(load_default=None)
     events = fields.List(
@@ -301,12 +289,8 @@ class GatewayPlugin(schemas.Strict):
     config = _section(GatewayConfig)
 
 
-class PluginEntries(schemas.Strict):
-    webhooks = _section(GatewayPlugin)
-
-
-class PluginSettings(schemas.Strict):
-    entries = _section(PluginEntries)
+PluginEntries = schemas.Strict.from_dict({"webhooks": _section(GatewayPlugin)})
+PluginSettings = schemas.Strict.from_dict({"entries": _section(PluginEntries)})
 
 
 class ProviderSettings(schemas.Strict):
@@ -347,8 +331,6 @@ class SecretsSettings(schemas.Strict):
 
 
 class Configuration(schemas.Strict):
-    """The whole configuration, section by section."""
-
     server = _section(ServerSettings)
     workspace = _section(WorkspaceSettings)
     bootstrap = _section(BootstrapSettings)
@@ -368,10 +350,7 @@ class Configuration(schemas.Strict):
 
 
 def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """The settings with their defaults. Raises `SettingsError` for the first that cannot be used.
-
-    The message quotes no value, which may be a secret in the wrong place.
-    """
+    """The settings with their defaults. Raises `SettingsError` for the first that cannot be used."""
     try:
         return Configuration().load(raw)
     except ValidationError as error:
@@ -379,6 +358,7 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     field = re.sub(
         r"\.(key|value)(?=\.|$)", "", field
     )  # which marshmallow adds to the names in a fields.Dict
+    # No value is quoted: it may be a secret in the wrong place.
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -408,7 +388,7 @@ class Unset(Unresolved):
 
 
 def resolve(references: list[SecretRef], providers: dict[str, Provider]) -> list[str | Unresolved]:
-    """Return the secret of each reference, in order, or an `Unresolved`; each provider is asked once."""
+    """The secret of each reference, in order, or an `Unresolved`; each provider is asked once."""
     providers = {"default": {"source": "env"}, **providers}  # the environment needs no configuration
     ids: dict[tuple[str, str], dict[str, None]] = {}  # of each provider, without duplicates
     for reference in references:
@@ -417,11 +397,11 @@ def resolve(references: list[SecretRef], providers: dict[str, Provider]) -> list
     with ThreadPoolExecutor(max(len(ids), 1)) as pool:  # one may take `EXEC_SECONDS`
         answers = pool.map(lambda place: _ask(place, list(ids[place]), providers), ids)
         secrets = dict(zip(ids, answers, strict=True))
-    return [_checked(reference, secrets) for reference in references]
+    return [reference.get("value") or _checked(reference, secrets) for reference in references]
 
 
 def _ask(place: tuple[str, str], ids: list[str], providers: dict[str, Provider]) -> dict[str, Any]:
-    """Return what the provider of this source and alias has for each id, or `Unresolved`."""
+    """What the provider of this source and alias has for each id, or `Unresolved`."""
     source, alias = place
     try:
         provider = providers.get(alias, {})
@@ -440,8 +420,6 @@ def _ask(place: tuple[str, str], ids: list[str], providers: dict[str, Provider])
 
 
 def _checked(reference: SecretRef, secrets: dict[tuple[str, str], dict[str, Any]]) -> str | Unresolved:
-    if "value" in reference:
-        return reference["value"]
     source, alias, id = reference["source"], reference["provider"], reference["id"]
     secret = secrets[source, alias].get(id, Unresolved("there is no such secret"))
     if isinstance(secret, str) and secret.strip() and not schemas.text_problem(secret):
@@ -461,7 +439,7 @@ def _from_file(alias: str, provider: Provider, ids: list[str]) -> dict[str, Any]
     path = Path(provider["path"]).expanduser()
     text = _read_private(path)
     if provider.get("mode", "json") == "singleValue":
-        return {"value": _without_line_break(text)}
+        return {"value": text.removesuffix("\n").removesuffix("\r")}
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -470,7 +448,7 @@ def _from_file(alias: str, provider: Provider, ids: list[str]) -> dict[str, Any]
 
 
 def _read_private(path: Path) -> str:
-    """Return the text of a file that only the current user can open. Raises `Unresolved` and `OSError`."""
+    """The text of a file that only the current user can open. Raises `Unresolved` and `OSError`."""
     if not path.is_absolute():
         raise Unresolved(f"{path} is not an absolute path")
     # Not through a symbolic link, and without waiting for the writer of a pipe.
@@ -487,12 +465,8 @@ def _read_private(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def _without_line_break(text: str) -> str:
-    return text.removesuffix("\n").removesuffix("\r")
-
-
 def _at_pointer(document: Any, pointer: str) -> Any:
-    """Return the value to which a JSON pointer (RFC 6901) refers, or an `Unresolved`."""
+    """The value to which a JSON pointer (RFC 6901) refers, or an `Unresolved`."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list) and step.isascii() and step.isdigit() and int(step) < len(document):
@@ -518,7 +492,7 @@ def _from_program(alias: str, provider: Provider, ids: list[str]) -> dict[str, A
     if not isinstance(answer, dict) or "protocolVersion" not in answer:
         if provider.get("json_only", True) or len(ids) != 1:
             raise Unresolved("the program did not answer in the protocol")
-        return {ids[0]: _without_line_break(output.decode())}
+        return {ids[0]: output.decode().removesuffix("\n").removesuffix("\r")}
     if answer["protocolVersion"] != 1 or not isinstance(answer.get("values"), dict):
         raise Unresolved("the program answered in another version of the protocol")
     return {id: answer["values"].get(id, Unresolved("the program has no such secret")) for id in ids}
@@ -536,107 +510,88 @@ def _check_program(command: Path) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str], request: bytes) -> bytes:
-    """Return the output of a program for this input. Raises `Unresolved` when the program fails."""
-    with Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
-        command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
-    ) as program:
-        ends_at = time.monotonic() + EXEC_SECONDS
-        timer = threading.Timer(EXEC_SECONDS, _kill, (program,))
-        timer.start()  # for a write that blocks because the program does not read its input
+    """The output of a program for this input. Raises `Unresolved` when the program fails."""
+    ends_at, output = time.monotonic() + EXEC_SECONDS, b""
+    with TemporaryFile() as question:  # to write into a pipe would block until the program reads
+        question.write(request)
+        question.seek(0)
+        program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
+            command, env=environment, stdin=question, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        )
+    with program, suppress(TimeoutExpired):
+        pipe: Any = program.stdout  # which a child of the program may keep open after the program has ended
         try:
-            assert program.stdin and program.stdout  # noqa: S101 - they are pipes
-            with suppress(BrokenPipeError):  # a program need not read its input
-                program.stdin.write(request)
-                program.stdin.close()
-            output = _read_until(program.stdout.fileno(), ends_at)
-            code = program.wait(max(ends_at - time.monotonic(), 0))
-        except (TimeoutError, TimeoutExpired):
-            code = None
+            while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
+                part = os.read(pipe.fileno(), 65536)
+                output += part
+                if len(output) > SECRET_BYTES:
+                    raise Unresolved("the program printed more than 1 MiB")
+                if not part:
+                    break
+            program.wait(max(ends_at - time.monotonic(), 0))
         finally:
-            timer.cancel()
-            _kill(program)
-    if code is None or time.monotonic() >= ends_at:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(program.pid, signal.SIGKILL)
+    if time.monotonic() >= ends_at:
         raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s")
-    if code != 0:
-        raise Unresolved(f"the program ended with code {code}")
+    if program.returncode != 0:
+        raise Unresolved(f"the program ended with code {program.returncode}")
     return output
-
-
-def _read_until(pipe: int, ends_at: float) -> bytes:
-    """Return what is written to the pipe before it is closed. Raises `TimeoutError` and `Unresolved`."""
-    # A child of the program may keep the pipe open after the program has ended.
-    output = b""
-    while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
-        part = os.read(pipe, 65536)
-        output += part
-        if len(output) > SECRET_BYTES:
-            raise Unresolved("the program printed more than 1 MiB")
-        if not part:
-            return output
-    raise TimeoutError
-
-
-def _kill(program: Popen) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(program.pid, 9)
 
 
 SECRET_SOURCES = {"env": _from_environment, "file": _from_file, "exec": _from_program}
 
 
-def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any]) -> dict[str, str | None]:
-    """Return the secrets by the names of their settings. Raises `Unresolved`, naming the first that fails."""
-    present = {name: reference for name, reference in references.items() if reference is not None}
-    secrets: dict[str, str | None] = dict.fromkeys(references)
-    answers = resolve(list(present.values()), config["SECRETS"]["providers"])
-    for name, secret in zip(present, answers, strict=True):
+def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any]) -> dict[str, Any]:
+    """The secrets that are set, by their settings. Raises `Unresolved`, naming the first that fails."""
+    given = {name: reference for name, reference in references.items() if reference is not None}
+    answers = resolve(list(given.values()), config["SECRETS"]["providers"])
+    secrets = dict(zip(given, answers, strict=True))
+    for name, secret in secrets.items():
         if isinstance(secret, Unresolved):
             raise type(secret)(f"{without_paths(name)}: {secret}")
-        secrets[name] = secret
     return secrets
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the webhooks with their `secrets`. Raises `LookupError`, naming the webhook of a bad secret."""
+    """The webhooks with their `secrets`. Raises `LookupError`, naming the webhook of a bad secret."""
     keys = ("secret", "previous_secret")
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key] for webhook in config["WEBHOOKS"] for key in keys
     }
     resolved = resolve_all(references, config)
+    for setting, secret in resolved.items():
+        try:
+            signing_key(secret)
+        except ValueError as error:
+            raise LookupError(f"{without_paths(setting)}: base64 must follow whsec_") from error
     webhooks = []
     for webhook in config["WEBHOOKS"]:
-        pair = [resolved[f"webhooks: {webhook['name']}: {key}"] for key in keys]
-        secrets = [secret for secret in pair if secret]
-        try:
-            for secret in secrets:
-                signing_key(secret)
-        except ValueError as error:
-            name = without_paths(webhook["name"])
-            raise LookupError(f"webhooks: {name}: secret: base64 must follow whsec_") from error
-        webhooks.append({**webhook, "secrets": secrets})
+        secrets = [resolved.get(f"webhooks: {webhook['name']}: {key}") for key in keys]
+        webhooks.append({**webhook, "secrets": [secret for secret in secrets if secret]})
     return webhooks
 
 
 def signing_key(secret: str) -> bytes:
-    """Return the key's bytes, which after `whsec_` are in base64 (Standard Webhooks). Raises `ValueError`."""
+    """The key's bytes, which after `whsec_` are in base64 (Standard Webhooks). Raises `ValueError`."""
     if secret.startswith("whsec_"):
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     return secret.encode()
 
 
 def bootstrap_key(config: dict[str, Any]) -> str | None:
-    """Return the first owner's API key, or None where none is set. Raises `LookupError` for a bad key."""
+    """The first owner's API key, or None where none is set. Raises `LookupError` for a bad key."""
     # The first 12 characters are stored and shown, so that a short key would not be secret; and clients
     # send the key in a header, which holds visible ASCII characters (RFC 9110, section 5.5).
     name = "bootstrap.api_key"
-    key = resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config)[name]
+    key = resolve_all({name: config["BOOTSTRAP"]["api_key"]}, config).get(name)
     if key is not None and not re.fullmatch("[!-~]{32,255}", key):
         raise LookupError(f"{name}: must be 32 to 255 visible ASCII characters, without spaces")
     return key
 
 
 def exposed_secrets(config: dict[str, Any]) -> list[str]:
-    """Return a problem if users outside the server's group can read secrets in the configuration file."""
+    """A problem, if users outside the server's group can read secrets in the configuration file."""
     path = config["CONFIG_FILE"]
     if not path.exists():
         return []
@@ -649,7 +604,7 @@ def exposed_secrets(config: dict[str, Any]) -> list[str]:
 
 
 def _holds_secret(value: Any, name: str = "") -> bool:
-    """Return whether a value is or contains a secret in clear text, and not only a reference to a secret."""
+    """Whether a value is or contains a secret in clear text, and not only a reference to a secret."""
     if isinstance(value, list):
         return any(_holds_secret(item, name) for item in value)
     if isinstance(value, dict):

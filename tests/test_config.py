@@ -239,13 +239,14 @@ def test_a_section_that_is_none_is_refused_also_where_the_environment_sets_it(
     [
         ("a = " + "[" * 2000 + "]" * 2000, "config.toml: its values are nested too deeply"),
         ("a = " + "{b = " * 2000 + "1" + "}" * 2000, "config.toml: its values are nested too deeply"),
-        (f"[delivery]\nretry_schedule = '{'[' * 2000 + ']' * 2000}'", "delivery.retry_schedule"),
+        ("", "TASKS_DELIVERY__RETRY_SCHEDULE: must be a JSON array"),
     ],
     ids=["arrays", "tables", "JSON"],
 )
 def test_a_value_that_is_nested_too_deeply_is_one_line(tmp_path, monkeypatch, text, said):
     (tmp_path / "config.toml").write_text(text)
     monkeypatch.setenv("TASKS_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("TASKS_DELIVERY__RETRY_SCHEDULE", "[" * 2000 + "]" * 2000)
     with pytest.raises(SystemExit) as raised:
         create_app()
     assert said in raised.value.code
