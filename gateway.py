@@ -452,18 +452,6 @@ def _as_doubles(value: Any) -> Any:
     return value
 
 
-class WholeNumber(fields.Field):
-    """A whole number from 0 to 2^53-1; `1.0` is one, `true` and `"1"` are not."""
-
-    described = {"type": "integer", "minimum": 0, "maximum": MAX_SAFE_INTEGER}
-    default_error_messages = MESSAGES
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
-        if type(value) in (int, float) and 0 <= value <= MAX_SAFE_INTEGER and value == int(value):
-            return int(value)
-        raise ValidationError("must be a whole number from 0 to 2^53-1")
-
-
 class TrueOrFalse(fields.Field):
     described = {"type": "boolean"}
     default_error_messages = MESSAGES
@@ -505,8 +493,8 @@ class RunTask(ActionFields):
     prefer_metadata = TrueOrFalse()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(OPEN_STATUSES)
-    started_at = WholeNumber()
-    last_event_at = WholeNumber()
+    started_at = schemas.JSONInteger(0, MAX_SAFE_INTEGER)
+    last_event_at = schemas.JSONInteger(0, MAX_SAFE_INTEGER)
     progress_summary = NonEmpty(allow_none=True)
 
     @validates_schema
@@ -871,7 +859,7 @@ def _or_null() -> NonEmpty:
 
 
 def _revision_action(step: Callable[..., Row], **fields: Any) -> Action:
-    revision = WholeNumber(required=True)
+    revision = schemas.JSONInteger(0, MAX_SAFE_INTEGER, required=True)
     return _action(revision_step(step), writes=True, flow_id=_id(), expected_revision=revision, **fields)
 
 

@@ -409,8 +409,10 @@ class Email(Text):
         return checked.normalized.lower()
 
 
-class Whole(fields.Integer):
-    """A whole number, or its ASCII digits as text (in a query or the environment)."""
+class QueryInteger(fields.Integer):
+    """A whole number, or its ASCII digits: the text of a query or of the environment."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be a whole number from {least} to {most}"}
 
     def __init__(self, least: int, most: int, **options: Any):
         self.least, self.most = least, most
@@ -418,9 +420,18 @@ class Whole(fields.Integer):
         super().__init__(validate=limits, **options)
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int:
-        if re.fullmatch("[0-9]{1,12}", str(value)) and self.least <= int(value) <= self.most:
+        if re.fullmatch("[0-9]{1,16}", str(value)) and self.least <= int(value) <= self.most:
             return int(value)
-        raise ValidationError(f"must be a whole number from {self.least} to {self.most}")
+        most = "2^53-1" if self.most == MAX_SAFE_INTEGER else self.most
+        raise self.make_error("invalid", least=self.least, most=most)
+
+
+class JSONInteger(QueryInteger):
+    """A whole number of a JSON body; `1.0` is one, `true` and `"1"` are not."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int:
+        is_whole = type(value) in (int, float) and value % 1 == 0
+        return super()._deserialize(int(value) if is_whole else None, *arguments, **options)
 
 
 FILENAME = Name(255)
@@ -519,8 +530,8 @@ class TaskInput(Strict):
 
 
 class PageQuery(Strict):
-    limit = Whole(1, 100, load_default=20)
-    offset = Whole(0, 2**31 - 1, load_default=0)
+    limit = QueryInteger(1, 100, load_default=20)
+    offset = QueryInteger(0, 2**31 - 1, load_default=0)
 
 
 class TaskQuery(PageQuery):
@@ -544,7 +555,7 @@ class CommentInput(Strict):
 
 
 class CommentQuery(Strict):
-    limit = Whole(1, 500, load_default=500)
+    limit = QueryInteger(1, 500, load_default=500)
     before = Id()
 
 
@@ -632,11 +643,11 @@ class DeliveryQuery(PageQuery):
 
 class EventQuery(Strict):
     after = Text(64)
-    limit = Whole(1, 100, load_default=20)
+    limit = QueryInteger(1, 100, load_default=20)
 
 
 class ActivityQuery(Strict):
-    limit = Whole(1, 100, load_default=20)
+    limit = QueryInteger(1, 100, load_default=20)
     before = Id()
     since = Instant()
     actor_id = Id()

@@ -197,8 +197,8 @@ def _section(schema: type[Schema]) -> fields.Nested:
 class ServerSettings(schemas.Strict):
     base_url = BaseUrl(2000, load_default="http://127.0.0.1:8000")
     database = schemas.Text(4000, load_default="tasks.db")
-    max_body_bytes = schemas.Whole(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
-    trusted_proxies = schemas.Whole(0, 10, load_default=0)
+    max_body_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
+    trusted_proxies = schemas.QueryInteger(0, 10, load_default=0)
 
 
 class WorkspaceSettings(schemas.Strict):
@@ -216,8 +216,8 @@ class BootstrapSettings(schemas.Strict):
 
 
 class LimitSettings(schemas.Strict):
-    requests_per_minute = schemas.Whole(0, 1_000_000, load_default=0)
-    max_attachment_bytes = schemas.Whole(1024, 100 * 1024 * 1024, load_default=10 * 1024 * 1024)
+    requests_per_minute = schemas.QueryInteger(0, 1_000_000, load_default=0)
+    max_attachment_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=10 * 1024 * 1024)
 
 
 class DeliverySettings(schemas.Strict):
@@ -257,10 +257,10 @@ class RouteSettings(schemas.Strict):
 
 
 class GatewayLimits(schemas.Strict):
-    requests = schemas.Whole(1, 1_000_000, load_default=120)
+    requests = schemas.QueryInteger(1, 1_000_000, load_default=120)
     window_seconds = Number(0.1, 86400, load_default=60, data_key="windowSeconds")
-    in_flight = schemas.Whole(1, 1000, load_default=8, data_key="inFlight")
-    body_bytes = schemas.Whole(1, 100 * 1024 * 1024, load_default=262_144, data_key="bodyBytes")
+    in_flight = schemas.QueryInteger(1, 1000, load_default=8, data_key="inFlight")
+    body_bytes = schemas.QueryInteger(1, 100 * 1024 * 1024, load_default=262_144, data_key="bodyBytes")
     body_seconds = Number(0.1, 300, load_default=15, data_key="bodySeconds")
     retention_days = Number(0, 36500, load_default=7, data_key="retentionDays")
     idle_days = Number(0, 36500, load_default=0, data_key="idleDays")

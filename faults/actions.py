@@ -12,8 +12,8 @@ from marshmallow import fields
 from marshmallow.validate import OneOf
 from values import DEEP, KNOWN, ODD, RIGHT, TEXTS, VALUES, WORDS, batches, mostly
 
-from gateway import ACTIONS, AnyJSON, TrueOrFalse, WholeNumber
-from schemas import Choice
+from gateway import ACTIONS, AnyJSON, TrueOrFalse
+from schemas import Choice, JSONInteger
 
 
 def field_values(name: str, field: fields.Field) -> Any:
@@ -27,7 +27,7 @@ def field_values(name: str, field: fields.Field) -> Any:
         right = VALUES | DEEP
     elif name == "expectedRevision":
         right = st.just(RIGHT)
-    elif isinstance(field, WholeNumber):
+    elif isinstance(field, JSONInteger):
         right = st.integers(0, 10**13)
     elif isinstance(field, TrueOrFalse):
         right = st.booleans()
