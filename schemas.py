@@ -5,8 +5,9 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Any
 
 import email_validator
@@ -257,11 +258,7 @@ class NonEmpty(fields.String):
         return text
 
 
-class Description(Text):
-    """An optional text of several lines."""
-
-    def __init__(self) -> None:
-        super().__init__(MAX_TEXT, lines=True, blank=True, allow_none=True)
+Description = partial(Text, MAX_TEXT, lines=True, blank=True, allow_none=True)
 
 
 class Choice(fields.String):
@@ -343,7 +340,7 @@ class Instant(fields.String):
             raise self.make_error("invalid") from error
         if (
             not clock
-        ):  # where clocks are set back at midnight, an hour comes twice: a day ends with the second one
+        ):  # where clocks are set back at midnight, an hour comes twice: a day ends with the second
             moment = moment.replace(tzinfo=self.zone, fold=self.ends_day)
         try:
             moment = moment.astimezone(UTC)
@@ -466,33 +463,23 @@ class Strict(Schema):
     class Meta:
         unknown = RAISE
 
-    def __init__(
-        self, *, when: str = "", elsewhere: Mapping[str, Iterable[str]] | None = None, **options: Any
-    ):
+    def __init__(self, *, when: str = "", elsewhere: tuple[str, Iterable[str]] = ("", ()), **options: Any):
         """`when`, such as " on create", is part of the message about a field that is not accepted.
 
-        `elsewhere` names by operation the fields that another operation takes; the message says which.
+        `elsewhere` is another operation, and the fields that it takes instead; the message names it.
         """
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"
         self.error_messages["unknown"] = f"is not accepted{when}; accepted: {accepted}"
         self.error_messages["type"] = "must be an object"
-        self.elsewhere = {name: taker for taker, names in (elsewhere or {}).items() for name in names}
+        self.elsewhere = elsewhere
 
     def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:
-        """Say of each field that is taken elsewhere where that is."""
-        for name, messages in error.messages_dict.items():
-            if name in self.elsewhere:
-                messages[0] += f"; {self.elsewhere[name]} takes it"
-
-
-class Nothing(Strict):
-    """No field at all."""
-
-
-class Form(Strict):
-    """A form of a page, whose fields are not read."""
+        """Say of each field that another operation takes which one that is."""
+        operation, names = self.elsewhere
+        for name in error.messages_dict.keys() & names:
+            error.messages_dict[name][0] += f"; {operation} takes it"
 
 
 class TaskInput(Strict):
@@ -554,11 +541,6 @@ class CommentInput(Strict):
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
-class CommentQuery(Strict):
-    limit = QueryInteger(1, 500, load_default=500)
-    before = Id()
-
-
 class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
@@ -588,14 +570,6 @@ class ProjectInput(Strict):
 
 class ProjectUpdate(ProjectInput):
     owner_id = Id()  # unlike on create it must not be null: a project always has an owner
-
-
-class ProjectQuery(Strict):
-    status = Choice(models.PROJECT_STATUSES)
-
-
-class ProjectDeletion(Strict):
-    force = Choice(("true", "false"))
 
 
 class MilestoneInput(Strict):
@@ -631,19 +605,10 @@ class WhiteboardInput(Strict):
     EXAMPLE = {"title": "Ideas", "content": {"shapes": []}}
 
 
-class Upload(Strict):
-    file = UploadedFile(required=True)
-
-
 class DeliveryQuery(PageQuery):
     status = Choice(outbox.DELIVERY_STATUSES)
     webhook_id = Id()
     event = Choice(ALL_EVENTS)
-
-
-class EventQuery(Strict):
-    after = Text(64)
-    limit = QueryInteger(1, 100, load_default=20)
 
 
 class ActivityQuery(Strict):
@@ -654,19 +619,19 @@ class ActivityQuery(Strict):
     entity = Choice(models.ENTITIES)
 
 
-NOTHING = Nothing()
-FORM = Form()
+NOTHING = Strict()
+FORM = Strict()  # of a page, whose fields are not read
 CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
 UPDATED = ("title", "status", "assignee_id", "metadata")  # by PATCH of a task, and the others of its details
 DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")
 UPDATE_TASK = TaskInput(
-    only=UPDATED, partial=True, when=" on update", elsewhere={"PATCH /tasks/:id/details": DETAILS}
+    only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
 )
 UPDATE_TASK_DETAILS = TaskInput(
-    only=DETAILS, partial=True, when=" here", elsewhere={"PATCH /tasks/:id": UPDATED}
+    only=DETAILS, partial=True, when=" here", elsewhere=("PATCH /tasks/:id", UPDATED)
 )
 LIST_TASKS = TaskQuery()
-LIST_COMMENTS = CommentQuery()
+LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 ADD_COMMENT = CommentInput()
 UPDATE_COMMENT = CommentInput(partial=True)
 INVITE_MEMBER = MemberInput()
@@ -674,17 +639,17 @@ UPDATE_MEMBER = MemberInput(exclude=["email"], partial=True, when=" on update")
 CREATE_KEY = KeyInput()
 CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 UPDATE_PROJECT = ProjectUpdate(partial=True)
-LIST_PROJECTS = ProjectQuery()
-DELETE_PROJECT = ProjectDeletion()
+LIST_PROJECTS = Strict.from_dict({"status": Choice(models.PROJECT_STATUSES)})()
+DELETE_PROJECT = Strict.from_dict({"force": Choice(("true", "false"))})()
 CREATE_MILESTONE = MilestoneInput()
 UPDATE_MILESTONE = MilestoneInput(partial=True)
 CREATE_MEETING = MeetingInput()
 UPDATE_MEETING = MeetingInput(partial=True)
 CREATE_WHITEBOARD = WhiteboardInput()
 UPDATE_WHITEBOARD = WhiteboardInput(partial=True)
-UPLOAD = Upload()
+UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
 LIST_DELIVERIES = DeliveryQuery()
-LIST_EVENTS = EventQuery()
+LIST_EVENTS = Strict.from_dict({"after": Text(64), "limit": QueryInteger(1, 100, load_default=20)})()
 LIST_ACTIVITY = ActivityQuery()
 
 
