@@ -37,7 +37,7 @@ from database import (
 )
 from limits import FixedWindow, Slots
 from models import Conflict, write
-from schemas import MAX_DEPTH, MAX_SAFE_INTEGER, MESSAGES, Choice, Id, NonEmpty, Shown, canonical, many, one
+from schemas import Choice, Id, NonEmpty, Shown, many, one, shown
 from settings import Unresolved, resolve
 from webhooks import in_steps
 
@@ -112,10 +112,10 @@ def find_route(environ: dict) -> Route | None:
 
 def prune_flows() -> None:
     """Delete flows that ended, or were idle, for longer than the limits allow."""
-    if days := intake.limits.get("retention_days"):
-        in_steps(partial(Flow.prune, days))
-    if days := intake.limits.get("idle_days"):
-        in_steps(partial(Flow.prune_idle, days))
+    for limit, statement in (("retention_days", Flow.pruning), ("idle_days", Flow.pruning_of_idle)):
+        if days := intake.limits.get(limit):
+            before = epoch_ms() - round(days * 86_400_000)
+            in_steps(partial(statement.run, before=before, most=100))
 
 
 # A request, step by step ----------------------------------------------------------------------
@@ -270,16 +270,16 @@ class Flow(Sequenced):
 
     @compiled
     def of_owner(cls: Any) -> Query:
-        """The owner's flows, the newest first; those of one millisecond in the order of creation."""
+        """Some of the owner's flows, the newest first; those of one millisecond in the order of creation."""
         flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
-        return flows.order_by(cls.created_at.desc(), cls.seq)
+        return flows.order_by(cls.created_at.desc(), cls.seq).limit(placeholder("most"))
 
-    newest = compiled(lambda cls: cls.of_owner.query.limit(1))
-    newest_open = compiled(lambda cls: cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL)).limit(1))
+    @compiled
+    def open_of_owner(cls: Any) -> Query:
+        return cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL))
 
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
-        """Make a new flow."""
         id, at = str(uuid.uuid4()), epoch_ms()
         row = {"status": "queued", "notify_policy": "done_only", **fields}
         cls.insertion.run(
@@ -322,16 +322,6 @@ class Flow(Sequenced):
         is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~has_recent_task
         return deletion_of_some(cls, is_idle)
 
-    @classmethod
-    def prune(cls, days: float, most: int = 100) -> int:
-        """Delete some flows that ended more than so many days ago, with their tasks; returns how many."""
-        return cls.pruning.run(before=epoch_ms() - round(days * 86_400_000), most=most)
-
-    @classmethod
-    def prune_idle(cls, days: float, most: int = 100) -> int:
-        """Delete some flows that did not end and got no report for so many days; returns how many."""
-        return cls.pruning_of_idle.run(before=epoch_ms() - round(days * 86_400_000), most=most)
-
 
 # Both are read backwards, which is the order of `of_owner`; so a new flow is added at their end, and no page
 # is split in halves. With the second one an open flow is found behind any number that have ended.
@@ -367,7 +357,9 @@ class FlowTask(Sequenced):
     ended_at = IntegerField(null=True)
     cleanup_after = IntegerField(null=True)
 
-    of_flow = compiled(lambda cls: cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq))
+    @compiled
+    def of_flow(cls: Any) -> Query:
+        return cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq)
 
     @compiled
     def same_run(cls: Any) -> Query:
@@ -391,18 +383,29 @@ class FlowTask(Sequenced):
         return counted.where(cls.flow == placeholder("flow_seq")).group_by(cls.status, cls.runtime)
 
     @classmethod
-    def add(cls, flow: Row, **fields: Any) -> Row:
-        """Make a new task of the flow."""
-        id = str(uuid.uuid4())
-        cls.insertion.run(id=id, flow_seq=flow["seq"], **fields)
+    def add(cls, flow: Row, fields: Row) -> Row:
+        id, at = str(uuid.uuid4()), epoch_ms()
+        if fields.get("progress_summary"):
+            fields["progress_summary"] = " ".join(fields["progress_summary"].split())
+        defaults = {
+            "status": "queued",
+            "notify_policy": "done_only",
+            "created_at": at,
+            "last_event_at": fields.get("started_at", at),
+        }
+        cls.insertion.run(id=id, flow_seq=flow["seq"], **defaults | fields)
         return cls.row.existing(id=id)
 
     @classmethod
-    def fill(cls, row: Row, **fields: Any) -> Row:
-        """Write these columns of the task."""
-        if fields:
-            cls.set_columns(row["id"], **fields)
-        return cls.row.existing(id=row["id"])
+    def complete(cls, task: Row, fields: Row, prefer_metadata: bool) -> Row:
+        """Write only fields that the task lacks; its status and times stay."""
+        names = ("source_id", "parent_task_id", "agent_id", "label")
+        filled = {name: fields[name] for name in names if name in fields and task[name] is None}
+        if prefer_metadata:
+            filled |= {name: fields[name] for name in ("label", "task") if name in fields}
+        if filled:
+            cls.set_columns(task["id"], **filled)
+        return cls.row.existing(id=task["id"])
 
     @compiled
     def cancellation(cls: Any) -> Query:
@@ -427,14 +430,14 @@ FlowTask.add_index(
 
 
 class AnyJSON(fields.Raw):
-    """Any JSON value, null too; loaded as its canonical text, numbers as JavaScript holds them."""
+    """Any JSON value, null too; loaded as its schemas.canonical text, numbers as JavaScript holds them."""
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if value is missing:
             return missing
-        if problem := schemas.value_problem(value, MAX_DEPTH):
+        if problem := schemas.value_problem(value, schemas.MAX_DEPTH):
             raise ValidationError(problem)
-        return canonical(_as_doubles(value))
+        return schemas.canonical(_as_doubles(value))
 
 
 def _as_doubles(value: Any) -> Any:
@@ -442,7 +445,11 @@ def _as_doubles(value: Any) -> Any:
         return {key: _as_doubles(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_as_doubles(inner) for inner in value]
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > MAX_SAFE_INTEGER:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) > schemas.MAX_SAFE_INTEGER
+    ):
         try:
             value = float(value)
         except OverflowError:
@@ -454,7 +461,7 @@ def _as_doubles(value: Any) -> Any:
 
 class TrueOrFalse(fields.Field):
     described = {"type": "boolean"}
-    default_error_messages = MESSAGES
+    default_error_messages = schemas.MESSAGES
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
         if value is not True and value is not False:
@@ -493,8 +500,8 @@ class RunTask(ActionFields):
     prefer_metadata = TrueOrFalse()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(OPEN_STATUSES)
-    started_at = schemas.JSONInteger(0, MAX_SAFE_INTEGER)
-    last_event_at = schemas.JSONInteger(0, MAX_SAFE_INTEGER)
+    started_at = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER)
+    last_event_at = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER)
     progress_summary = NonEmpty(allow_none=True)
 
     @validates_schema
@@ -530,79 +537,52 @@ def first_problem(error: ValidationError) -> str:
 
 
 class View(CamelCase, Shown):
-    """The schema of an answer, which also shows a row: it maps columns to keys.
+    """The schema of an answer that shows a row, without the columns that are null."""
 
-    A column that is not required is left out where it is null.
-    """
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        super().on_bind_field(field_name, field_obj)
+        field_obj.required, field_obj.allow_none = not field_obj.allow_none, False
 
-    @classmethod
-    def of(cls, row: Row) -> Row:
+    def of(self, row: Row) -> Row:
         """The row as it is shown."""
-        return {key: row[name] for name, key, required in cls._plan() if required or row[name] is not None}
-
-    @classmethod
-    @lru_cache
-    def _plan(cls) -> list[tuple[str, str, bool]]:
-        return [(name, field.data_key or name, field.required) for name, field in cls().fields.items()]
+        return {str(f.data_key): row[name] for name, f in self.fields.items() if row[name] is not None}
 
 
-def _required(field: Any = fields.String, **options: Any) -> Any:
-    return field(required=True, **options)
-
-
-class FlowShown(View):
-    id = Id(data_key="flowId", required=True)
-    sync_mode = _required()
-    controller_id = fields.String()
-    revision = _required(fields.Integer)
-    status = Choice((*FLOW_STATUSES, *Flow.TERMINAL), required=True)
-    notify_policy = Choice(NOTIFY_POLICIES, required=True)
-    goal = _required()
-    current_step = fields.String()
-    blocked_task_id = fields.String()
-    blocked_summary = fields.String()
-    state_json = fields.Raw(allow_none=True)
-    wait_json = fields.Raw(allow_none=True)
-    cancel_requested_at = fields.Integer()
-    created_at = _required(fields.Integer)
-    updated_at = _required(fields.Integer)
-    ended_at = fields.Integer()
-
-
-class ChildTaskShown(View):
-    id = Id(data_key="taskId", required=True)
-    runtime = Choice(TASK_RUNTIMES, required=True)
-    scope_kind = _required(validate=validate.Equal("session"))
-    task = _required()
-    status = Choice(TASK_STATUSES, required=True)
-    delivery_status = _required(validate=validate.Equal("pending"))
-    notify_policy = Choice(NOTIFY_POLICIES, required=True)
-    parent_flow_id = Id(required=True)
-    created_at = _required(fields.Integer)
-    last_event_at = _required(fields.Integer)
-    started_at = fields.Integer()
-    ended_at = fields.Integer()
-    cleanup_after = fields.Integer()
-    source_id = fields.String()
-    child_session_key = fields.String()
-    parent_task_id = fields.String()
-    agent_id = fields.String()
-    run_id = fields.String()
-    label = fields.String()
-    error = fields.String()
-    progress_summary = fields.String()
-    terminal_summary = fields.String()
-    terminal_outcome = fields.String()
+FlowShown = shown(
+    Flow,
+    "id sync_mode controller_id revision status notify_policy goal current_step blocked_task_id"
+    " blocked_summary state_json wait_json cancel_requested_at created_at updated_at ended_at",
+    "Flow",
+    View,
+    id=Id(data_key="flowId"),
+    controller_id=fields.String(allow_none=True),
+    status=Choice((*FLOW_STATUSES, *Flow.TERMINAL)),
+    notify_policy=Choice(NOTIFY_POLICIES),
+    state_json=fields.Raw(allow_none=True),
+    wait_json=fields.Raw(allow_none=True),
+)
+ChildTaskShown = shown(
+    FlowTask,
+    "id runtime scope_kind task status delivery_status notify_policy parent_flow_id created_at last_event_at"
+    " started_at ended_at cleanup_after source_id child_session_key parent_task_id agent_id run_id label"
+    " error progress_summary terminal_summary terminal_outcome",
+    "ChildTask",
+    View,
+    id=Id(data_key="taskId"),
+    runtime=Choice(TASK_RUNTIMES),
+    scope_kind=fields.String(validate=validate.Equal("session")),
+    status=Choice(TASK_STATUSES),
+    delivery_status=fields.String(validate=validate.Equal("pending")),
+    notify_policy=Choice(NOTIFY_POLICIES),
+    parent_flow_id=Id(),
+)
+show_flow = FlowShown().of
+_show_task = ChildTaskShown().of
 
 
 def show_task(task: Row, flow: Row) -> Row:
-    """The child task as it is shown."""
     constant = {"scope_kind": "session", "delivery_status": "pending", "parent_flow_id": flow["id"]}
-    return ChildTaskShown.of(task | constant)
-
-
-def _counts(name: str, keys: tuple[str, ...]) -> type[Shown]:
-    return Shown.from_dict({key: fields.Integer() for key in keys}, name=name)  # type: ignore[return-value]
+    return _show_task(task | constant)
 
 
 class FlowSummaryShown(Shown):
@@ -610,12 +590,19 @@ class FlowSummaryShown(Shown):
     active = fields.Integer()
     terminal = fields.Integer()
     failures = fields.Integer()
-    byStatus = one(_counts("CountsByStatus", TASK_STATUSES))
-    byRuntime = one(_counts("CountsByRuntime", TASK_RUNTIMES))
+    byStatus = one(
+        schemas.answer_with("CountsByStatus", **{name: fields.Integer() for name in TASK_STATUSES})
+    )
+    byRuntime = one(
+        schemas.answer_with("CountsByRuntime", **{name: fields.Integer() for name in TASK_RUNTIMES})
+    )
 
 
-class FlowResultShown(View):
+class FlowResultShown(Shown):
     """The results of all actions and refusals; each has some of these keys."""
+
+    def on_bind_field(self, *_: Any) -> None:
+        pass  # none is required
 
     created = fields.Boolean()
     applied = fields.Boolean()
@@ -635,9 +622,8 @@ class FlowResultShown(View):
 
 
 def create_flow(route: Route, **fields: Any) -> Outcome:
-    """Make a flow."""
     fields.setdefault("controller_id", route.controller_id)
-    return Outcome({"created": True, "flow": FlowShown.of(Flow.add(route.session, **fields))})
+    return Outcome({"created": True, "flow": show_flow(Flow.add(route.session, **fields))})
 
 
 def get_flow(route: Route, flow_id: str) -> Outcome:
@@ -647,28 +633,25 @@ def get_flow(route: Route, flow_id: str) -> Outcome:
 
 def list_flows(route: Route) -> Outcome:
     """Answer all flows of the session, the newest first."""
-    return Outcome({"flows": [FlowShown.of(flow) for flow in Flow.of_owner.all(owner=route.session)]})
+    return Outcome({"flows": [show_flow(flow) for flow in Flow.of_owner.all(owner=route.session, most=-1)]})
 
 
 def find_latest_flow(route: Route) -> Outcome:
     """Answer the newest flow, or null."""
-    return _flow_or_null(Flow.newest.one(owner=route.session))
+    return _flow_or_null(Flow.of_owner.one(owner=route.session, most=1))
 
 
 def resolve_flow(route: Route, token: str) -> Outcome:
     """Answer the flow with this id; for the session key its newest flow, if possible one not ended."""
     flow = Flow.owned.one(owner=route.session, id=token)
     if flow is None and token == route.session:
-        flow = Flow.newest_open.one(owner=route.session) or Flow.newest.one(owner=route.session)
+        newest = {"owner": route.session, "most": 1}
+        flow = Flow.open_of_owner.one(**newest) or Flow.of_owner.one(**newest)
     return _flow_or_null(flow)
 
 
 def _flow_or_null(flow: Row | None) -> Outcome:
-    return Outcome({"flow": FlowShown.of(flow) if flow else None})
-
-
-def _has_ended(flow: Row) -> bool:
-    return flow["status"] in Flow.TERMINAL
+    return Outcome({"flow": show_flow(flow) if flow else None})
 
 
 def get_task_summary(route: Route, flow_id: str) -> Outcome:
@@ -676,14 +659,11 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
     flow = Flow.owned.one(owner=route.session, id=flow_id)
     if flow is None:
         return Outcome({"summary": None})
-    rows = FlowTask.counts.all(flow_seq=flow["seq"])
-
-    def count(name: str, value: str) -> int:
-        return sum(row["count"] for row in rows if row[name] == value)
-
-    total = sum(row["count"] for row in rows)
-    by_status = {status: count("status", status) for status in TASK_STATUSES}
-    by_runtime = {runtime: count("runtime", runtime) for runtime in TASK_RUNTIMES}
+    by_status, by_runtime = dict.fromkeys(TASK_STATUSES, 0), dict.fromkeys(TASK_RUNTIMES, 0)
+    for row in FlowTask.counts.all(flow_seq=flow["seq"]):
+        by_status[row["status"]] += row["count"]
+        by_runtime[row["runtime"]] += row["count"]
+    total = sum(by_status.values())
     active = sum(by_status[status] for status in OPEN_STATUSES)
     summary = {
         "total": total,
@@ -697,61 +677,53 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
 
 
 NOTHING_BLOCKS = {"blocked_task_id": None, "blocked_summary": None}
+NOT_APPLIED = {
+    "not_found": (404, "TaskFlow not found."),
+    "not_managed": (409, "TaskFlow is not managed by this webhook surface."),
+    "revision_conflict": (409, "TaskFlow changed since the caller's expected revision."),
+}
 
 
-def waiting_columns(at: int, **fields: Any) -> Row:
+def waiting_columns(**fields: Any) -> Row:
     blocked = fields.get("blocked_task_id") is not None or fields.get("blocked_summary") is not None
     return fields | {"status": "blocked" if blocked else "waiting", "ended_at": None}
 
 
-def resumed_columns(at: int, **fields: Any) -> Row:
+def resumed_columns(**fields: Any) -> Row:
     return {"status": "queued", **fields, "wait_json": "null", **NOTHING_BLOCKS, "ended_at": None}
 
 
-def finished_columns(at: int, **fields: Any) -> Row:
-    return fields | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS, "ended_at": at}
+def finished_columns(**fields: Any) -> Row:
+    return fields | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS}
 
 
-def failed_columns(at: int, **fields: Any) -> Row:
-    return fields | {"status": "failed", "wait_json": "null", "ended_at": at}
+def failed_columns(**fields: Any) -> Row:
+    return fields | {"status": "failed", "wait_json": "null"}
 
 
-def cancel_request_columns(at: int) -> Row:
-    return {"cancel_requested_at": at}
-
-
-def revision_step(step: Callable[..., Row]) -> Callable[..., Outcome]:
+def revision_step(step: Callable[..., Row], *timed: str) -> Callable[..., Outcome]:
     """An action that writes a flow's next revision, if it is still at the one that the caller expects.
 
-    `step` gets the time and the fields that were sent, and returns the columns to write.
+    `step` gets the fields that were sent, and returns the columns to write; those in `timed` get the time.
     """
 
     def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
         flow = Flow.owned.one(owner=route.session, id=flow_id)
         if flow is None:
-            return _not_applied(404, "not_found", "TaskFlow not found.")
+            return _not_applied("not_found")
         if flow["sync_mode"] != "managed":
-            return _not_applied(
-                409,
-                "not_managed",
-                "TaskFlow is not managed by this webhook surface.",
-                current=FlowShown.of(flow),
-            )
+            return _not_applied("not_managed", current=show_flow(flow))
         if flow["revision"] != expected_revision:
-            return _not_applied(
-                409,
-                "revision_conflict",
-                "TaskFlow changed since the caller's expected revision.",
-                current=FlowShown.of(flow),
-            )
+            return _not_applied("revision_conflict", current=show_flow(flow))
         at = epoch_ms()
-        return Outcome({"applied": True, "flow": FlowShown.of(Flow.swap(flow, at, **step(at, **fields)))})
+        flow = Flow.swap(flow, at, **step(**fields), **dict.fromkeys(timed, at))
+        return Outcome({"applied": True, "flow": show_flow(flow)})
 
     return mutate
 
 
-def _not_applied(status: int, code: str, error: str, **more: Any) -> Outcome:
-    return Outcome({"applied": False, "code": code, **more}, status, code, error)
+def _not_applied(code: str, **more: Any) -> Outcome:
+    return Outcome({"applied": False, "code": code, **more}, NOT_APPLIED[code][0], code, NOT_APPLIED[code][1])
 
 
 def cancel_flow(route: Route, flow_id: str) -> Outcome:
@@ -760,7 +732,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
     if flow is None:
         result = {"found": False, "cancelled": False, "reason": "Flow not found."}
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
-    if _has_ended(flow):
+    if flow["status"] in Flow.TERMINAL:
         reason = f"Flow is already {flow['status']}."
         result = {"found": True, "cancelled": False, "reason": reason, **_with_tasks(flow)}
         return Outcome(result, 409, "terminal", reason)
@@ -774,7 +746,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
 
 def _with_tasks(flow: Row) -> Row:
     return {
-        "flow": FlowShown.of(flow),
+        "flow": show_flow(flow),
         "tasks": [show_task(task, flow) for task in FlowTask.of_flow.all(flow_seq=flow["seq"])],
     }
 
@@ -787,15 +759,15 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields
         return Outcome(result, 404, "not_found", "TaskFlow not found.")
     if refusal := _refuses_tasks(flow):
         code, reason = refusal
-        result = {"found": True, "created": False, "reason": reason, "flow": FlowShown.of(flow)}
+        result = {"found": True, "created": False, "reason": reason, "flow": show_flow(flow)}
         return Outcome(result, 409, code, reason)
     child = fields.get("child_session_key")
     if child and not child.lower().startswith(route.session.lower() + ":"):
         reason = "childSessionKey must be a descendant of the route's session tree"
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
     task = _same_run(flow, fields)
-    task = _merge(task, fields, prefer_metadata) if task else _add_task(flow, fields)
-    return Outcome({"created": True, "flow": FlowShown.of(flow), "task": show_task(task, flow)})
+    task = FlowTask.complete(task, fields, prefer_metadata) if task else FlowTask.add(flow, fields)
+    return Outcome({"created": True, "flow": show_flow(flow), "task": show_task(task, flow)})
 
 
 def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
@@ -803,7 +775,7 @@ def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
         return "not_managed", "Flow does not accept managed child tasks."
     if flow["cancel_requested_at"] is not None:
         return "cancel_requested", "Flow cancellation has already been requested."
-    if _has_ended(flow):
+    if flow["status"] in Flow.TERMINAL:
         return "terminal", f"Flow is already {flow['status']}."
     return None
 
@@ -814,28 +786,6 @@ def _same_run(flow: Row, fields: Row) -> Row | None:
         return None
     compared = ("run_id", "runtime", "child_session_key", "label", "task")
     return FlowTask.same_run.one(flow_seq=flow["seq"], **{name: fields.get(name) for name in compared})
-
-
-def _merge(task: Row, fields: Row, prefer_metadata: bool) -> Row:
-    """Write only fields that the task lacks; its status and times stay."""
-    names = ("source_id", "parent_task_id", "agent_id", "label")
-    filled = {name: fields[name] for name in names if name in fields and task[name] is None}
-    if prefer_metadata:
-        filled |= {name: fields[name] for name in ("label", "task") if name in fields}
-    return FlowTask.fill(task, **filled)
-
-
-def _add_task(flow: Row, fields: Row) -> Row:
-    at = epoch_ms()
-    if fields.get("progress_summary"):
-        fields["progress_summary"] = " ".join(fields["progress_summary"].split())
-    defaults = {
-        "status": "queued",
-        "notify_policy": "done_only",
-        "created_at": at,
-        "last_event_at": fields.get("started_at", at),
-    }
-    return FlowTask.add(flow, **defaults | fields)
 
 
 class Action(NamedTuple):
@@ -850,52 +800,43 @@ def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) ->
     return Action(ActionFields.from_dict(fields)(), function, writes)  # type: ignore[arg-type]
 
 
-def _id() -> NonEmpty:
+def required_text() -> NonEmpty:
     return NonEmpty(required=True)
 
 
-def _or_null() -> NonEmpty:
+def nullable_text() -> NonEmpty:
     return NonEmpty(allow_none=True)
 
 
-def _revision_action(step: Callable[..., Row], **fields: Any) -> Action:
-    revision = schemas.JSONInteger(0, MAX_SAFE_INTEGER, required=True)
-    return _action(revision_step(step), writes=True, flow_id=_id(), expected_revision=revision, **fields)
+def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Action:
+    revision = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER, required=True)
+    function = revision_step(step, *timed)
+    return _action(function, writes=True, flow_id=required_text(), expected_revision=revision, **fields)
 
 
+STEP: Row = {"current_step": nullable_text(), "state_json": AnyJSON()}
+BLOCKED: Row = {"blocked_task_id": nullable_text(), "blocked_summary": nullable_text()}
 ACTIONS: dict[str, Action] = {
     "create_flow": _action(
         create_flow,
         writes=True,
-        goal=NonEmpty(required=True),
+        goal=required_text(),
         controller_id=NonEmpty(),
         status=Choice(FLOW_STATUSES),
         notify_policy=Choice(NOTIFY_POLICIES),
-        current_step=_or_null(),
-        state_json=AnyJSON(),
+        **STEP,
         wait_json=AnyJSON(),
     ),
-    "get_flow": _action(get_flow, writes=False, flow_id=_id()),
+    "get_flow": _action(get_flow, writes=False, flow_id=required_text()),
     "list_flows": _action(list_flows, writes=False),
     "find_latest_flow": _action(find_latest_flow, writes=False),
-    "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
-    "get_task_summary": _action(get_task_summary, writes=False, flow_id=_id()),
-    "set_waiting": _revision_action(
-        waiting_columns,
-        current_step=_or_null(),
-        state_json=AnyJSON(),
-        wait_json=AnyJSON(),
-        blocked_task_id=_or_null(),
-        blocked_summary=_or_null(),
-    ),
-    "resume_flow": _revision_action(
-        resumed_columns, status=Choice(OPEN_STATUSES), current_step=_or_null(), state_json=AnyJSON()
-    ),
-    "finish_flow": _revision_action(finished_columns, state_json=AnyJSON()),
-    "fail_flow": _revision_action(
-        failed_columns, state_json=AnyJSON(), blocked_task_id=_or_null(), blocked_summary=_or_null()
-    ),
-    "request_cancel": _revision_action(cancel_request_columns),
-    "cancel_flow": _action(cancel_flow, writes=True, flow_id=_id()),
+    "resolve_flow": _action(resolve_flow, writes=False, token=required_text()),
+    "get_task_summary": _action(get_task_summary, writes=False, flow_id=required_text()),
+    "set_waiting": _revision_action(waiting_columns, **STEP, wait_json=AnyJSON(), **BLOCKED),
+    "resume_flow": _revision_action(resumed_columns, status=Choice(OPEN_STATUSES), **STEP),
+    "finish_flow": _revision_action(finished_columns, "ended_at", state_json=AnyJSON()),
+    "fail_flow": _revision_action(failed_columns, "ended_at", state_json=AnyJSON(), **BLOCKED),
+    "request_cancel": _revision_action(dict, "cancel_requested_at"),
+    "cancel_flow": _action(cancel_flow, writes=True, flow_id=required_text()),
     "run_task": Action(RunTask(), run_task, writes=True),
 }

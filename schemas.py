@@ -719,7 +719,9 @@ def answer_with(title: str, /, **declared: fields.Field) -> Any:
     return Shown.from_dict(declared, name=title)
 
 
-def shown(model: Any, columns: str, title: str = "", /, **others: fields.Field) -> Any:
+def shown(
+    model: Any, columns: str, title: str = "", base: type[Shown] = Shown, /, **others: fields.Field
+) -> Any:
     """The schema of an answer with these columns of a table, separated by blanks, and with other fields.
 
     A field that `columns` names too has its place there, and says what the column does not tell.
@@ -728,7 +730,7 @@ def shown(model: Any, columns: str, title: str = "", /, **others: fields.Field) 
     for name in columns.split():
         column = model._meta.columns.get(name)
         listed[name] = others.pop(name) if name in others else field_of(column, allow_none=column.null)
-    return answer_with(title or model.__name__, **listed, **others)
+    return base.from_dict(listed | others, name=title or model.__name__)
 
 
 ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile", role=Choice(models.ROLES))

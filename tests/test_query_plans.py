@@ -232,8 +232,7 @@ def test_what_waits_for_a_disabled_webhook_is_found_by_its_own_index(plan, table
     ("table", "name", "index", "columns"),
     [
         (Flow, "of_owner", "flow_owner", "owner=?"),
-        (Flow, "newest", "flow_owner", "owner=?"),
-        (Flow, "newest_open", "flow_open", "owner=?"),
+        (Flow, "open_of_owner", "flow_open", "owner=?"),
         (FlowTask, "of_flow", "flow_task_flow_seq", "flow_seq=?"),
         (
             FlowTask,
