@@ -248,11 +248,7 @@ NEXT_STEPS = {
 }
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
 ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
-TYPES: dict[str, tuple[type, str]] = {
-    "string": (str, "a string"),
-    "integer": (int, "an integer"),
-    "object": (dict, "an object"),
-}
+TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict}
 
 
 class ToolError(Exception):
@@ -292,9 +288,9 @@ class Tool(NamedTuple):
 
 def _mismatch(value: Any, schema: Row) -> str | None:
     """Why the value does not fit the schema of an argument, or None."""
-    kind, noun = TYPES[schema["type"]]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        return f"must be {noun}"
+    kind = schema["type"]
+    if not isinstance(value, TYPES[kind]) or isinstance(value, bool):
+        return f"must be {'a' if kind == 'string' else 'an'} {kind}"
     if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
         return f"must be at most {schemas.MAX_TEXT} characters long"
     if value not in schema.get("enum", (value,)):
@@ -348,7 +344,7 @@ def tool(
 # What a tool answers --------------------------------------------------------------------------
 
 
-# In bytes as JSON, of which a token has three or four; an answer has at most about 4 000 tokens.
+# Bytes as JSON, of which a token has three or four; an answer has at most about 4 000 tokens.
 MAX_NAME = 100  # of a title or a name in a list
 MAX_DESCRIPTION = 6000
 MAX_MILESTONES = 3000
@@ -357,10 +353,12 @@ MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
 
+# What keeps an answer small, from the smallest part to the largest: a text, a time, an object, lists.
 
-def clipped(text: str, most: int) -> str:
+
+def clipped(text: str | None, most: int = MAX_NAME) -> str:
     """The text, shortened to so many bytes as JSON and a sign that it was."""
-    clip = text
+    clip = text = text or ""
     while (size := len(to_json(clip)) - len('""')) > most:
         clip = clip[: len(clip) * most // size]
     return text if clip == text else f"{clip}…"
@@ -377,27 +375,9 @@ def short_time(time: str | None, ends_day: bool = False) -> str | None:
     return f"{time[:16]}Z"
 
 
-def full_time(text: str) -> str:
-    """The time with seconds, without which the API takes none; other texts as they are."""
-    return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
-
-
 def present(**fields: Any) -> Row:
     """The fields that have a value."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
-
-
-def within(most: int, rows: list[Row]) -> list[Row]:
-    """The first rows, of together at most so many bytes as JSON; at least one."""
-    sizes = accumulate(len(to_json(row)) for row in rows)
-    return [
-        row for number, (row, size) in enumerate(zip(rows, sizes, strict=True)) if size <= most or not number
-    ]
-
-
-def short(text: str | None) -> str:
-    """A title or a name in a list."""
-    return clipped(text or "", MAX_NAME)
 
 
 def first_lines(lines: list[str], most: int) -> list[str]:
@@ -405,18 +385,27 @@ def first_lines(lines: list[str], most: int) -> list[str]:
     return lines[:most] + [f"and {len(lines) - most} more"] * (len(lines) > most)
 
 
+def within(most: int, rows: list[Row]) -> list[Row]:
+    """The first rows, of together at most so many bytes as JSON; at least one."""
+    sizes = accumulate(len(to_json(row)) for row in rows)
+    return rows[: max(sum(size <= most for size in sizes), 1)]
+
+
+def full_time(text: str) -> str:
+    """The time with seconds, without which the API takes none; other texts as they are."""
+    return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
+
+
 def activity_line(activity: Row) -> str:
-    """A change in one line."""
-    actor, title = short(activity["actor"]["full_name"]), short(activity["title"])
+    actor, title = clipped(activity["actor"]["full_name"]), clipped(activity["title"])
     line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
     status = activity["changes"].get("status")
     return f"{line}: {' → '.join(status)}" if status else line
 
 
 def project_line(project: Row) -> str:
-    """A project in one line."""
     stats = project["stats"]
-    return f"{short(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
+    return f"{clipped(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
@@ -428,7 +417,7 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     if len(found) == 1:
         return found[0]
     texts = [wanted, *(row[names[-1]] for row in found or rows)]
-    quoted, *shown = [to_json(short(text)).decode() for text in texts]  # so that one sees where each ends
+    quoted, *shown = [to_json(clipped(text)).decode() for text in texts]  # so that one sees where each ends
     problem = f"there is no {quoted}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
     if found:
         shown = [f"{name} ({row['id']})" for name, row in zip(shown, found, strict=True)]
@@ -500,24 +489,18 @@ class ToolCall:
         `find` returns what was created before, by its id, as it is now, or None if it has been deleted since;
         without it that is what a GET shows. What has another `occasion` is no repetition.
         """
-        find = find or (lambda id: self.existing(f"{path}/{id}"))
         request = f"{path} {json.dumps(body, sort_keys=True)}{occasion}"
         while True:
             made, is_repeated = self.call("POST", path, body, HTTP_IDEMPOTENCY_KEY=f"mcp-{digest(request)}")
             if not is_repeated:
                 return made, {}
-            if found := find(made["id"]):
-                return found, {"already_made": True}
+            try:
+                if found := find(made["id"]) if find else self.get(f"{path}/{made['id']}"):
+                    return found, {"already_made": True}
+            except ToolError as error:
+                if error.code != "not_found":
+                    raise
             request += made["id"]
-
-    def existing(self, path: str) -> Row | None:
-        """What is at this path, or None."""
-        try:
-            return self.get(path)
-        except ToolError as error:
-            if error.code != "not_found":
-                raise
-            return None
 
     # Names and ids
 
@@ -532,11 +515,6 @@ class ToolCall:
         words, who = {"me": self.request.caller["id"], "none": None}, fold(wanted.strip())
         return words[who] if who in words else chosen("assignee", wanted, members, "email", "full_name")["id"]
 
-    def milestone_id(self, wanted: str, project_id: str) -> str:
-        """The id of the project's milestone with this title or id."""
-        milestones = self.get(f"/projects/{project_id}/milestones")["milestones"]
-        return chosen("milestone", wanted, milestones, "title")["id"]
-
     def body(self, project_id: str, arguments: Row) -> Row:
         """The API's fields for these arguments of a task; "" clears a description, a date or a reference."""
         body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
@@ -545,7 +523,8 @@ class ToolCall:
         if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted, self.every("members")) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
-            body["milestone_id"] = self.milestone_id(wanted, project_id) if wanted else None
+            milestones = self.get(f"/projects/{project_id}/milestones")["milestones"] if wanted else []
+            body["milestone_id"] = chosen("milestone", wanted, milestones, "title")["id"] if wanted else None
         return body
 
     def path_of(self, task_id: str) -> str:
@@ -566,12 +545,12 @@ class ToolCall:
         """What every tool shows of a task."""
         return present(
             id=task["id"],
-            title=short(task["title"]),
+            title=clipped(task["title"]),
             status=task["status"],
             priority=task["priority"],
             due=short_time(task["due_date"], ends_day=True),
-            assignee=short(self.names.get(task["assignee_id"])),
-            project=short(self.names.get(task["project_id"])),
+            assignee=clipped(self.names.get(task["assignee_id"])),
+            project=clipped(self.names.get(task["project_id"])),
         )
 
     def comment(self, path: str, content: str, occasion: str = "") -> tuple[Row, Row]:
@@ -586,12 +565,12 @@ class ToolCall:
     def meeting_row(self, meeting: Row) -> Row:
         people = [meeting["organizer"], *meeting["participants"]]
         return present(
-            title=short(meeting["title"]),
+            title=clipped(meeting["title"]),
             starts=short_time(meeting["starts_at"]),
             ends=short_time(meeting["ends_at"]),
-            location=short(meeting["location"]),
-            project=short(self.names.get(meeting["project_id"])),
-            people=first_lines([short(person["full_name"]) for person in people], 6),
+            location=clipped(meeting["location"]),
+            project=clipped(self.names.get(meeting["project_id"])),
+            people=first_lines([clipped(person["full_name"]) for person in people], 6),
         )
 
     # The tools
@@ -606,7 +585,7 @@ class ToolCall:
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
         in_progress = [self.brief(task | {"assignee_id": None}) for task in mine]
         self.names |= {task["assignee_id"]: task["assignee_name"] or "" for task in urgent}
-        team = [f"{short(member['full_name'])} ({member['role']})" for member in context["members"]]
+        team = [f"{clipped(member['full_name'])} ({member['role']})" for member in context["members"]]
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
@@ -615,7 +594,7 @@ class ToolCall:
             "projects": first_lines([project_line(project) for project in context["projects"]], 20),
             "team": first_lines(team, 30),
             "recent": [activity_line(activity) for activity in context["recent_activity"]],
-            "whiteboards": [short(whiteboard["title"]) for whiteboard in context["whiteboards"]],
+            "whiteboards": [clipped(whiteboard["title"]) for whiteboard in context["whiteboards"]],
         }
 
     @tool(
@@ -649,7 +628,7 @@ class ToolCall:
         comments = self.get(f"/tasks/{task['id']}/comments", limit=10)["comments"]
         rows = [
             {
-                "by": short(comment["author"]["full_name"]),
+                "by": clipped(comment["author"]["full_name"]),
                 "at": short_time(comment["created_at"]),
                 "text": clipped(comment["content"], MAX_COMMENT),
             }
@@ -660,7 +639,7 @@ class ToolCall:
         return self.brief(task) | present(
             title=task["title"],
             description=clipped(task["description"] or "", MAX_DESCRIPTION),
-            milestone=task["milestone"] and short(task["milestone"]["title"]),
+            milestone=task["milestone"] and clipped(task["milestone"]["title"]),
             start=short_time(task["start_date"]),
             created=short_time(task["created_at"]),
             created_by=task["creator"]["full_name"],
@@ -668,7 +647,7 @@ class ToolCall:
             completed=short_time(task["completed_at"]),
             version=task["version"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
-            attachments=first_lines([short(file["filename"]) for file in task["attachments"]], 10),
+            attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
             earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
             comments=latest,
         )
@@ -684,7 +663,8 @@ class ToolCall:
 
     @tool(
         'Change a task; "" clears. metadata: keys are merged, null deletes. if_version: fail if it differs.',
-        *("task_id", f"title status {PLAN} if_version"),
+        "task_id",
+        f"title status {PLAN} if_version",
         writes=True,
         for_team=True,
     )
@@ -738,7 +718,7 @@ class ToolCall:
     def get_project(self, project: str) -> Row:
         path = f"/projects/{chosen('project', project, self.every('projects'), 'name')['id']}"
         found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]
-        rows = [present(title=short(row["title"]), due=short_time(row["due_date"], True)) for row in rows]
+        rows = [present(title=clipped(row["title"]), due=short_time(row["due_date"], True)) for row in rows]
         return present(
             id=found["id"],
             name=found["name"],
