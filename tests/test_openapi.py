@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import requests
-from harness import EVERY_EVENT, PATIENCE, document
+from harness import EVERY_EVENT, PATIENCE, ROOT, document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -17,6 +17,9 @@ import app
 import gateway
 import openapi
 import schemas
+from lists import FILTERS
+from models import Task
+from tools import ARGUMENTS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
@@ -204,6 +207,35 @@ def test_the_examples_pass_the_schemas_that_check_bodies():
             schema.load({name: value for name, value in example.items() if name in schema.fields})
             loaded += 1
     assert loaded > 8
+
+
+def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
+    """In the table, the requests, the answers, the tools, the page and the README."""
+
+    def arguments(tool):
+        return set(TOOLS[tool].definition["inputSchema"]["properties"])
+
+    def of_the_page(form):
+        (html,) = re.findall(f'<form id="{form}".*?</form>', board, re.DOTALL)
+        return set(re.findall('name="(.*?)"', html))
+
+    board = (ROOT / "templates" / "board.html").read_text()
+    shown = Task._meta.columns.keys() - {"search"}
+    taken = shown - {"id", "created_by", "completed_at", "version", "created_at", "updated_at"}
+    assert set(schemas.TaskShown().fields) == shown
+    assert set(schemas.TaskInput().fields) == taken
+    assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
+    assert of_the_page("task-form") == taken - {"project_id", "metadata"}
+    assert of_the_page("new-task-form") < taken
+    named = {ARGUMENTS.get(name, name) for name in taken}
+    assert arguments("create_task") == named - {"status"}
+    assert arguments("update_task") == named - {"project"} | {"task_id", "if_version"}
+    filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
+    assert filters == FILTERS.keys() - {"unassigned"}  # which is `assignee_id=none`
+    of_agents = filters - {"milestone_id", "archived"} | {"limit", "offset", "sort"}
+    assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
+    (told,) = re.findall("^`GET /tasks` filters by .*?[.] ", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert {name for name in filters if f"`{name}" not in told} == set()
 
 
 def test_it_has_every_action_of_the_gateway(spec):
