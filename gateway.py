@@ -430,7 +430,7 @@ FlowTask.add_index(
 
 
 class AnyJSON(fields.Raw):
-    """Any JSON value, null too; loaded as its schemas.canonical text, numbers as JavaScript holds them."""
+    """Any JSON value, null too; loaded as its canonical text, numbers as JavaScript holds them."""
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if value is missing:
@@ -445,11 +445,7 @@ def _as_doubles(value: Any) -> Any:
         return {key: _as_doubles(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_as_doubles(inner) for inner in value]
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) > schemas.MAX_SAFE_INTEGER
-    ):
+    if type(value) in (int, float) and abs(value) > schemas.MAX_SAFE_INTEGER:
         try:
             value = float(value)
         except OverflowError:
@@ -537,10 +533,11 @@ def first_problem(error: ValidationError) -> str:
 
 
 class View(CamelCase, Shown):
-    """The schema of an answer that shows a row, without the columns that are null."""
+    """The schema of an answer that shows a row, but none of its columns that are null."""
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         super().on_bind_field(field_name, field_obj)
+        # Where a column may be null, its key may be missing.
         field_obj.required, field_obj.allow_none = not field_obj.allow_none, False
 
     def of(self, row: Row) -> Row:
@@ -552,8 +549,7 @@ FlowShown = shown(
     Flow,
     "id sync_mode controller_id revision status notify_policy goal current_step blocked_task_id"
     " blocked_summary state_json wait_json cancel_requested_at created_at updated_at ended_at",
-    "Flow",
-    View,
+    base=View,
     id=Id(data_key="flowId"),
     controller_id=fields.String(allow_none=True),
     status=Choice((*FLOW_STATUSES, *Flow.TERMINAL)),
@@ -567,7 +563,7 @@ ChildTaskShown = shown(
     " started_at ended_at cleanup_after source_id child_session_key parent_task_id agent_id run_id label"
     " error progress_summary terminal_summary terminal_outcome",
     "ChildTask",
-    View,
+    base=View,
     id=Id(data_key="taskId"),
     runtime=Choice(TASK_RUNTIMES),
     scope_kind=fields.String(validate=validate.Equal("session")),
@@ -723,7 +719,8 @@ def revision_step(step: Callable[..., Row], *timed: str) -> Callable[..., Outcom
 
 
 def _not_applied(code: str, **more: Any) -> Outcome:
-    return Outcome({"applied": False, "code": code, **more}, NOT_APPLIED[code][0], code, NOT_APPLIED[code][1])
+    status, error = NOT_APPLIED[code]
+    return Outcome({"applied": False, "code": code, **more}, status, code, error)
 
 
 def cancel_flow(route: Route, flow_id: str) -> Outcome:

@@ -694,8 +694,7 @@ class Moment(fields.String):
     described = {"format": "date-time"}
 
 
-def one(schema: type[Shown], **options: Any) -> fields.Nested:
-    return fields.Nested(schema, **options)
+one = fields.Nested
 
 
 def many(schema: type[Shown]) -> fields.List:
@@ -719,9 +718,7 @@ def answer_with(title: str, /, **declared: fields.Field) -> Any:
     return Shown.from_dict(declared, name=title)
 
 
-def shown(
-    model: Any, columns: str, title: str = "", base: type[Shown] = Shown, /, **others: fields.Field
-) -> Any:
+def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **others: fields.Field) -> Any:
     """The schema of an answer with these columns of a table, separated by blanks, and with other fields.
 
     A field that `columns` names too has its place there, and says what the column does not tell.

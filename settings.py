@@ -246,8 +246,6 @@ class WebhookSettings(schemas.Strict):
 
 
 class RouteSettings(schemas.Strict):
-    """A route of the agent gateway's webhook intake, as in the service specification."""
-
     enabled = fields.Boolean(load_default=True)
     path = schemas.Text(1000)
     session_key = schemas.NonEmpty(required=True, data_key="sessionKey")
@@ -545,8 +543,7 @@ SECRET_SOURCES = {"env": _from_environment, "file": _from_file, "exec": _from_pr
 def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any]) -> dict[str, Any]:
     """The secrets that are set, by their settings. Raises `Unresolved`, naming the first that fails."""
     given = {name: reference for name, reference in references.items() if reference is not None}
-    answers = resolve(list(given.values()), config["SECRETS"]["providers"])
-    secrets = dict(zip(given, answers, strict=True))
+    secrets = dict(zip(given, resolve(list(given.values()), config["SECRETS"]["providers"]), strict=True))
     for name, secret in secrets.items():
         if isinstance(secret, Unresolved):
             raise type(secret)(f"{without_paths(name)}: {secret}")

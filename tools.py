@@ -319,14 +319,10 @@ def tool(
 ) -> Callable[[Callable[..., Row]], Callable[..., Row]]:
     """Declare a tool: its description for the model, and the names of its arguments."""
     hints = {"destructiveHint": False, "idempotentHint": True} if writes else {}
-    arguments = f"{required} {optional}".split()
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
-        schema: Row = {
-            "type": "object",
-            "properties": {name: SCHEMAS.get(name, {"type": "string"}) for name in arguments},
-            "additionalProperties": False,
-        }
+        arguments = {name: SCHEMAS.get(name, {"type": "string"}) for name in f"{required} {optional}".split()}
+        schema: Row = {"type": "object", "properties": arguments, "additionalProperties": False}
         if required:
             schema["required"] = required.split()
         definition = {
@@ -656,9 +652,7 @@ class ToolCall:
     def create_task(self, project: str, **arguments: Any) -> Row:
         project_id = chosen("project", project, self.every("projects"), "name")["id"]
         body = {"project_id": project_id} | self.body(project_id, arguments)
-        task, note = self.create("/tasks", body)
-        if note and task["assignee"]:  # who may be another one by now
-            self.names[task["assignee_id"]] = task["assignee"]["full_name"]
+        task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"))
         return self.brief(task) | note
 
     @tool(

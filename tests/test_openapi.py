@@ -26,11 +26,10 @@ INTAKE = "/plugins/webhooks/{routeId}"
 # The views of a page and of pages' files, which are no operations.
 FILES = {"api.get_docs_file", "pages.show_board", "pages.show_static_file"}
 # In the order of use.
-TAGS = [
-    *("context", "tasks", "comments", "attachments", "activity", "projects", "milestones", "meetings"),
-    *("whiteboards", "members", "keys", "webhooks", "deliveries", "events", "health", "documentation"),
-    "gateway",
-]
+TAGS = (
+    "context tasks comments attachments activity projects milestones meetings whiteboards members keys"
+    " webhooks deliveries events health documentation gateway"
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +84,11 @@ def test_operations_have_names_of_their_own_and_summaries(spec):
 
 
 def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
-    assert [tag["name"] for tag in spec["tags"]] == TAGS
+    assert [tag["name"] for tag in spec["tags"]] == TAGS.split()
     assert all(re.fullmatch("[A-Z].{10,100}[.]", tag["description"]) for tag in spec["tags"])
     used = [operation["tags"] for _, _, operation in operations(spec)]
     assert {len(tags) for tags in used} == {1}
-    assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS
+    assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS.split()
 
 
 @pytest.mark.parametrize(
