@@ -338,9 +338,8 @@ class Instant(fields.String):
             moment = datetime.fromisoformat(f"{date}T{f'{clock}.{milliseconds}{zone}' if clock else day}")
         except ValueError as error:
             raise self.make_error("invalid") from error
-        if (
-            not clock
-        ):  # where clocks are set back at midnight, an hour comes twice: a day ends with the second
+        if not clock:
+            # Where clocks are set back at midnight, an hour comes twice: a day ends with the second one.
             moment = moment.replace(tzinfo=self.zone, fold=self.ends_day)
         try:
             moment = moment.astimezone(UTC)

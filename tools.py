@@ -579,13 +579,12 @@ class ToolCall:
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
-        in_progress = [self.brief(task | {"assignee_id": None}) for task in mine]
         self.names |= {task["assignee_id"]: task["assignee_name"] or "" for task in urgent}
         team = [f"{clipped(member['full_name'])} ({member['role']})" for member in context["members"]]
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
-            "in_progress": in_progress,
+            "in_progress": [self.brief(task | {"assignee_id": None}) for task in mine],
             "urgent": [self.brief(task) for task in urgent],
             "projects": first_lines([project_line(project) for project in context["projects"]], 20),
             "team": first_lines(team, 30),
