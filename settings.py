@@ -353,10 +353,8 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
         return Configuration().load(raw)
     except ValidationError as error:
         field, message = schemas.problems_of(error)[0]
-    field = re.sub(
-        r"\.(key|value)(?=\.|$)", "", field
-    )  # which marshmallow adds to the names in a fields.Dict
-    # No value is quoted: it may be a secret in the wrong place.
+    # marshmallow adds .key or .value to the names in a fields.Dict. No value is quoted: it may be a secret.
+    field = re.sub(r"\.(key|value)(?=\.|$)", "", field)
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -520,12 +518,11 @@ def _run(command: list[str], environment: dict[str, str], request: bytes) -> byt
         pipe: Any = program.stdout  # which a child of the program may keep open after the program has ended
         try:
             while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
-                part = os.read(pipe.fileno(), 65536)
+                if not (part := os.read(pipe.fileno(), 65536)):
+                    break
                 output += part
                 if len(output) > SECRET_BYTES:
                     raise Unresolved("the program printed more than 1 MiB")
-                if not part:
-                    break
             program.wait(max(ends_at - time.monotonic(), 0))
         finally:
             with suppress(ProcessLookupError, PermissionError):
