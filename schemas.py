@@ -828,16 +828,8 @@ class NewKeyShown(Shown):
 MeShown = answer_with("Me", member=one(MemberShown), key=one(KeyShown))
 
 
-class StatisticsShown(Shown):
-    total = fields.Integer()
-    todo = fields.Integer()
-    in_progress = fields.Integer()
-    review = fields.Integer()
-    done = fields.Integer()
-    overdue = fields.Integer()
-    completion_rate = fields.Float()
-
-
+COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}
+StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Float())
 ProjectShown: Any = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
