@@ -28,9 +28,9 @@ import gateway
 import models
 import schemas
 import webhooks
-from database import DATABASE_ERRORS, BadDatabase, Row, Unavailable, db, now
+from database import DATABASE_ERRORS, ApiError, BadDatabase, Row, db, now
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
-from models import KEY_PREFIX, ROLES, SCOPES, ApiKey, Invitation, Member, Problem, Project, permit, write
+from models import KEY_PREFIX, ROLES, SCOPES, ApiKey, Invitation, Member, Project, permit, write
 from outbox import Delivery, Webhook
 from settings import (
     GIVEN,
@@ -127,7 +127,7 @@ def in_database(command: Callable) -> Callable:
 
     @wraps(command)
     @with_appcontext
-    @as_click_errors(Problem, BadDatabase, Unavailable, *DATABASE_ERRORS)
+    @as_click_errors(ApiError, BadDatabase, *DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
         check_user()
         with closing(database.lock_database()):
@@ -174,7 +174,7 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @click.command()
 @with_appcontext
-@as_click_errors(BadDatabase, LookupError, Problem)
+@as_click_errors(ApiError, BadDatabase, LookupError)
 def init() -> None:
     """Create the database, and the first owner with an API key.
 

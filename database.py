@@ -15,7 +15,7 @@ import threading
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -39,6 +39,8 @@ from peewee import (
     fn,
 )
 from playhouse.migrations import Runner
+
+from limits import QUERY_SECONDS, UPLOADS
 
 # SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
 # interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
@@ -209,8 +211,31 @@ DATABASE_ERRORS = (sqlite3.Error, DatabaseError)  # peewee raises its own where 
 # Errors ---------------------------------------------------------------------------------------
 
 
-class Unavailable(Exception):
-    """The service cannot do this now: the database is locked, full or moved, or the uploads are too many."""
+class ApiError(Exception):
+    """An error that a request is answered with; a subclass says its status, code and reason.
+
+    The OpenAPI document has the `reason` of each direct subclass, under its `title` or its code.
+    """
+
+    status, code, title = 500, "internal_error", ""
+    reason = "A bug; the log has it under the answer's `request_id`."
+    details: Sequence[tuple[str, str]] = ()  # each wrong field, with what is wrong
+    headers: Mapping[str, str] = {}
+
+
+class Unavailable(ApiError):
+    """The service cannot do this now; the log says why (`wire.as_api_error`)."""
+
+    status, code = 503, "unavailable"
+    reason = (
+        "The database is locked, full, read-only, damaged or was moved, a search took over "
+        f"{QUERY_SECONDS:.0f} s, or {UPLOADS} files are being uploaded; see `Retry-After`."
+    )
+
+    def __init__(self, message: str, *, retry_after: int | None = 5):
+        """`retry_after` is in seconds, or None where waiting does not help."""
+        super().__init__(message)
+        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 
 class BadDatabase(Exception):
@@ -712,7 +737,8 @@ def check_in_place() -> None:
     prepared = _prepared_files.get(db.database)
     if prepared and _file_identity(db.database) != prepared:
         raise Unavailable(
-            "the database file was moved, replaced or deleted; put it back and restart the server"
+            "the database file was moved, replaced or deleted; put it back and restart the server",
+            retry_after=None,
         )
 
 

@@ -11,10 +11,9 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
 from peewee import SQL, ForeignKeyField, IntegerField, Query, TextField, fn
@@ -35,11 +34,12 @@ from database import (
     placeholder,
     to_json,
 )
-from limits import FixedWindow, Slots
+from limits import RateLimit, Slots
 from models import Conflict, write
 from schemas import Choice, Id, NonEmpty, Shown, many, one, shown
 from settings import Unresolved, resolve
 from webhooks import in_steps
+from wire import Request, Response
 
 log = logging.getLogger("tasks.gateway")
 
@@ -69,15 +69,15 @@ class Route:
 
 @dataclass
 class Intake:
-    """The routes that this process serves, by path, and their limits, as `open_routes` sets them."""
+    """The routes that this process serves, by their `PATH_INFO`, and their limits, as `open_routes` sets them."""
 
     routes: dict[str, Route]
     limits: Row
-    window: FixedWindow
+    rate_limit: RateLimit
     slots: Slots
 
 
-intake = Intake({}, {}, FixedWindow(0, 0), Slots(0))  # without a route, neither is asked
+intake = Intake({}, {}, RateLimit(0, 0), Slots(0))  # without a route, neither is asked
 
 
 def resolved_routes(config: Row) -> list[tuple[str, Row, str | Unresolved]]:
@@ -98,16 +98,16 @@ def open_routes(config: Row) -> None:
             continue
         controller_id = route.get("controller_id", f"webhooks/{id}")
         trimmed = secret.strip(" \t\r\n").encode()
-        by_path[route["path"]] = Route(id, route["path"], route["session_key"], trimmed, controller_id)
+        path_info = route["path"].encode().decode("latin-1")  # as WSGI has it
+        by_path[path_info] = Route(id, route["path"], route["session_key"], trimmed, controller_id)
     intake.routes, intake.limits = by_path, limits
-    intake.window = FixedWindow(limits["requests"], limits["window_seconds"])
+    intake.rate_limit = RateLimit(limits["requests"], limits["window_seconds"])
     intake.slots = Slots(limits["in_flight"])
 
 
-def find_route(environ: dict) -> Route | None:
+def find_route(path_info: str) -> Route | None:
     """The route with this path, or with this path less one slash at its end."""
-    path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-    return intake.routes.get(path) or (intake.routes.get(path[:-1]) if path.endswith("/") else None)
+    return intake.routes.get(path_info) or intake.routes.get(path_info.removesuffix("/"))
 
 
 def prune_flows() -> None:
@@ -121,91 +121,77 @@ def prune_flows() -> None:
 # A request, step by step ----------------------------------------------------------------------
 
 
-class Request(Protocol):
-    """A request that Flask has not seen, as `wire.Call` implements it."""
-
-    environ: dict
-    unread: bool
-
-    def read(self, limit: int, seconds: float) -> bytes: ...
-    def discard(self, left: int) -> None: ...
-    def close(self) -> None: ...
-    def start(self, status: str, headers: list[tuple[str, str]]) -> Any: ...
-
-
 @dataclass
 class Outcome:
-    """The result of an action; with `status` 400 and above also a `code` and an `error`."""
+    """The result of an action; of an error also its `status`, `code`, `error` and `headers`."""
 
     result: Row
     status: int = 200
     code: str = ""
     error: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
 
-class Refused(Exception):
-    """A request that one of the steps refuses."""
+class GatewayError(Exception):
+    """An error of one of the steps before the action."""
 
     def __init__(self, status: int, code: str, error: str, **headers: str):
-        self.outcome, self.headers = Outcome({}, status, code, error), headers
+        self.outcome = Outcome({}, status, code, error, headers)
 
 
 def answer(route: Route, request: Request) -> Iterable[bytes]:
-    """Answer a request on a route. Each step may refuse it, in this order."""
+    """Answer a request on a route. Each step may raise `GatewayError`, in this order."""
     # Without the port, which some proxies write too, another one for each connection.
-    key = route.path, re.sub(r"(^[\d.]+|\]):\d+$", r"\1", request.environ.get("REMOTE_ADDR", ""))
+    key = route.path, re.sub(r"(^[\d.]+|\]):\d+$", r"\1", request.remote_addr or "")
     try:
-        _admit(route, request, key)
-    except Refused as refused:
-        return _respond(route, request, refused.outcome, refused.headers)
-    headers: dict[str, str] = {}
+        _admit(request, key)
+    except GatewayError as error:
+        return _respond(route, request, error.outcome)
     try:
         outcome = _act(route, request)
-    except Refused as refused:
-        outcome, headers = refused.outcome, refused.headers
+    except GatewayError as error:
+        outcome = error.outcome
     except Exception:
-        log.exception("gateway route %s: a bug", route.id)
+        log.exception("gateway route %s: 500: a bug", route.id)
         outcome = Outcome({}, 500, "internal_error", "Internal Server Error")
     try:
-        # The slot is free again when the answer was sent, or could not be sent.
-        return ClosingIterator(_respond(route, request, outcome, headers), partial(intake.slots.free, key))
+        # The slot is free again when the response was sent, or could not be sent.
+        return ClosingIterator(_respond(route, request, outcome), partial(intake.slots.release, key))
     except BaseException:
-        intake.slots.free(key)
+        intake.slots.release(key)
         raise
 
 
-def _admit(route: Route, request: Request, key: Any) -> None:
+def _admit(request: Request, key: Any) -> None:
     """Check method, rate, type and concurrency from the head alone; after that a slot is taken."""
-    environ = request.environ
-    if environ["REQUEST_METHOD"] != "POST":
-        raise Refused(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
-    left, seconds = intake.window.take(key)
-    if left < 0:
-        raise Refused(429, "rate_limited", "Too Many Requests", **{"Retry-After": str(seconds)})
-    kind = environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
-        raise Refused(415, "unsupported_media_type", "Unsupported Media Type")
-    if not intake.slots.take(key):
-        raise Refused(429, "too_many_in_flight", "Too Many Requests", **{"Retry-After": "1"})
+    if request.method != "POST":
+        raise GatewayError(405, "method_not_allowed", "Method Not Allowed", Allow="POST")
+    verdict = intake.rate_limit.hit(key)
+    if not verdict.allowed:
+        raise GatewayError(429, "rate_limited", "Too Many Requests", **{"Retry-After": str(verdict.seconds)})
+    if not request.is_json:
+        raise GatewayError(415, "unsupported_media_type", "Unsupported Media Type")
+    if not intake.slots.acquire(key):
+        raise GatewayError(429, "too_many_in_flight", "Too Many Requests", **{"Retry-After": "1"})
 
 
 def _act(route: Route, request: Request) -> Outcome:
     """Check the secret, read the body, and run the action."""
     if not _knows_secret(route, request.environ):
-        raise Refused(401, "unauthorized", "unauthorized")
+        raise GatewayError(401, "unauthorized", "unauthorized")
     try:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
         name, fields = load_action(schemas.load_lenient_json(raw))
     except schemas.TooLarge as error:
         request.discard(REFUSED_BYTES)
-        request.close()
-        raise Refused(413, "payload_too_large", "Payload too large") from error
+        request.close_connection()
+        raise GatewayError(413, "payload_too_large", "Payload too large") from error
     except schemas.TooSlow as error:
-        raise Refused(408, "request_timeout", "Request body timeout") from error
+        raise GatewayError(408, "request_timeout", "Request body timeout") from error
     except schemas.BadBody as error:
-        raise Refused(400, "invalid_json", "invalid request body") from error
+        raise GatewayError(400, "invalid_json", "invalid request body") from error
     except ValidationError as error:
-        raise Refused(400, "invalid_request", first_problem(error)) from error
+        raise GatewayError(400, "invalid_request", first_problem(error)) from error
     action = ACTIONS[name]
     if not action.writes:
         return action.function(route, **fields)
@@ -213,7 +199,7 @@ def _act(route: Route, request: Request) -> Outcome:
         with write():
             return action.function(route, **fields)
     except (Unavailable, Conflict, *DATABASE_ERRORS):
-        log.exception("gateway route %s: %s was not written", route.id, name)
+        log.exception("gateway route %s: 503: %s was not written", route.id, name)
         return Outcome({}, 503, "persist_failed", "TaskFlow persistence failed.")
 
 
@@ -227,15 +213,13 @@ def _knows_secret(route: Route, environ: dict) -> bool:
     return bool(secret) and hmac.compare_digest(secret, route.secret)
 
 
-def _respond(route: Route, request: Request, outcome: Outcome, headers: dict[str, str]) -> list[bytes]:
+def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes]:
     body: Row = {"ok": outcome.status < 400, "routeId": route.id}
     if outcome.status >= 400:
         body |= {"code": outcome.code, "error": outcome.error}
     content = to_json(body | {"result": outcome.result})
-    always = [("Content-Type", "application/json; charset=utf-8"), ("Content-Length", str(len(content)))]
-    status = f"{outcome.status} {HTTPStatus(outcome.status).phrase}"
-    request.start(status, always + list(headers.items()))
-    return [] if request.environ["REQUEST_METHOD"] == "HEAD" else [content]
+    response = Response(content, outcome.status, outcome.headers, "application/json; charset=utf-8")
+    return response(request.environ, request.start)
 
 
 # Tables ---------------------------------------------------------------------------------------

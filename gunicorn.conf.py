@@ -11,7 +11,6 @@ import socket
 import sys
 import time
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -33,18 +32,16 @@ from database import (
     is_only_server,
     lock_database,
     new_request_id,
-    now,
     register_server,
-    to_json,
     turn_to_start,
     write_turn,
 )
 from limits import HEAD_SECONDS, SocketDeadline
 from models import Activity, StoredAnswer
 from outbox import Delivery
-from schemas import VERSION, Instant
+from schemas import Instant
 from settings import bootstrap_key, exposed_secrets, without_paths
-from wire import KEY, TOKEN
+from wire import KEY, STATUS_LINES, TOKEN, envelope
 
 LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
 LINGER_BYTES = 1024 * 1024  # it may send at most meanwhile
@@ -117,7 +114,7 @@ class Worker(ThreadWorker):
             return super().handle(conn)
 
     def handle_request(self, request, conn):
-        conn.head.__exit__()  # the head is here; other deadlines follow
+        conn.head.stop()  # the head is here; other deadlines follow
         try:
             return super().handle_request(request, conn)
         except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own
@@ -279,13 +276,12 @@ def hide_secrets(record):
 
 def write_error(sock, status, reason, message):
     """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
-    fault = {"code": "invalid_request", "message": message[:200] or reason}
-    meta = {"timestamp": now(), "version": VERSION, "request_id": new_request_id()}
-    body = to_json({"success": False, "error": fault, "meta": meta})
+    error = {"code": "invalid_request", "message": message[:200] or reason}
+    body = envelope(request_id := new_request_id(), {"success": False, "error": error})
     head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
+        f"HTTP/1.1 {STATUS_LINES[status]}\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        f"X-Request-Id: {meta['request_id']}\r\nX-Content-Type-Options: nosniff\r\n"
+        f"X-Request-Id: {request_id}\r\nX-Content-Type-Options: nosniff\r\n"
         "Cache-Control: no-store\r\n\r\n"
     )
     gunicorn.util.write_nonblock(sock, head.encode() + body)
@@ -366,8 +362,8 @@ def apply_configuration(server, config, configured, locks):
 
 def post_request(worker, request, environ, response):
     """The answer was sent, or could not be sent."""
-    if call := environ.get("tasks.call"):
-        call.end_deadline()
+    if answered := environ.get("tasks.request"):
+        answered.end()
 
 
 def pre_fork(server, worker):

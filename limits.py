@@ -4,23 +4,24 @@ import math
 import socket
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 HEAD_SECONDS = 15.0  # the longest that a request's head may take to arrive
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
-DRAIN_BYTES = 4 * 1024 * 1024  # and as many as a file may have are read at most of a refused body,
-DRAIN_SECONDS = 2.0  # and for at most so long: a client or proxy that is still sending misses the answer
+DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body that are read, besides the size of a file: a client or
+# proxy that is still sending would miss the response
+DRAIN_SECONDS = 2.0  # at most for that
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
-SEND_SECONDS = 30.0  # for a client to read an answer, besides a second for each `SEND_BYTES` of it
+SEND_SECONDS = 30.0  # for a client to read a response, besides a second for each `SEND_BYTES` of it
 SEND_BYTES = 64 * 1024
-SEND_MOST = 120.0  # seconds for that, however large the answer is
+SEND_MOST = 120.0  # seconds for that, however large the response is
 QUERY_SECONDS = 20.0  # the longest that a request may read the database; then it gets a 503
-FORM_BYTES = 64 * 1024  # of a form at most, besides the file in it
-FORM_STEP = 16 * 1024  # of a form are parsed at a time: werkzeug refuses a step that may exceed FORM_BYTES
+FORM_BYTES = 64 * 1024  # the most that a form may have, besides the file in it
+FORM_STEP = 16 * 1024  # bytes of a form that are parsed at a time; werkzeug refuses more than FORM_BYTES
 
 
 class Deadlines:
@@ -87,13 +88,19 @@ deadlines = Deadlines()
 
 
 class SocketDeadline:
-    """A context manager that shuts a socket down, as `how`, if its block takes longer than so many seconds.
+    """Shuts a socket down, as `how`, if more than so many seconds pass between `start` and `stop`.
 
-    Its attribute `cut` says whether the block did, also where there is no socket.
+    It is a context manager too. `cut` says whether the time has passed, also where there is no socket.
     """
 
     def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
         self.sock, self.seconds, self.how, self.cut = sock, seconds, how, False
+
+    def start(self) -> None:
+        self.deadline = deadlines.begin(self.seconds, self._cut)
+
+    def stop(self) -> None:
+        deadlines.end(self.deadline)
 
     def _cut(self) -> None:
         self.cut = True
@@ -102,13 +109,21 @@ class SocketDeadline:
                 self.sock.shutdown(self.how)
 
     def __enter__(self) -> None:
-        self.deadline = deadlines.begin(self.seconds, self._cut)
+        self.start()
 
     def __exit__(self, *failure: Any) -> None:
-        deadlines.end(self.deadline)
+        self.stop()
 
 
-class FixedWindow:
+class Verdict(NamedTuple):
+    """Whether a request is within the limit, how many more may follow, and the seconds until more may."""
+
+    allowed: bool
+    left: int
+    seconds: int
+
+
+class RateLimit:
     """At most `most` requests of each key in a window of `seconds`, which the key's first request opens.
 
     At most `keys` windows are kept in memory; a new key beyond that replaces the oldest window.
@@ -119,11 +134,8 @@ class FixedWindow:
         self._lock = threading.Lock()
         self._windows: OrderedDict[Any, tuple[float, int]] = OrderedDict()
 
-    def take(self, key: Any) -> tuple[int, int]:
-        """Count a request; return how many more may follow in its window, and the seconds until that ends.
-
-        The former is -1 for a request over the limit. The seconds are rounded up to a whole number.
-        """
+    def hit(self, key: Any) -> Verdict:
+        """Count a request of the key; the seconds are rounded up."""
         with self._lock:
             at = time.monotonic()
             ends_at, count = self._windows.get(key, (0.0, 0))
@@ -132,10 +144,9 @@ class FixedWindow:
                 ends_at, count = at + self.seconds, 0
                 if len(self._windows) >= self.keys:
                     self._windows.popitem(last=False)
-            if count >= self.most:
-                return -1, math.ceil(ends_at - at)
-            self._windows[key] = ends_at, count + 1
-            return self.most - count - 1, math.ceil(ends_at - at)
+            allowed = count < self.most
+            self._windows[key] = ends_at, count + allowed
+            return Verdict(allowed, self.most - count - allowed, math.ceil(ends_at - at))
 
 
 class Slots:
@@ -144,18 +155,16 @@ class Slots:
     def __init__(self, most: int):
         self.most = most
         self._lock = threading.Lock()
-        self._counts: dict[Any, int] = {}
+        self._counts: Counter[Any] = Counter()
 
-    def take(self, key: Any) -> bool:
-        """Return whether the key got a slot; a caller that gets one must `free` it."""
+    def acquire(self, key: Any) -> bool:
+        """Whether the key got a slot, which must then be released."""
         with self._lock:
-            count = self._counts.get(key, 0)
-            if count < self.most:
-                self._counts[key] = count + 1
-            return count < self.most
+            is_free = self._counts[key] < self.most
+            self._counts[key] += is_free
+            return is_free
 
-    def free(self, key: Any) -> None:
-        """Give one slot of the key back. Raises `KeyError` when the key has none."""
+    def release(self, key: Any) -> None:
         with self._lock:
             self._counts[key] -= 1
             if not self._counts[key]:

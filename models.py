@@ -30,6 +30,7 @@ from peewee import (
 
 from database import (
     JSON,
+    ApiError,
     Base,
     Identified,
     Insertion,
@@ -79,43 +80,46 @@ KEY_PREFIX = "tms_"
 # Errors ---------------------------------------------------------------------------------------
 
 
-class Problem(Exception):
-    """A request that the domain refuses; `app.FAULTS` gives each subclass its status and code."""
-
-
-class NotFound(Problem):
-    """The object does not exist."""
+class NotFound(ApiError):
+    status, code = 404, "not_found"
+    reason = "There is no such path or object."
 
     def __init__(self, noun: str):
         super().__init__(f"no such {noun}")
 
 
-class Invalid(Problem):
-    """Fields whose value the stored state does not allow."""
+class Invalid(ApiError):
+    status, code = 422, "validation_error"
+    reason = "`error.details` lists every field, parameter or header that is wrong."
 
-    def __init__(self, *problems: tuple[str, str]):
-        super().__init__("; ".join(f"{field}: {message}" for field, message in problems))
-        self.problems = problems
-
-
-class Forbidden(Problem):
-    """The caller's role or the key's scope does not allow it."""
+    def __init__(self, *details: tuple[str, str]):
+        super().__init__("; ".join(f"{field}: {message}" for field, message in details)[:1000])
+        self.details = details
 
 
-class Conflict(Problem):
-    """The object's state does not allow it."""
+class Forbidden(ApiError):
+    status, code = 403, "forbidden"
+    reason = "The role or the key's scope does not allow it; the message says which would."
 
 
-class Gone(Problem):
-    """An enrollment link that was used or revoked, or has expired."""
+class Conflict(ApiError):
+    status, code = 409, "conflict"
+    reason = "The state does not allow it."
 
 
-class KeyReused(Problem):
-    """An `Idempotency-Key` that came with another request before."""
+class Gone(ApiError):
+    status, code = 410, "gone"
+    reason = "The enrollment link was used, replaced or revoked, or has expired."
 
 
-class PreconditionFailed(Problem):
-    """The object's version is none of those that the caller expects."""
+class KeyReused(ApiError):
+    status, code = 422, "idempotency_key_reused"
+    reason = "The key came with another path or body before."
+
+
+class PreconditionFailed(ApiError):
+    status, code = 412, "precondition_failed"
+    reason = "`If-Match` names another version."
 
 
 def not_found(noun: str) -> Any:

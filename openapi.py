@@ -9,6 +9,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
 import schemas
+from database import ApiError
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
 from schemas import VERSION, Shown
@@ -49,7 +50,7 @@ change of it 404 `not_found`. Where the revision is not the expected one, the an
 can be resumed. A child task is a record: it keeps the status that was reported, until `cancel_flow` cancels
 it. An unknown field is refused, and so is a revision sent as text.
 """
-FAULT_SCHEMA = {
+ERROR_SCHEMA = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {
@@ -104,28 +105,16 @@ ACTION_EXAMPLE = {
 }
 
 
-class Fault(NamedTuple):
-    """An error: the status and code of its answer, and its reason and name in the document."""
-
-    status: int
-    code: str
-    reason: str
-    title: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.title or self.code.title().replace("_", "")
-
-
 @dataclass(frozen=True)
 class Declaration:
     """What a view declares about its operation; `app.operation` explains the fields."""
 
     takes: Schema
     gives: Schema | str | None
+    reads: str
     status: int
     role: str | None
-    raises: tuple[type[Exception], ...] = ()
+    raises: tuple[type[ApiError], ...] = ()
     headers: tuple[str, ...] = ()
     also: dict[int, str] = field(default_factory=dict)
 
@@ -166,10 +155,8 @@ class Operation(NamedTuple):
         return re.findall(r"/([^/]+)/{(\w+)}", self.path)
 
 
-def document(
-    base_url: str, operations: list[Operation], faults: dict[type[Exception], Fault]
-) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations and errors, the events, and the gateway's actions."""
+def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations, the errors, the events, and the gateway's actions."""
     plugin = MarshmallowPlugin(
         schema_name_resolver=lambda schema: (
             type(schema).__name__.removesuffix("Shown") if _is_shown(schema) else ""
@@ -184,15 +171,15 @@ def document(
     header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
     spec.components.security_scheme("routeHeader", header)
     spec.components.schema("Meta", META_SCHEMA)
-    spec.components.schema("Fault", FAULT_SCHEMA)
-    for fault in _by_status(faults).values():
+    spec.components.schema("Fault", ERROR_SCHEMA)
+    for error in errors_by_status().values():
         body = _envelope({"success": {"const": False}, "error": _ref("Fault")})
-        response = {"description": fault.reason, "content": _json(body)}
-        spec.components.response(fault.name, response, status=fault.status)
+        response = {"description": error.reason, "content": _json(body)}
+        spec.components.response(_name(error), response)
     paths: dict[str, dict[str, Any]] = {}
     order = list(TAGS)
     for operation in sorted(operations, key=lambda operation: (order.index(operation.tag), operation.path)):
-        described = _operation(converter, operation, faults)
+        described = _operation(converter, operation)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     for path, methods in paths.items():
         spec.path(path, operations=methods)
@@ -202,10 +189,14 @@ def document(
     return spec.to_dict() | {"tags": tags, "webhooks": events}
 
 
-def _by_status(faults: dict[type[Exception], Fault]) -> dict[int, Fault]:
-    """The faults in the order of their statuses; of those with one status, the first."""
-    ordered = sorted(reversed(faults.values()), key=lambda fault: fault.status)
-    return {fault.status: fault for fault in ordered}
+def errors_by_status() -> dict[int, type[ApiError]]:
+    """The errors in the order of their statuses; of those with one status, the one that was defined first."""
+    errors: list[type[ApiError]] = [ApiError, *ApiError.__subclasses__()]
+    return {error.status: error for error in sorted(reversed(errors), key=lambda error: error.status)}
+
+
+def _name(error: type[ApiError]) -> str:
+    return error.title or error.code.title().replace("_", "")
 
 
 def _is_shown(schema: Any) -> bool:
@@ -224,7 +215,7 @@ def _envelope(properties: dict[str, Any]) -> dict[str, Any]:
     return _object(properties | {"meta": _ref("Meta")})
 
 
-def _operation(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
+def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
     takes = operation.declaration.takes
     described: dict[str, Any] = {
         "operationId": operation.name,
@@ -232,11 +223,11 @@ def _operation(converter: Any, operation: Operation, faults: dict[type[Exception
         "description": WHO[operation.declaration.role],
         "tags": [operation.tag],
         "parameters": _parameters(converter, operation),
-        "responses": _responses(converter, operation, faults),
+        "responses": _responses(converter, operation),
         "security": [{"key": []}] if operation.declaration.role else [{}, {"key": []}],
     }
     if not operation.reads_query and takes.fields:
-        kind = "multipart/form-data" if takes is schemas.UPLOAD else "application/json"
+        kind = "multipart/form-data" if operation.declaration.reads == "file" else "application/json"
         body: dict[str, Any] = {"schema": converter.schema2jsonschema(takes)}
         if example := _example(takes):
             body["example"] = example
@@ -277,8 +268,8 @@ def _singular(part: str) -> str:
     return re.sub("ies$", "y", part).removesuffix("s")
 
 
-def _responses(converter: Any, operation: Operation, faults: dict[type[Exception], Fault]) -> dict[str, Any]:
-    declaration, by_status = operation.declaration, _by_status(faults)
+def _responses(converter: Any, operation: Operation) -> dict[str, Any]:
+    declaration, by_status = operation.declaration, errors_by_status()
     if isinstance(declaration.gives, str):
         content: dict[str, Any] = {declaration.gives: {}}
     else:
@@ -288,21 +279,21 @@ def _responses(converter: Any, operation: Operation, faults: dict[type[Exception
     if headers := _headers(declaration):
         success["headers"] = headers
     responses: dict[str, Any] = {str(declaration.status): success}
-    if declaration.takes is schemas.FORM:  # a page, and its refusals are pages too
+    if declaration.reads == "nothing":  # a page, and its errors are pages too
         return responses | {
             str(status): {"description": by_status[status].reason, "content": content}
-            for status in (404, *[faults[error].status for error in declaration.raises], 500, 503)
+            for status in (404, *[error.status for error in declaration.raises], 500, 503)
         }
     for status, description in declaration.also.items():
         responses[str(status)] = {"description": description, "content": content}
-    statuses = {401, 422, 429, 500, 503} | {faults[error].status for error in declaration.raises}
+    statuses = {401, 422, 429, 500, 503} | {error.status for error in declaration.raises}
     if declaration.role:
         statuses.add(403)
     if operation.method != "GET":
         statuses |= {400, 408, 413, 415}
     if "{" in operation.path:
         statuses.add(404)
-    return responses | {str(status): by_status[status].name for status in sorted(statuses)}
+    return responses | {str(status): _name(by_status[status]) for status in sorted(statuses)}
 
 
 def _headers(declaration: Declaration) -> dict[str, Any]:

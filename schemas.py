@@ -17,7 +17,8 @@ from peewee import ForeignKeyField, IntegerField
 
 import models
 import outbox
-from database import JSONText, fold, instant, to_json
+from database import ApiError, JSONText, fold, instant, to_json
+from limits import READ_SECONDS, UPLOAD_SECONDS
 from lists import SORTS
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -40,20 +41,24 @@ ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 # JSON -----------------------------------------------------------------------------------------
 
 
-class BadBody(Exception):
-    """The body is not the JSON object, or the form, that it should be."""
+class BadBody(ApiError):
+    status, code, title = 400, "invalid_json", "BadRequest"
+    reason = "No JSON object in UTF-8, a repeated key, NaN; or no valid form."
 
 
-class TooLarge(Exception):
-    """The body is over the limit."""
+class TooLarge(ApiError):
+    status, code = 413, "payload_too_large"
+    reason = "The body is over 1 MiB, or the file over 10 MiB."
 
 
-class TooSlow(Exception):
-    """The body did not arrive in time."""
+class TooSlow(ApiError):
+    status, code = 408, "request_timeout"
+    reason = f"The body took over {READ_SECONDS:.0f} s, or a file over {UPLOAD_SECONDS / 60:.0f} minutes."
 
 
-class Unsupported(Exception):
-    """The body's type is not accepted here."""
+class Unsupported(ApiError):
+    status, code = 415, "unsupported_media_type"
+    reason = "The body is of another type than the documented one."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -619,7 +624,6 @@ class ActivityQuery(Strict):
 
 
 NOTHING = Strict()
-FORM = Strict()  # of a page, whose fields are not read
 CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
 UPDATED = ("title", "status", "assignee_id", "metadata")  # by PATCH of a task, and the others of its details
 DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")

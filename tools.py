@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from io import BytesIO
@@ -22,10 +22,10 @@ from marshmallow import ValidationError
 
 import limits
 import schemas
-from database import Row, digest, fold, to_json
+from database import ApiError, Row, digest, fold, to_json
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
-from wire import Answer, Call, answering
+from wire import Request, Response, as_api_error, thread
 
 PATHS = ("/mcp", "/mcp/")
 LEGACY_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
@@ -49,32 +49,34 @@ HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 # A request, step by step ----------------------------------------------------------------------
 
 
-class Rejected(Exception):
-    """A request that one of the steps refuses, with its answer's status, error and headers."""
+class RPCError(Exception):
+    """An error of the protocol, with the response's status and headers."""
 
-    def __init__(self, status: int, code: int, message: str, data: Row | None = None, **headers: str):
+    def __init__(
+        self,
+        status: int,
+        code: int,
+        message: str,
+        data: Row | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
         super().__init__(message)
-        self.status, self.headers = status, headers
+        self.status, self.headers = status, headers or {}
         self.error: Row = {"code": code, "message": message} | ({"data": data} if data else {})
 
 
-def answer_agent(
-    request: Call, authenticate: Callable[[str | None], Row], refuse: Callable[[Exception], Any]
-) -> Answer:
-    """Answer a request; each step may refuse it, in this order.
-
-    `authenticate` is how the application finds the caller, and `refuse` how it answers an exception: with
-    a `body`, a `status` and `headers`.
-    """
+def answer(request: Request) -> Response:
+    """Answer a request; each step may raise an error, in this order."""
     message: Row = {}
     content: Row
-    status, headers, is_modern = 200, {}, False
+    status, is_modern = 200, False
+    headers: Mapping[str, str] = {}
     try:
         _check_head(request)
-        request.caller = authenticate(request.environ.get("HTTP_AUTHORIZATION"))
+        request.authenticate()
         message = _read(request)
         if "id" not in message:  # a notification, of which none asks for anything
-            return Answer(b"", 202, {}, "application/json")
+            return Response(b"", 202)
         method, params = message["method"], message.get("params", {})
         meta = params.get("_meta")
         is_modern = isinstance(meta, dict) and f"{META}protocolVersion" in meta
@@ -82,44 +84,43 @@ def answer_agent(
             _check_headers(request, method, params, meta)
         content = {"result": _dispatch(request, method, params, is_modern)}
     except Exception as error:
-        rejected = error if isinstance(error, Rejected) else _rejection(refuse(error))
-        content, status, headers = {"error": rejected.error}, rejected.status, rejected.headers
+        shown = error if isinstance(error, RPCError) else _as_rpc_error(as_api_error(error))
+        content, status, headers = {"error": shown.error}, shown.status, shown.headers
         if message and (not is_modern or status >= 500):
             status = 200  # older clients take any other for the end of the connection
     content = {"jsonrpc": "2.0", "id": message.get("id")} | content
-    return Answer(to_json(content), status, headers, "application/json")
+    return Response(to_json(content), status, headers)
 
 
-def _rejection(plain: Any) -> Rejected:
-    """What the application refuses: no key, a body that is too large or too slow, an outage, a bug."""
-    codes = {400: PARSE_ERROR, 500: INTERNAL_ERROR, 503: INTERNAL_ERROR}
-    code = codes.get(plain.status, INVALID_REQUEST)
-    return Rejected(plain.status, code, plain.body.decode().strip(), **plain.headers)
+def _as_rpc_error(error: ApiError) -> RPCError:
+    """No key, a body that is too large or too slow, an outage, a bug."""
+    code = {400: PARSE_ERROR, 500: INTERNAL_ERROR, 503: INTERNAL_ERROR}.get(error.status, INVALID_REQUEST)
+    return RPCError(error.status, code, str(error), headers=error.headers)
 
 
-def _check_head(request: Call) -> None:
+def _check_head(request: Request) -> None:
     """Check origin and method. Another site's page must not use a key that a local client holds."""
-    origin = request.environ.get("HTTP_ORIGIN")
+    origin = request.origin
     if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != _own_origin(request):
-        raise Rejected(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
+        raise RPCError(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
     if request.method != "POST":
-        raise Rejected(405, INVALID_REQUEST, "this takes POST", Allow="POST")
+        raise RPCError(405, INVALID_REQUEST, "this takes POST", headers={"Allow": "POST"})
 
 
-def _own_origin(request: Call) -> str:
+def _own_origin(request: Request) -> str:
     """The origin of `base_url`, as browsers write it."""
     url = urlsplit(request.config["SERVER"]["base_url"].lower())
     default = {"http": ":80", "https": ":443"}[url.scheme]
     return f"{url.scheme}://{url.netloc.removesuffix(default)}"
 
 
-def _read(request: Call) -> Row:
-    """The body's JSON-RPC message. Raises `Rejected`, and as `Call.read` and `parse_json` do."""
+def _read(request: Request) -> Row:
+    """The body's JSON-RPC message. Raises `RPCError`, and as `Request.read` and `parse_json` do."""
     request.check_json_type()
     most = request.config["SERVER"]["max_body_bytes"]
     message = schemas.parse_json(request.read(most, limits.READ_SECONDS))
     if problem := _problem(message):
-        raise Rejected(400, INVALID_REQUEST, problem)
+        raise RPCError(400, INVALID_REQUEST, problem)
     return message
 
 
@@ -141,21 +142,21 @@ def _problem(message: Any) -> str | None:
     return None
 
 
-def _check_headers(request: Call, method: str, params: Row, meta: Row) -> None:
+def _check_headers(request: Request, method: str, params: Row, meta: Row) -> None:
     """Check what a modern request says of itself, and that its headers say the same."""
     version = meta[f"{META}protocolVersion"]
     if not isinstance(version, str) or not isinstance(meta.get(f"{META}clientCapabilities"), dict):
-        raise Rejected(400, INVALID_PARAMS, f"_meta needs {META}protocolVersion and {META}clientCapabilities")
+        raise RPCError(400, INVALID_PARAMS, f"_meta needs {META}protocolVersion and {META}clientCapabilities")
     expected = {"MCP-Protocol-Version": version, "Mcp-Method": method}
     if method == "tools/call" and "name" in params:
         expected["Mcp-Name"] = params["name"]
     for name, text in expected.items():
-        header = request.environ.get(f"HTTP_{name.upper().replace('-', '_')}")
+        header = request.headers.get(name)
         if header is None or _unwrapped(header) != text:
-            raise Rejected(400, HEADER_MISMATCH, f"the header {name} differs from the body")
+            raise RPCError(400, HEADER_MISMATCH, f"the header {name} differs from the body")
     if version not in MODERN_VERSIONS:
         data = {"supported": list(MODERN_VERSIONS), "requested": version}
-        raise Rejected(400, UNSUPPORTED_VERSION, "this protocol version is not supported", data)
+        raise RPCError(400, UNSUPPORTED_VERSION, "this protocol version is not supported", data)
 
 
 def _unwrapped(header: str) -> str | None:
@@ -168,10 +169,10 @@ def _unwrapped(header: str) -> str | None:
         return None
 
 
-def _dispatch(request: Call, method: str, params: Row, is_modern: bool) -> Row:
+def _dispatch(request: Request, method: str, params: Row, is_modern: bool) -> Row:
     handler, versions = METHODS.get(method, (None, ()))
     if handler is None or (MODERN_VERSIONS if is_modern else LEGACY_VERSIONS)[0] not in versions:
-        raise Rejected(404, METHOD_NOT_FOUND, f"there is no method {schemas.printable(method)}")
+        raise RPCError(404, METHOD_NOT_FOUND, f"there is no method {schemas.printable(method)}")
     result = handler(request, params)
     if is_modern:
         result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": SERVER_INFO}}
@@ -182,37 +183,37 @@ def _dispatch(request: Call, method: str, params: Row, is_modern: bool) -> Row:
 # The protocol's methods -----------------------------------------------------------------------
 
 
-def _initialize(request: Call, params: Row) -> Row:
+def _initialize(request: Request, params: Row) -> Row:
     asked = params.get("protocolVersion")
     version = asked if asked in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
     return {"protocolVersion": version, "serverInfo": SERVER_INFO} | _introduction(request)
 
 
-def _discover(request: Call, params: Row) -> Row:
+def _discover(request: Request, params: Row) -> Row:
     return {"supportedVersions": MODERN_VERSIONS} | _introduction(request)
 
 
-def _introduction(request: Call) -> Row:
+def _introduction(request: Request) -> Row:
     """What the service can do, and the instructions: ours, then the workspace's own."""
     instructions = INSTRUCTIONS + request.config["WORKSPACE"]["ai_instructions"]
     return {"capabilities": {"tools": {}}, "instructions": clipped(instructions, MAX_INSTRUCTIONS)}
 
 
-def _ping(request: Call, params: Row) -> Row:
+def _ping(request: Request, params: Row) -> Row:
     return {}
 
 
-def _list_tools(request: Call, params: Row) -> Row:
+def _list_tools(request: Request, params: Row) -> Row:
     return {"tools": [tool.definition for tool in TOOLS.values() if tool.suits(request.caller)]}
 
 
-def _call_tool(request: Call, params: Row) -> Row:
+def _call_tool(request: Request, params: Row) -> Row:
     """Run a tool; what the tool or the API refuses is a result that says so, for the model to read."""
     name, arguments = params.get("name"), params.get("arguments", {})
     if not isinstance(name, str) or name not in TOOLS:
-        raise Rejected(400, INVALID_PARAMS, f"there is no tool {schemas.printable(name)}")
+        raise RPCError(400, INVALID_PARAMS, f"there is no tool {schemas.printable(name)}")
     if not isinstance(arguments, dict):
-        raise Rejected(400, INVALID_PARAMS, "arguments must be an object")
+        raise RPCError(400, INVALID_PARAMS, "arguments must be an object")
     try:
         TOOLS[name].check(arguments)
         text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
@@ -222,7 +223,7 @@ def _call_tool(request: Call, params: Row) -> Row:
 
 
 # Each method with the versions that have it.
-METHODS: dict[str, tuple[Callable[[Call, Row], Row], tuple[str, ...]]] = {
+METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
     "initialize": (_initialize, LEGACY_VERSIONS),
     "ping": (_ping, LEGACY_VERSIONS),
     "server/discover": (_discover, MODERN_VERSIONS),
@@ -431,7 +432,7 @@ DATES = {"start_date", "due_date", "due_before", "updated_since"}
 class ToolCall:
     """One call of a tool: its calls of the API, with the caller's key, and the tools themselves."""
 
-    def __init__(self, request: Call, arguments: Row):
+    def __init__(self, request: Request, arguments: Row):
         self.request, self.arguments = request, arguments
         self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
 
@@ -460,15 +461,15 @@ class ToolCall:
             application: Callable = self.request.app
             answered = json.loads(b"".join(application(environ, lambda *parts: head.extend(parts))))
         finally:
-            answering.call = self.request
+            thread.request = self.request
         if answered["success"]:
             return answered["data"], ("Idempotent-Replayed", "true") in head[1]
-        raise self.refusal(answered["error"])
+        raise self.error_of(answered["error"])
 
-    def refusal(self, error: Row) -> Exception:
+    def error_of(self, error: Row) -> Exception:
         """The API's error, with the tool's own names for arguments."""
         if error["code"] == "internal_error":
-            return Rejected(200, INTERNAL_ERROR, error["message"])
+            return RPCError(200, INTERNAL_ERROR, error["message"])
         details = error.get("details", [])[:10]
         problems = [f"{self.argument(detail['field'])}: {detail['message']}" for detail in details]
         return ToolError(error["code"], "; ".join(problems) or error["message"])

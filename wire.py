@@ -1,6 +1,6 @@
-"""A request and its answer, between gunicorn and the views.
+"""A request and its response, between gunicorn and the views, and the error that an exception becomes.
 
-All that knows gunicorn is here, in `Call`, and in gunicorn.conf.py.
+All that knows gunicorn is here, in `Request`, and in gunicorn.conf.py.
 """
 
 import contextlib
@@ -11,24 +11,34 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from flask import Flask, Request
+import werkzeug
+from flask import Flask
+from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
-from werkzeug.http import HTTP_STATUS_CODES
-from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import Row, new_request_id, now
-from models import KEY_PREFIX
-from schemas import API
+from database import (
+    DATABASE_ERRORS,
+    ApiError,
+    Row,
+    Unavailable,
+    is_interrupted,
+    is_outage,
+    new_request_id,
+    now,
+    to_json,
+)
+from models import KEY_PREFIX, ApiKey, Invalid, NotFound
+from schemas import API, VERSION
 
 log = logging.getLogger("tasks")
 
@@ -37,46 +47,55 @@ TOKEN = re.compile(r"(/enroll/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 
-class Call:
-    """A request, with what is known of it and of its answer."""
+class Unauthorized(ApiError):
+    status, code = 401, "unauthorized"
+    reason = "There is no API key, or not a valid one."
+    headers = {"WWW-Authenticate": "Bearer"}
+
+
+class Request(werkzeug.Request):
+    """werkzeug's request, with who calls, with limits for its body, and with what its view sets."""
 
     def __init__(self, app: Flask, environ: dict, start_response: Callable):
-        self.app, self.environ, self.start_response = app, environ, start_response
-        self.method: str = environ["REQUEST_METHOD"]
+        super().__init__(environ, populate_request=False)
+        self.app, self.start_response = app, start_response
         self.query: str = environ.get("QUERY_STRING", "")
         self.started = time.perf_counter()
         self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
-        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-        self.path = "/" + path.lstrip("/")
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
         self.caller: Any = None  # a member with the key's scope, where a key was sent
-        self.status = 0  # the status that the view sets, or 0 for the declared one
-        self.headers: dict[str, str] = {}  # that the view adds to a success
-        self.always: list[tuple[str, str]] = []  # headers of every answer to this request, refusals too
-        self.sending: limits.SocketDeadline | None = None  # the deadline of the answer
+        self.success_status: int | None = None  # of the view, in place of the declared one
+        self.success_headers: dict[str, str] = {}
+        self.every_header: list[tuple[str, str]] = []  # of a success and of an error
+        self.deadline: limits.SocketDeadline | None = None  # of the response
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
-
-    @cached_property
-    def request(self) -> Request:
-        """The request as Flask reads it."""
-        return Request(self.environ)
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The application's settings."""
         return self.app.config
 
+    def authenticate(self) -> Row:
+        """The member whose key the header `Authorization` holds. Raises `Unauthorized`."""
+        scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise Unauthorized("send the header Authorization: Bearer <API key>")
+        self.caller = ApiKey.caller(key.strip())
+        if self.caller is None:
+            raise Unauthorized("the API key is unknown, or expired, or was revoked")
+        return self.caller
+
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
 
         Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadBody` for one that breaks off.
         """
-        length = get_content_length(self.environ.get("CONTENT_LENGTH"))
+        length = self.content_length
         if length is not None and length > limit:
             raise schemas.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
-        deadline, failure, body = self._late_after(seconds), None, b""
+        deadline, failure, body = self._deadline(seconds), None, b""
         try:
             with deadline:
                 body = get_input_stream(self.environ).read(limit + 1)
@@ -84,7 +103,7 @@ class Call:
             failure = error
         self.unread = failure is None and not deadline.cut and len(body) > limit
         if deadline.cut:
-            self.close()
+            self.close_connection()
             raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
             raise schemas.BadBody("the body broke off or is badly framed") from failure
@@ -94,7 +113,15 @@ class Call:
             raise schemas.BadBody("the body is shorter than its Content-Length")
         return body
 
-    def read_json(self) -> Row:
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is announced as JSON, also as one of its types such as application/ld+json."""
+        kind = self.environ.get("CONTENT_TYPE", "")
+        if kind != "application/json":  # which needs no parsing
+            kind = self.mimetype
+        return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
+
+    def get_json(self) -> Row:  # type: ignore[override]
         """The body's JSON object; without a body an empty one.
 
         Raises as `read` and `schemas.load_json` do, and `schemas.Unsupported`.
@@ -106,31 +133,27 @@ class Call:
 
     def check_json_type(self) -> None:
         """Raise `schemas.Unsupported` unless the body is announced as JSON in UTF-8."""
-        kind, charset = self.environ.get("CONTENT_TYPE", ""), "utf-8"
-        if kind != "application/json":  # which needs no parsing
-            kind = self.request.mimetype
-            charset = self.request.mimetype_params.get("charset", charset).lower()
-        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        if not self.is_json:
             raise schemas.Unsupported("send the body as Content-Type: application/json")
-        coding = self.request.headers.get("Content-Encoding", "identity")
-        if charset not in ("utf-8", "utf8") or coding != "identity":
+        charset = self.mimetype_params.get("charset", "utf-8").lower()
+        if charset not in ("utf-8", "utf8") or self.headers.get("Content-Encoding", "identity") != "identity":
             raise schemas.Unsupported("send the body as plain UTF-8, not compressed")
 
-    def read_upload(self) -> MultiDict:
+    def get_upload(self) -> MultiDict:
         """The fields and files of a multipart form.
 
         Raises as `read` does, `schemas.BadBody` for one that is no form, and `schemas.Unsupported`.
         """
         if not self.unread:
             return MultiDict()
-        if self.request.mimetype != "multipart/form-data":
+        if self.mimetype != "multipart/form-data":
             raise schemas.Unsupported("send the file as multipart/form-data, in a part that is called file")
         most = self.config["LIMITS"]["max_attachment_bytes"]
         body = self.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
         sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
         parser = MultiPartParser(lambda *_, **__: io.BytesIO(), max_form_parts=10, **sizes)  # type: ignore[arg-type]
         try:
-            boundary = self.request.mimetype_params.get("boundary", "").encode()
+            boundary = self.mimetype_params.get("boundary", "").encode()
             parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
         except (ValueError, RequestEntityTooLarge) as error:
             raise schemas.BadBody("the body is not a form that can be read") from error
@@ -139,23 +162,24 @@ class Call:
         return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
-        """Begin the answer, with the headers that every answer carries."""
+        """Begin the response, as WSGI's `start_response`, with the headers that every response carries."""
         if self.unread:
             self.discard(self.config["LIMITS"]["max_attachment_bytes"] + limits.DRAIN_BYTES)
-        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff"), *self.always]
+        headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff")]
+        headers += self.every_header
         if not any(name == "Cache-Control" for name, _ in headers):
             headers.append(("Cache-Control", "no-store"))
         self.log(status[:3])
-        if "gunicorn.socket" in self.environ and self.sending is None:
+        if "gunicorn.socket" in self.environ and self.deadline is None:
             size = int(dict(headers).get("Content-Length", 0))
             seconds = min(limits.SEND_SECONDS + size / limits.SEND_BYTES, limits.SEND_MOST)
-            self.sending = self._late_after(seconds, socket.SHUT_RDWR)
-            self.sending.__enter__()
+            self.deadline = self._deadline(seconds, socket.SHUT_RDWR)
+            self.deadline.start()
         return self.start_response(status, headers, *failure)
 
     def discard(self, left: int) -> None:
-        """Read more of a refused body: a client that is still sending would miss the answer."""
-        self.unread, deadline = False, self._late_after(limits.DRAIN_SECONDS)
+        """Read more of a refused body: a client that is still sending would miss the response."""
+        self.unread, deadline = False, self._deadline(limits.DRAIN_SECONDS)
         stream = get_input_stream(self.environ)
         try:
             with deadline:
@@ -165,22 +189,22 @@ class Call:
             log.debug("%s: the refused body broke off", self.request_id)
             left = 0
         if deadline.cut or left <= 0:
-            self.close()
+            self.close_connection()
 
-    def close(self) -> None:
-        """Close the connection after this answer; gunicorn ignores a `Connection: close` of ours."""
+    def close_connection(self) -> None:
+        """Close the connection after this response; gunicorn ignores a `Connection: close` of ours."""
         response = getattr(self.start_response, "__self__", None)
         if response is not None:
             response.force_close()
 
-    def end_deadline(self) -> None:
-        """End the answer's deadline; gunicorn.conf.py calls it when the answer was sent or failed."""
-        if self.sending is not None:
-            self.sending.__exit__(None, None, None)
-            if self.sending.cut:
-                log.info("%s: the client did not read the answer in time", self.request_id)
+    def end(self) -> None:
+        """End the response's deadline; gunicorn.conf.py calls it when the response was sent or failed."""
+        if self.deadline is not None:
+            self.deadline.stop()
+            if self.deadline.cut:
+                log.info("%s: the client did not read the response in time", self.request_id)
 
-    def _late_after(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
+    def _deadline(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
@@ -194,25 +218,70 @@ class Call:
             os.write(1, f"{line} {self.request_id} {who}\n".encode())
 
 
-answering = threading.local()
+thread = threading.local()
 
 
-def call() -> Call:
+def request() -> Request:
     """The request that this thread answers."""
-    return answering.call
+    return thread.request
 
 
-STATUS_LINES = {status: f"{status} {phrase.upper()}" for status, phrase in HTTP_STATUS_CODES.items()}
+STATUS_LINES = {int(status): f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
-class Answer:
-    """A finished response; to make Flask's `Response` costs as much as to read a task."""
+class Response:
+    """A finished response; to make werkzeug's costs as much as to read a task."""
 
-    def __init__(self, body: bytes, status: int, headers: Mapping[str, str], content_type: str):
-        self.body, self.status, self.headers, self.content_type = body, status, headers, content_type
+    def __init__(
+        self,
+        data: bytes,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ):
+        self.data, self.status_code, self.content_type = data, status, content_type
+        self.headers = dict(headers or {})
 
-    def __call__(self, environ: dict, start: Callable) -> list[bytes]:
-        size = str(len(self.body))
-        fixed = [("Content-Type", self.content_type), ("Content-Length", size)]
-        start(STATUS_LINES[self.status], fixed + list(self.headers.items()))
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [self.body]
+    def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
+        fixed = [("Content-Type", self.content_type), ("Content-Length", str(len(self.data)))]
+        start_response(STATUS_LINES[self.status_code], fixed + list(self.headers.items()))
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [self.data]
+
+
+def envelope(request_id: str, content: Row) -> bytes:
+    """The JSON of a response of the API: its content and its `meta`."""
+    return to_json(content | {"meta": {"timestamp": now(), "version": VERSION, "request_id": request_id}})
+
+
+class PathError(ApiError):
+    """What the routing raises: there is no such path, or the path does not take the method."""
+
+    CODES = {404: NotFound.code, 405: "method_not_allowed"}
+
+    def __init__(self, error: HTTPException):
+        super().__init__(f"{error.name}: {request().method} {quote(request().path)[:200]}")
+        self.status = error.code or 500
+        self.code = self.CODES.get(self.status, "invalid_request")
+        if allowed := getattr(error, "valid_methods", None):
+            self.headers = {"Allow": ", ".join(sorted(allowed))}
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a request is answered that raised this exception; the log says why where it is a 5xx."""
+    shown = ApiError(f"a bug on our side, in the log under {request().request_id}")
+    if isinstance(error, ApiError):
+        shown = error
+    elif isinstance(error, ValidationError):
+        shown = Invalid(*schemas.problems_of(error))
+    elif isinstance(error, HTTPException):
+        shown = PathError(error)
+    elif is_interrupted(error):
+        took = f"the search took longer than {limits.QUERY_SECONDS:.0f} s"
+        shown = Unavailable(f"{took}; filter by more, or by rarer values", retry_after=None)
+    elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
+        shown = Unavailable("the database cannot be used at the moment")
+    if shown.status == 503:
+        log.error("%s: 503: %s", request().request_id, error)
+    elif shown.status == 500:
+        log.error("%s: 500: a bug", request().request_id, exc_info=error)
+    return shown

@@ -281,7 +281,7 @@ def test_a_server_whose_database_is_not_in_its_place_writes_nothing_more(server,
     for answer in answers:
         message = fault(answer, 503, "unavailable")["message"]
         assert message.startswith("the database file was moved, replaced or deleted")
-        assert answer.headers["Retry-After"]
+        assert "Retry-After" not in answer.headers  # waiting does not help
     assert {ask("GET", "/projects").status_code for _ in range(20)} <= {200, 503}
     if how != "replaced":
         assert not server.database.exists()

@@ -11,7 +11,7 @@ import pytest
 import requests
 from harness import PATIENCE, Server, wait_until
 
-from limits import FixedWindow, Slots
+from limits import RateLimit, Slots
 
 ROUTES = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -279,26 +279,26 @@ def test_a_bug_is_an_internal_error(tmp_path):
 
 
 def test_the_windows_of_strangers_are_forgotten():
-    window = FixedWindow(1, 60, keys=3)
-    assert [window.take(key)[0] for key in "abc"] == [0, 0, 0]
-    assert window.take("a")[0] == -1
-    assert window.take("d")[0] == 0  # in the place of the oldest, a
-    assert window.take("a")[0] == 0
-    assert len(window._windows) == 3
+    rate_limit = RateLimit(1, 60, keys=3)
+    assert all(rate_limit.hit(key).allowed for key in "abc")
+    assert not rate_limit.hit("a").allowed
+    assert rate_limit.hit("d").allowed  # in the place of the oldest, a
+    assert rate_limit.hit("a").allowed
+    assert len(rate_limit._windows) == 3
 
 
 def test_slots_are_counted_exactly():
     slots = Slots(50)
     taken = []
-    threads = [threading.Thread(target=lambda: taken.append(slots.take("a"))) for _ in range(80)]
+    threads = [threading.Thread(target=lambda: taken.append(slots.acquire("a"))) for _ in range(80)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sum(taken) == 50
     for _ in range(50):
-        slots.free("a")
-    assert slots.take("a")
+        slots.release("a")
+    assert slots.acquire("a")
 
 
 def test_a_secret_that_ends_in_what_looks_like_a_blank_is_known(server):

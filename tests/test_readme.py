@@ -16,7 +16,9 @@ import app
 import gateway
 import schemas
 import tools
+from database import ApiError
 from settings import load_settings
+from wire import PathError
 
 README = (ROOT / "README.md").read_text()
 DEPLOY = (ROOT / "deploy" / "README.md").read_text()
@@ -173,8 +175,8 @@ def test_the_readme_has_every_path_and_none_besides():
 def test_the_readme_has_every_error():
     (section,) = re.findall("^Errors are .*?\n\n", README, re.MULTILINE | re.DOTALL)
     listed = re.findall(r"(\d{3}) `(\w+)`", section)
-    answered = {(str(fault.status), fault.code) for fault in app.FAULTS.values()}
-    answered |= {(str(status), code) for status, code in app.HTTP_CODES.items()}
+    answered = {(str(error.status), error.code) for error in [ApiError, *ApiError.__subclasses__()]}
+    answered |= {(str(status), code) for status, code in PathError.CODES.items()}
     assert len(set(listed)) == len(listed)
     assert set(listed) == answered
 

@@ -13,7 +13,7 @@ from harness import OWNER_KEY, PATIENCE, fault, wait_until
 from werkzeug.test import EnvironBuilder
 
 from app import create_app
-from wire import Call
+from wire import Request
 
 MIB = 1024 * 1024
 
@@ -249,9 +249,9 @@ def test_a_client_cannot_move_the_service_below_another_path(server):
 def test_a_client_may_read_a_large_answer_for_two_minutes():
     ours, theirs = socket.socketpair()
     environ = EnvironBuilder(environ_overrides={"gunicorn.socket": ours}).get_environ()
-    call = Call(create_app(), environ, lambda *_: None)
-    call.start("200 OK", [("Content-Length", str(40 * MIB))])
-    assert call.sending.seconds == 120
-    call.end_deadline()
+    request = Request(create_app(), environ, lambda *_: None)
+    request.start("200 OK", [("Content-Length", str(40 * MIB))])
+    assert request.deadline.seconds == 120
+    request.end()
     ours.close()
     theirs.close()
