@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install run throwaway test check audit bench faults mutations screenshot clean
+.PHONY: install run throwaway test check audit bench faults screenshot clean
 
 install: $(VENV)/run
 
@@ -36,10 +36,6 @@ bench: $(VENV)/run
 # Eleven minutes; ARGS="--short" takes about one. It uses the tests' servers.
 faults: $(VENV)/dev
 	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py $(ARGS)
-
-# Whether the tests find faults that are put into copies of the service.
-mutations: $(VENV)/dev
-	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py --parts mutations $(ARGS)
 
 # The image in README.md.
 screenshot: $(VENV)/dev

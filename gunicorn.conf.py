@@ -1,4 +1,4 @@
-"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wire.Call`."""
+"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wire.Request`."""
 
 import contextlib
 import errno

@@ -31,7 +31,6 @@ class Part(NamedTuple):
     seconds: float
     short: float  # seconds of the short form
     is_alone: bool = False  # nothing else runs meanwhile
-    is_optional: bool = False  # it is done only if --parts names it
 
 
 # Those that take longest go first. Two run side by side, but what is timed runs alone.
@@ -48,9 +47,7 @@ PARTS = {
     "flows_model": Part(60, 4),
     "roles_model": Part(50, 4),
     "canary": Part(30, 8),
-    "mutations": Part(300, 300, is_optional=True),
 }
-USUAL = ",".join(name for name, part in PARTS.items() if not part.is_optional)
 SHORT_SCALE = 0.01
 GRACE = 60.0  # seconds after which a part that does not end is ended
 SIDE_BY_SIDE = 2
@@ -62,7 +59,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--short", action="store_true", help="a small part of everything, in under a minute")
     add("--minutes", type=float, default=10.0, help="how long it does things, besides starts (%(default)g)")
-    add("--parts", default=USUAL, help=f"some of {','.join(PARTS)} (%(default)s)")
+    add("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)} (%(default)s)")
     add("--seed", type=int, default=None, help="repeats the choices of a campaign that printed it")
     add("--keep", type=Path, help="a folder in which databases, logs and findings stay")
     add("--output", type=Path, help="a file to which the table is written too")
