@@ -69,7 +69,7 @@ class Route:
 
 @dataclass
 class Intake:
-    """The routes that this process serves, by their `PATH_INFO`, and their limits, as `open_routes` sets them."""
+    """The routes that this process serves, by `PATH_INFO`, and their limits; `open_routes` sets them."""
 
     routes: dict[str, Route]
     limits: Row
