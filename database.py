@@ -340,8 +340,8 @@ def digest(secret: str) -> str:
 # JSON -----------------------------------------------------------------------------------------
 
 
-class JSON(str):
-    """JSON text, which `to_json` copies without parsing it."""
+class EncodedJSON(str):
+    """Text that is JSON already; `to_json` copies it."""
 
     __slots__ = ()
 
@@ -352,7 +352,7 @@ def to_json(value: Any) -> bytes:
 
 
 def _splice(text: Any) -> orjson.Fragment:
-    if not isinstance(text, JSON):
+    if not isinstance(text, EncodedJSON):
         raise TypeError(f"{type(text)} is not JSON")
     return orjson.Fragment(text.encode())
 
@@ -360,7 +360,7 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
-class JSONText(TextField):
+class EncodedJSONField(TextField):
     """A column of JSON text."""
 
 
@@ -372,7 +372,7 @@ def placeholder(name: str) -> SQL:
 def columns(model: Any, *hidden: str) -> list:
     """The model's columns for a statement, in their order, without the hidden ones."""
     fields = [field for field in model._meta.sorted_fields if field.column_name not in hidden]
-    return [f.alias(f"{f.column_name}:json") if isinstance(f, JSONText) else f for f in fields]
+    return [f.alias(f"{f.column_name}:json") if isinstance(f, EncodedJSONField) else f for f in fields]
 
 
 def rowid(model: Any) -> Column:
@@ -390,7 +390,7 @@ class Statement:
 
     Building a query costs ten times more than executing it. Columns without a dot come first. The columns
     of a group, `name.column`, follow together, its id first; a row has them as one object under `name`, or
-    None where the id is null. A column named `name:json` holds `JSON`.
+    None where the id is null. A column named `name:json` holds `EncodedJSON`.
     """
 
     def __init__(self, query: Query, total: Query | None = None):
@@ -419,7 +419,7 @@ class Statement:
         row = dict(zip(names, values, strict=False))
         for name in documents:
             if row[name] is not None:
-                row[name] = JSON(row[name])
+                row[name] = EncodedJSON(row[name])
         for key, place, columns in groups:
             group = values[place]
             row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None

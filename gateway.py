@@ -23,7 +23,7 @@ from werkzeug.wsgi import ClosingIterator
 import schemas
 from database import (
     DATABASE_ERRORS,
-    JSONText,
+    EncodedJSONField,
     Row,
     Sequenced,
     Statement,
@@ -252,8 +252,8 @@ class Flow(Sequenced):
     notify_policy = TextField()
     revision = IntegerField()
     current_step = TextField(null=True)
-    state_json = JSONText(null=True)  # null was never set; JSON's null is the text "null"
-    wait_json = JSONText(null=True)
+    state_json = EncodedJSONField(null=True)  # null was never set; JSON's null is the text "null"
+    wait_json = EncodedJSONField(null=True)
     blocked_task_id = TextField(null=True)
     blocked_summary = TextField(null=True)
     cancel_requested_at = IntegerField(null=True)

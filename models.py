@@ -31,11 +31,11 @@ from peewee import (
 )
 
 from database import (
-    JSON,
     Base,
+    EncodedJSON,
+    EncodedJSONField,
     Identified,
     Insertion,
-    JSONText,
     Row,
     Statement,
     columns,
@@ -200,7 +200,7 @@ def differences(stored: Row, fields: Row) -> Row:
     for name, new in fields.items():
         old = stored[name]
         if old != new:
-            changes[name] = [old, JSON(new) if isinstance(old, JSON) else new]
+            changes[name] = [old, EncodedJSON(new) if isinstance(old, EncodedJSON) else new]
     return changes
 
 
@@ -727,7 +727,7 @@ class StoredAnswer(Base):
     request = TextField()  # a digest of path and body
     status = IntegerField()
     headers = TextField()  # a JSON object
-    data = JSONText()
+    data = EncodedJSONField()
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
@@ -1059,7 +1059,7 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
-    metadata = JSONText()
+    metadata = EncodedJSONField()
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -1148,7 +1148,7 @@ class Task(Entity):
                 "status": "todo",
                 "priority": fields.get("priority") or DEFAULT_PRIORITY,
                 "created_by": transaction.actor["id"],
-                "metadata": JSON(fields.get("metadata", "{}")),
+                "metadata": EncodedJSON(fields.get("metadata", "{}")),
                 "version": 1,
                 "created_at": transaction.at,
                 "updated_at": transaction.at,
@@ -1212,7 +1212,7 @@ class Task(Entity):
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)
         task = stored | new
-        task["metadata"] = JSON(task["metadata"])
+        task["metadata"] = EncodedJSON(task["metadata"])
         task.pop("search", None)
         TaskCount.shift([stored], [task])
         action = "moved" if "status" in changes else "updated"
@@ -1611,7 +1611,7 @@ class Participant(Base):
 class Whiteboard(Resource):
     title = TextField()
     project = ForeignKeyField(Project, null=True, on_delete="SET NULL")
-    content = JSONText()
+    content = EncodedJSONField()
     updated_by = ForeignKeyField(Member, column_name="updated_by", object_id_name="editor_id", index=False)
     created_at = TextField()
     updated_at = TextField()
@@ -1652,7 +1652,7 @@ class Activity(Identified):
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
     title = TextField()
-    changes = JSONText()
+    changes = EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
 
@@ -1711,7 +1711,7 @@ class Activity(Identified):
     def _shortened(value: Any) -> Any:
         """The value; of one that is longer than `MAX_CHANGE`, only its length."""
         text = to_json(value)
-        return JSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
+        return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
     pruning = compiled(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
 

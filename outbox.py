@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
-    JSONText,
+    EncodedJSONField,
     Row,
     Sequenced,
     Statement,
@@ -48,7 +48,7 @@ class Webhook(Entity):
 
     name = TextField(unique=True)
     url = TextField()
-    events = JSONText()
+    events = EncodedJSONField()
     state = TextField()  # WEBHOOK_STATES
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
@@ -235,7 +235,7 @@ class Event(Sequenced):
     """
 
     name = TextField()
-    body = JSONText()
+    body = EncodedJSONField()
     created_at = TextField()
 
     @classmethod
