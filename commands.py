@@ -104,7 +104,7 @@ def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str]
     """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
     settings = config["BOOTSTRAP"]
     with write() as transaction:
-        if Member.first_owner.one():
+        if Member.active_owners.one():
             return None
         owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
         _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
@@ -159,7 +159,7 @@ def load_fields(schema: Schema, **fields: Any) -> Row:
 
 def fetch_actor(email: str | None, role: str = "client") -> Row:
     """Return the active member with this address, or the first owner. Raises `Forbidden` for a low role."""
-    member = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
+    member = Member.by_email.one(email=email.strip().lower()) if email else Member.active_owners.one()
     if not member or member["status"] != Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
     permit(member, role)
@@ -485,7 +485,7 @@ def database_problems(repair: bool) -> list[str]:
             by, value = row["by"].removesuffix("_id"), row["value"]
             name = f"tasks {by} on {value}" if by.startswith(TaskCount.DUE) else f"{by} {value}"
             problems.append(f"the counters of {name} are wrong; --repair corrects them")
-        if not Member.first_owner.one():
+        if not Member.active_owners.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()
     except BadDatabase as error:

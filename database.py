@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import orjson
 from peewee import (
@@ -503,24 +503,20 @@ class Insertion(Statement):
         db.connection().executemany(self.sql, (self.nulls | row for row in rows))
 
 
-class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is
-    """A statement of a class: built on first use, then a plain attribute of the class.
+class statement:
+    """A decorator: the query that a method builds of its table becomes an attribute, its `Statement`.
 
-    The function, a lambda or a decorated method, gets the class and returns a query or a `Statement`.
-    So a query stands beside the method that runs it, and may refer to tables that are declared later.
+    It is built on first use, since a query may refer to tables that are declared later.
     """
 
-    def __init__(self, build: Callable[[Any], Query | Statement]):
+    def __init__(self, build: Callable[[Any], Any]):
         self.build = build
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: Any) -> Statement:
+    def __get__(self, instance: Any, owner: Any) -> Any:
         built = self.build(owner)
-        statement = built if isinstance(built, Statement) else Statement(built)
-        setattr(owner, self.name, statement)
-        return statement
+        made = built if isinstance(built, Statement) else Statement(built)
+        setattr(owner, self.build.__name__, made)
+        return made
 
 
 def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
@@ -539,7 +535,9 @@ class Base(Model):
         database = db
         legacy_table_names = False
 
-    insertion: ClassVar[Insertion] = compiled(Insertion)  # type: ignore[assignment]
+    @statement
+    def insertion(cls: Any):
+        return Insertion(cls)
 
     @classmethod
     def update_statement(cls, names: Iterable[str], *conditions: Expression) -> Statement:
@@ -553,8 +551,13 @@ class Identified(Base):
 
     id = TextField(primary_key=True)
 
-    row = compiled(lambda cls: cls.select(*columns(cls)).where(cls.id == placeholder("id")))
-    deletion = compiled(lambda cls: cls.delete().where(cls.id == placeholder("id")))
+    @statement
+    def row(cls: Any):
+        return cls.select(*columns(cls)).where(cls.id == placeholder("id"))
+
+    @statement
+    def deletion(cls: Any):
+        return cls.delete().where(cls.id == placeholder("id"))
 
     @classmethod
     def set_columns(cls, id: str, **values: Any) -> None:

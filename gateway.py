@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
-from peewee import SQL, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, ForeignKeyField, IntegerField, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
 import schemas
@@ -29,10 +29,10 @@ from database import (
     Statement,
     Unavailable,
     columns,
-    compiled,
     deletion_of_some,
     epoch_ms,
     placeholder,
+    statement,
     to_json,
 )
 from limits import FixedWindow, Slots
@@ -263,19 +263,24 @@ class Flow(Sequenced):
 
     TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 
-    @compiled
-    def owned(cls: Any) -> Query:
+    @statement
+    def owned(cls: Any):
         """One flow; a flow of another owner is treated as one that does not exist."""
         return cls.select(*columns(cls)).where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
 
-    @compiled
-    def of_owner(cls: Any) -> Query:
+    @statement
+    def of_owner(cls: Any):
         """The owner's flows, the newest first; those of one millisecond in the order of creation."""
         flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq)
 
-    newest = compiled(lambda cls: cls.of_owner.query.limit(1))
-    newest_open = compiled(lambda cls: cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL)).limit(1))
+    @statement
+    def newest(cls: Any):
+        return cls.of_owner.query.limit(1)
+
+    @statement
+    def newest_open(cls: Any):
+        return cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL)).limit(1)
 
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
@@ -310,13 +315,13 @@ class Flow(Sequenced):
             cls.revision == placeholder("read_revision"),
         )
 
-    @compiled
-    def pruning(cls: Any) -> Query:
+    @statement
+    def pruning(cls: Any):
         has_ended = cls.status.in_(list(cls.TERMINAL))
         return deletion_of_some(cls, (cls.ended_at < placeholder("before")) & has_ended)
 
-    @compiled
-    def pruning_of_idle(cls: Any) -> Query:
+    @statement
+    def pruning_of_idle(cls: Any):
         is_recent = FlowTask.last_event_at >= placeholder("before")
         has_recent_task = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, is_recent))
         is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~has_recent_task
@@ -367,10 +372,12 @@ class FlowTask(Sequenced):
     ended_at = IntegerField(null=True)
     cleanup_after = IntegerField(null=True)
 
-    of_flow = compiled(lambda cls: cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq))
+    @statement
+    def of_flow(cls: Any):
+        return cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq)
 
-    @compiled
-    def same_run(cls: Any) -> Query:
+    @statement
+    def same_run(cls: Any):
         """The flow's first task of the same run; of a subagent, label and text must be the same too.
 
         Label and text, which may be long, are no columns of the index: they are compared row by row.
@@ -384,8 +391,8 @@ class FlowTask(Sequenced):
         )
         return run.limit(1)
 
-    @compiled
-    def counts(cls: Any) -> Query:
+    @statement
+    def counts(cls: Any):
         """The number of the flow's tasks of each status and runtime."""
         counted = cls.select(cls.status, cls.runtime, fn.COUNT(SQL("*")).alias("count"))
         return counted.where(cls.flow == placeholder("flow_seq")).group_by(cls.status, cls.runtime)
@@ -404,8 +411,8 @@ class FlowTask(Sequenced):
             cls.set_columns(row["id"], **fields)
         return cls.row.existing(id=row["id"])
 
-    @compiled
-    def cancellation(cls: Any) -> Query:
+    @statement
+    def cancellation(cls: Any):
         """UPDATE that cancels the flow's tasks that are queued or running."""
         cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}

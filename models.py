@@ -1,6 +1,6 @@
 """The tables of a workspace, each with its rules and its queries. Nothing here knows HTTP.
 
-A query stands in the class that runs it, as a `compiled` attribute. Every change runs in `write()`; a
+A query stands in the class that runs it, as a `statement`. Every change runs in `write()`; a
 method that needs the actor or the time takes its `Transaction` first.
 """
 
@@ -39,7 +39,6 @@ from database import (
     Row,
     Statement,
     columns,
-    compiled,
     db,
     deletion_of_some,
     digest,
@@ -53,6 +52,7 @@ from database import (
     now,
     placeholder,
     rowid,
+    statement,
     to_json,
     wire_time,
     write_transaction,
@@ -234,8 +234,13 @@ class Entity(Identified):
         """The rows as the API shows them."""
         return cls.select(*columns(cls))
 
-    every = compiled(lambda cls: cls.select_shown())
-    by_id = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
+    @statement
+    def every(cls: Any):
+        return cls.select_shown()
+
+    @statement
+    def by_id(cls: Any):
+        return cls.select_shown().where(cls.id == placeholder("id"))
 
     @classmethod
     def stored(cls, id: str) -> Row:
@@ -330,18 +335,21 @@ class Member(Entity):
         return cls.select(*columns(cls), kind)
 
     @classmethod
-    def _active(cls, *conditions: Expression) -> Query:
-        return cls._select().where(cls.status == cls.ACTIVE, *conditions)
-
-    @classmethod
     def select_shown(cls) -> Query:
         """Members who are not removed; those who are stay stored for the rows that refer to them."""
         return cls._select().where(cls.status != "removed")
 
-    row = compiled(lambda cls: cls.by_id)
-    _team = compiled(lambda cls: cls._active(cls.role != "client"))
-    by_email = compiled(lambda cls: cls.select_shown().where(cls.email == placeholder("email")))
-    first_owner = compiled(lambda cls: cls._active(cls.role == "owner").order_by(cls.id).limit(1))
+    @statement
+    def row(cls: Any):
+        return cls.by_id.query
+
+    @statement
+    def by_email(cls: Any):
+        return cls.select_shown().where(cls.email == placeholder("email"))
+
+    @statement
+    def active_owners(cls: Any):
+        return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role == "owner").order_by(cls.id)
 
     @classmethod
     def everyone(cls) -> list[Row]:
@@ -351,7 +359,7 @@ class Member(Entity):
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return sorted_by(cls._team.all(), "full_name")
+        return [row for row in cls.everyone() if (row["kind"], row["status"]) == ("team", cls.ACTIVE)]
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -424,12 +432,8 @@ class Member(Entity):
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
         """Raise `Conflict` when this is the last active owner."""
-        if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and cls._owners.value() == 1:
+        if [owner["id"] for owner in cls.active_owners.all()] == [stored["id"]]:
             raise Conflict("the last owner cannot go; make another one first")
-
-    _owners = compiled(
-        lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.status == cls.ACTIVE, cls.role == "owner")
-    )
 
 
 # The address of a removed member can be used again.
@@ -447,15 +451,17 @@ class Credential(Entity):
     def _revocation(cls, *conditions: Expression) -> Query:
         return cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null(), *conditions)
 
-    revocation = compiled(lambda cls: cls._revocation(cls.member == placeholder("member_id")))
+    @statement
+    def revocation(cls: Any):
+        return cls._revocation(cls.member == placeholder("member_id"))
 
-    @compiled
-    def _revocation_of_made(cls: Any) -> Query:
+    @statement
+    def _revocation_of_made(cls: Any):
         is_maker = fn.INSTR(cls.makers, placeholder("member_id")) > 0
         return cls._revocation(cls.member != placeholder("member_id"), is_maker)
 
-    @compiled
-    def _revocation_of_untrusted(cls: Any) -> Query:
+    @statement
+    def _revocation_of_untrusted(cls: Any):
         others = fn.REPLACE(fn.REPLACE(cls.makers, placeholder("member_id"), ""), placeholder("actor_id"), "")
         is_untrusted = cls.makers.is_null() | (fn.TRIM(others) != "")
         return cls._revocation(cls.member == placeholder("member_id"), is_untrusted)
@@ -553,8 +559,8 @@ class Invitation(Credential):
         )
         return token, expires_at
 
-    @compiled
-    def _by_token(cls: Any) -> Query:
+    @statement
+    def _by_token(cls: Any):
         selected = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
         invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
@@ -682,8 +688,8 @@ class ApiKey(Credential):
             if transaction.actor["role"] not in allowed:
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
-    @compiled
-    def _caller(cls: Any) -> Query:
+    @statement
+    def _caller(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
         of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
         callers = cls.select(*of_member, cls.scope, *of_key, cls.makers.alias("key_makers"))
@@ -735,16 +741,16 @@ class StoredAnswer(Base):
     class Meta:
         primary_key = CompositeKey("api_key", "idempotency_key")
 
-    @classmethod
-    def _is_this(cls) -> Expression:
-        return (cls.api_key == placeholder("api_key_id")) & (
-            cls.idempotency_key == placeholder("idempotency_key")
-        )
+    @statement
+    def _by_key(cls: Any):
+        is_this = cls.idempotency_key == placeholder("idempotency_key")
+        is_kept = cls.created_at > placeholder("after")
+        return cls.select(*columns(cls)).where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
-    _by_key = compiled(
-        lambda cls: cls.select(*columns(cls)).where(cls._is_this(), cls.created_at > placeholder("after"))
-    )
-    _deletion = compiled(lambda cls: cls.delete().where(cls._is_this()))
+    @statement
+    def replacement(cls: Any):
+        """Inserts an answer in place of one of more than a day ago."""
+        return cls.insertion.query.on_conflict_replace()
 
     @classmethod
     def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
@@ -759,16 +765,17 @@ class StoredAnswer(Base):
         cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
     ) -> None:
         """Store the answer in the same transaction as the change."""
-        primary_key = cls._primary_key(transaction, key)
-        cls._deletion.run(**primary_key)  # an answer of more than a day ago
-        texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        cls.insertion.run(**primary_key, **texts, request=request, status=status, created_at=transaction.at)
+        row = {"request": request, "status": status, "created_at": transaction.at}
+        row |= {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
+        cls.replacement.run(**row, **cls._primary_key(transaction, key))
 
     @classmethod
     def _primary_key(cls, transaction: Transaction, key: str) -> Row:
         return {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
 
-    _pruning = compiled(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
+    @statement
+    def _pruning(cls: Any):
+        return deletion_of_some(cls, cls.created_at < placeholder("before"))
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
@@ -805,8 +812,8 @@ class Project(Resource):
     def select_shown(cls) -> Query:
         return cls._select(cls.description)
 
-    @compiled
-    def _listed(cls: Any) -> Query:
+    @statement
+    def _listed(cls: Any):
         """The projects with this status, or all, with the beginnings of their descriptions."""
         beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
         is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
@@ -888,8 +895,8 @@ class TaskCount(Base):
     def _sum(cls, *statuses: str) -> Any:
         return reduce(operator.add, [cls._meta.fields[status] for status in statuses])
 
-    @compiled
-    def _shift(cls: Any) -> Query:
+    @statement
+    def _shift(cls: Any):
         """Adds to the counters of a value."""
         shifted = {
             cls._meta.fields[status]: cls._meta.fields[status] + EXCLUDED[status] for status in STATUSES
@@ -915,9 +922,9 @@ class TaskCount(Base):
             places.append((cls.DUE + task["project_id"], task["due_date"][:10]))
         return places
 
-    _deletion = compiled(
-        lambda cls: cls.delete().where(cls.by == placeholder("by"), cls.value == placeholder("value"))
-    )
+    @statement
+    def _deletion(cls: Any):
+        return cls.delete().where(cls.by == placeholder("by"), cls.value == placeholder("value"))
 
     @classmethod
     def overdue(cls, project_id: Any) -> Any:
@@ -957,8 +964,8 @@ class TaskCount(Base):
     def _is_zero(cls) -> Expression:
         return reduce(operator.and_, [cls._meta.fields[status] == 0 for status in STATUSES])
 
-    @compiled
-    def _stored(cls: Any) -> Query:
+    @statement
+    def _stored(cls: Any):
         return cls.select().where(~cls._is_zero())
 
     @classmethod
@@ -969,8 +976,8 @@ class TaskCount(Base):
         )
         return counted.group_by(SQL("1"), SQL("2"))
 
-    @compiled
-    def _correct(cls: Any) -> Query:
+    @statement
+    def _correct(cls: Any):
         """The counters, counted from all tasks."""
         day = fn.SUBSTR(Task.due_date, 1, 10)
         of_day = cls._counted(SQL(f"'{cls.DUE}'").concat(Task.project), day, IS_OPEN)
@@ -998,7 +1005,9 @@ class TaskCount(Base):
             cls.insertion.run(**row)
         return len(wrong)
 
-    _pruning = compiled(lambda cls: cls.delete().where(cls._is_zero()))
+    @statement
+    def _pruning(cls: Any):
+        return cls.delete().where(cls._is_zero())
 
     @classmethod
     def prune(cls) -> int:
@@ -1022,8 +1031,8 @@ class Milestone(Resource):
 
     NOUN = "milestone"
 
-    @compiled
-    def _of_project(cls: Any) -> Query:
+    @statement
+    def _of_project(cls: Any):
         milestones = cls.select(*columns(cls)).where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
@@ -1102,7 +1111,9 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         return cls.select(*cls.shown_columns())
 
-    row = compiled(lambda cls: cls.by_id)
+    @statement
+    def row(cls: Any):
+        return cls.by_id
 
     @classmethod
     def fetch(cls, id: str) -> Row:
@@ -1111,8 +1122,8 @@ class Task(Entity):
         task["attachments"] = Attachment.of_task.all(task_id=id) if task["attachments"] else []
         return task
 
-    @compiled
-    def detail(cls: Any) -> Query:
+    @statement
+    def detail(cls: Any):
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
         return (
             cls.select(
@@ -1185,7 +1196,9 @@ class Task(Entity):
         """The column `search` of these folded texts; the unit separator keeps a match from spanning both."""
         return f"{title}\x1f{description}"
 
-    _search = compiled(lambda cls: cls.select(cls.search).where(cls.id == placeholder("id")))
+    @statement
+    def _search(cls: Any):
+        return cls.select(cls.search).where(cls.id == placeholder("id"))
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
@@ -1252,8 +1265,8 @@ class Task(Entity):
         first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
         return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
-    @compiled
-    def urgent(cls: Any) -> Query:
+    @statement
+    def urgent(cls: Any):
         """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
         not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
         is_active = cls.project.not_in(Project.select_archived())
@@ -1330,14 +1343,18 @@ class Comment(Identified):
             .where(condition)
         )
 
-    _by_id = compiled(lambda cls: cls._select(cls.id == placeholder("id")))
+    @statement
+    def _by_id(cls: Any):
+        return cls._select(cls.id == placeholder("id"))
 
-    @compiled
-    def _latest(cls: Any) -> Query:
+    @statement
+    def _latest(cls: Any):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
         return cls._select(is_before).limit(placeholder("most"))
 
-    _sizes = compiled(lambda cls: cls._latest.query.select(fn.LENGTH(cls.content).alias("size")))
+    @statement
+    def _sizes(cls: Any):
+        return cls._latest.query.select(fn.LENGTH(cls.content).alias("size"))
 
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
@@ -1406,12 +1423,12 @@ class Attachment(Identified):
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
-    of_task = compiled(
-        lambda cls: cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
-    )
+    @statement
+    def of_task(cls: Any):
+        return cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
 
-    @compiled
-    def incomplete(cls: Any) -> Query:
+    @statement
+    def incomplete(cls: Any):
         """How many have no content, or one of another size."""
         size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
         return cls.select(fn.COUNT(cls.id)).join(AttachmentContent, JOIN.LEFT_OUTER).where(size != cls.size)
@@ -1464,8 +1481,13 @@ class AttachmentContent(Base):
     attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
     data = BlobField()
 
-    of_attachment = compiled(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))
-    _insertion_of_zeros = compiled(lambda cls: Insertion(cls, data=fn.ZEROBLOB(placeholder("size"))))
+    @statement
+    def of_attachment(cls: Any):
+        return cls.select(cls.data).where(cls.attachment == placeholder("id"))
+
+    @statement
+    def _insertion_of_zeros(cls: Any):
+        return Insertion(cls, data=fn.ZEROBLOB(placeholder("size")))
 
     @classmethod
     def add(cls, attachment_id: str, data: bytes) -> None:
@@ -1500,9 +1522,9 @@ class Meeting(Resource):
         selected = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
         return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
 
-    _of_member = compiled(
-        lambda cls: cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
-    )
+    @statement
+    def _of_member(cls: Any):
+        return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
@@ -1584,11 +1606,18 @@ class Participant(Base):
             .where(condition)
         )
 
-    of_meeting = compiled(lambda cls: cls._select(cls.meeting == placeholder("id")))
-    of_member = compiled(  # the participants of all meetings that the member attends
-        lambda cls: cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
-    )
-    _deletion = compiled(lambda cls: cls.delete().where(cls.meeting == placeholder("meeting_id")))
+    @statement
+    def of_meeting(cls: Any):
+        return cls._select(cls.meeting == placeholder("id"))
+
+    @statement
+    def of_member(cls: Any):
+        """The participants of all meetings that the member attends."""
+        return cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
+
+    @statement
+    def deletion(cls: Any):
+        return cls.delete().where(cls.meeting == placeholder("meeting_id"))
 
     @classmethod
     def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
@@ -1604,7 +1633,7 @@ class Participant(Base):
         ]
         if problems:
             raise Invalid(*problems)
-        cls._deletion.run(meeting_id=meeting_id)
+        cls.deletion.run(meeting_id=meeting_id)
         cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
 
 
@@ -1618,8 +1647,8 @@ class Whiteboard(Resource):
 
     NOUN = "whiteboard"
 
-    @compiled
-    def latest(cls: Any) -> Query:
+    @statement
+    def latest(cls: Any):
         """Whiteboards without contents, the last updated first; at most `:most`, all where that is -1."""
         whiteboards = cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
         return whiteboards.order_by(cls.updated_at.desc(), cls.id.desc()).limit(placeholder("most"))
@@ -1657,7 +1686,9 @@ class Activity(Identified):
     created_at = TextField()
 
     # The newest activity's id, from whose time the next transaction continues.
-    newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
+    @statement
+    def newest(cls: Any):
+        return cls.select(fn.MAX(cls.id))
 
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
@@ -1666,8 +1697,8 @@ class Activity(Identified):
         activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 
-    @compiled
-    def recent(cls: Any) -> Query:
+    @statement
+    def recent(cls: Any):
         """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
         is_shown = (placeholder("of_tasks") == 0) | cls.task_id.is_null(False)
         return cls.select_newest("task_id").where(cls.action != "deleted", is_shown)
@@ -1713,7 +1744,9 @@ class Activity(Identified):
         text = to_json(value)
         return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
-    pruning = compiled(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls.id < placeholder("before"))
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:

@@ -15,10 +15,10 @@ from database import (
     Sequenced,
     Statement,
     columns,
-    compiled,
     deletion_of_some,
     now,
     placeholder,
+    statement,
     to_json,
 )
 from models import (
@@ -95,8 +95,8 @@ class Webhook(Entity):
     def _has_left(cls) -> Expression:
         return fn.COALESCE(cls.reason, "") == cls.LEFT
 
-    @compiled
-    def configured(cls: Any) -> Query:
+    @statement
+    def configured(cls: Any):
         """The webhooks that get events, and which events; those that are `healthy` can be sent to at once.
 
         Later events wait behind deliveries that are queued, and behind those that were leased before
@@ -105,8 +105,8 @@ class Webhook(Entity):
         is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
         return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
 
-    @compiled
-    def _due(cls: Any) -> Query:
+    @statement
+    def _due(cls: Any):
         can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
         is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
         return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
@@ -116,14 +116,14 @@ class Webhook(Entity):
         """The ids of the webhooks that something can be sent to now."""
         return [row["id"] for row in cls._due.all(**times)]
 
-    @compiled
-    def failing(cls: Any) -> Query:
+    @statement
+    def failing(cls: Any):
         """The number of webhooks that fail or are disabled."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
         return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
 
-    @compiled
-    def _waited_for(cls: Any) -> Query:
+    @statement
+    def _waited_for(cls: Any):
         """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
         of_this = Delivery.webhook == cls.id
         has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
@@ -166,18 +166,18 @@ class Webhook(Entity):
             cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]
 
-    @compiled
-    def _parking(cls: Any) -> Query:
+    @statement
+    def _parking(cls: Any):
         """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
         parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
         return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
 
-    @compiled
-    def _resumption(cls: Any) -> Query:
+    @statement
+    def _resumption(cls: Any):
         return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
 
-    @compiled
-    def _hurry(cls: Any) -> Query:
+    @statement
+    def _hurry(cls: Any):
         """Makes what is queued due now."""
         is_queued = Delivery.queued == 1
         return Delivery.update({Delivery.next_at: placeholder("now")}).where(
@@ -243,10 +243,12 @@ class Event(Sequenced):
         """Store the event; returns its place in the sequence."""
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 
-    _seq_of = compiled(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
+    @statement
+    def _seq_of(cls: Any):
+        return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
-    @compiled
-    def _after(cls: Any) -> Query:
+    @statement
+    def _after(cls: Any):
         events = cls.select(cls.id, cls.body.alias("body:json"))
         later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
         return later.order_by(cls.seq).limit(placeholder("most"))
@@ -277,8 +279,8 @@ class Event(Sequenced):
     def _is_old(cls) -> Expression:
         return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
 
-    @compiled
-    def _last_before(cls: Any) -> Query:
+    @statement
+    def _last_before(cls: Any):
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
         return old.order_by(cls.seq.desc()).limit(1)
 
@@ -287,7 +289,9 @@ class Event(Sequenced):
         """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
         return cls._last_before.value(before=before) or 0
 
-    pruning = compiled(lambda cls: deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq))
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq)
 
 
 class Delivery(Entity):
@@ -377,17 +381,19 @@ class Delivery(Entity):
         conditions = [columns[name] == placeholder(name) for name in sorted(filters)]
         return query.where(*conditions) if conditions else query
 
-    pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
+    @statement
+    def pending(cls: Any):
+        return cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING)
 
-    @compiled
-    def parked(cls: Any) -> Query:
+    @statement
+    def parked(cls: Any):
         """The number of parked deliveries, by the webhook's name."""
         counts = cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
         by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name)
         return by_webhook.where(cls.status == "parked")
 
-    @compiled
-    def _to_send(cls: Any) -> Query:
+    @statement
+    def _to_send(cls: Any):
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), Event.body]
         deliveries = cls.select(cls.id, cls.webhook, cls.attempts, *of_event)
         return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
@@ -402,13 +408,13 @@ class Delivery(Entity):
         """Whether the receiver refused it: later events do not wait behind it."""
         return (cls.queued == 0) & cls.duration_ms.is_null(False)
 
-    @compiled
-    def due(cls: Any) -> Query:
+    @statement
+    def due(cls: Any):
         deliveries = cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
         return deliveries.where(OF_WEBHOOK, CAN_BE_SENT).order_by(cls.event).limit(placeholder("most"))
 
-    @compiled
-    def first_in_progress(cls: Any) -> Query:
+    @statement
+    def first_in_progress(cls: Any):
         """The first event that another thread is sending."""
         is_leased = cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far")
         before_last = cls.event < placeholder("last")
@@ -462,12 +468,12 @@ class Delivery(Entity):
         return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
 
     # Whether a delivery is queued for the webhook, which the sweeper has to send.
-    queued_for = compiled(
-        lambda cls: cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
-    )
+    @statement
+    def queued_for(cls: Any):
+        return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
 
-    @compiled
-    def _release_of_all(cls: Any) -> Query:
+    @statement
+    def _release_of_all(cls: Any):
         released = {cls.leased_until: None, cls.queued: 1}
         return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
 
@@ -477,8 +483,8 @@ class Delivery(Entity):
         with write():
             cls._release_of_all.run()
 
-    @compiled
-    def _reopening(cls: Any) -> Query:
+    @statement
+    def _reopening(cls: Any):
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
         reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
         return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
@@ -497,14 +503,14 @@ class Delivery(Entity):
         cls.lease(row, lease)
         return row
 
-    @compiled
-    def newest_too_many(cls: Any) -> Query:
+    @statement
+    def newest_too_many(cls: Any):
         """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
         waiting = cls.select(cls.event).where(OF_WEBHOOK, IS_WAITING)
         return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
-    @compiled
-    def deletion_of_superfluous(cls: Any) -> Query:
+    @statement
+    def deletion_of_superfluous(cls: Any):
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
         return deletion_of_some(cls, OF_WEBHOOK & IS_WAITING & is_superfluous, cls.event)
 
@@ -517,8 +523,8 @@ class Delivery(Entity):
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
         return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
-    @compiled
-    def pruning(cls: Any) -> Query:
+    @statement
+    def pruning(cls: Any):
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
 
     @classmethod

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from harness import tables
 
-from database import Statement, compiled
+from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import BY_ID, FILTERS, SORTS, counting, is_counted, places
 from models import ACTIVITY_FILTERS, PRIORITIES, Activity, Project, StoredAnswer, Task, activities
@@ -274,7 +274,7 @@ def test_a_history_is_read_in_order_and_that_of_a_task_from_its_index(plan, filt
 def statements(table):
     """The names of a table's statements, its own and those that every table has."""
     declared = {name: value for cls in reversed(table.__mro__) for name, value in vars(cls).items()}
-    return [name for name, value in declared.items() if isinstance(value, (compiled, Statement))]
+    return [name for name, value in declared.items() if isinstance(value, (statement, Statement))]
 
 
 @pytest.mark.parametrize("table", tables())
