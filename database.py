@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +32,9 @@ from peewee import (
     DatabaseError,
     Entity,
     Expression,
+    Function,
     Model,
+    NodeList,
     Query,
     Select,
     SqliteDatabase,
@@ -118,11 +121,10 @@ class Database(ExistingFile):
         """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
 
-    def read(self, sql: str, parameters: Row) -> tuple[sqlite3.Cursor, list[tuple]]:
-        """Execute a query, and return its cursor and its rows."""
+    def read(self, sql: str, parameters: Row) -> list[tuple]:
+        """Every row of a query's result."""
         if self._thread.writer is not None:
-            cursor = self._thread.writer.execute(sql, parameters)
-            return cursor, cursor.fetchall()
+            return self._thread.writer.execute(sql, parameters).fetchall()
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -130,8 +132,7 @@ class Database(ExistingFile):
         steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
         connection.set_progress_handler(self._takes_too_long, steps)
         try:
-            cursor = connection.execute(sql, parameters)
-            return cursor, cursor.fetchall()
+            return connection.execute(sql, parameters).fetchall()
         finally:
             self._readers.append(connection)
 
@@ -370,9 +371,8 @@ def placeholder(name: str) -> SQL:
 
 
 def columns(model: Any, *hidden: str) -> list:
-    """The model's columns for a statement, in their order, without the hidden ones."""
-    fields = [field for field in model._meta.sorted_fields if field.column_name not in hidden]
-    return [f.alias(f"{f.column_name}:json") if isinstance(f, EncodedJSONField) else f for f in fields]
+    """The model's columns in their order, without the hidden ones."""
+    return [field for field in model._meta.sorted_fields if field.column_name not in hidden]
 
 
 def rowid(model: Any) -> Column:
@@ -380,65 +380,69 @@ def rowid(model: Any) -> Column:
     return Column(model, "rowid")
 
 
-def group(alias: Any, key: str, *names: str) -> list:
-    """Columns of a joined table that become one object under `key`; the first must be its id."""
-    return [getattr(alias, name).alias(f"{key}.{name}") for name in names]
+class Joined(NodeList):
+    """Columns of a joined table, its id among them; in a SELECT they stand after all others.
+
+    A row has them as one object under `key`, or None where the id is null.
+    """
+
+    def __init__(self, table: Any, key: str, *names: str):
+        # In a subquery each column needs a name of its own.
+        super().__init__([getattr(table, name).alias(f"{key}.{name}") for name in names], ", ")
+        self.key, self.names = key, names
+
+
+def _name(column: Any) -> str:
+    names = [getattr(column, attribute, None) for attribute in ("column_name", "_alias", "name")]
+    return next(filter(None, names), "")
+
+
+def _is_json(column: Any) -> bool:
+    value = column.unwrap()
+    return isinstance(value, EncodedJSONField) or (isinstance(value, Function) and value.name == "JSON")
+
+
+def _json_object(members: Row) -> Function:
+    return fn.JSON_OBJECT(*chain.from_iterable(members.items()))
 
 
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Building a query costs ten times more than executing it. Columns without a dot come first. The columns
-    of a group, `name.column`, follow together, its id first; a row has them as one object under `name`, or
-    None where the id is null. A column named `name:json` holds `EncodedJSON`.
+    Building a query costs ten times more than executing it. A row is a dict, in which columns that hold
+    JSON, and results of SQLite's function JSON, are `EncodedJSON`.
     """
 
-    def __init__(self, query: Query, total: Query | None = None):
+    def __init__(self, query: Any, total: Query | None = None):
         """`total` is a query of one number, which `json` returns with the rows."""
-        self.query: Any = query
-        self.total = total
+        self.query, self.total = query, total
         self.sql, parameters = db.get_sql_context(value_literals=True).sql(query).query()
         if parameters:
             raise ValueError(f"every constant must be part of the statement: {self.sql}")
-        self._plan: tuple[list[str], list[str], list[tuple[str, slice, list[str]]]] | None = None
-        self._array: Statement | None = None
-
-    def _read_plan(self, cursor: sqlite3.Cursor) -> None:
-        columns = [column[0] for column in cursor.description]
-        flat = [name for name in columns if "." not in name]
-        groups = []
-        for key in dict.fromkeys(name.split(".")[0] for name in columns[len(flat) :]):
-            places = [i for i, name in enumerate(columns) if name.startswith(f"{key}.")]
-            names = [columns[i].split(".")[1] for i in places]
-            groups.append((key, slice(places[0], places[-1] + 1), names))
-        documents = [name.removesuffix(":json") for name in flat if name.endswith(":json")]
-        self._plan = ([name.removesuffix(":json") for name in flat], documents, groups)
+        selected = query._returning or ()
+        plain = [column for column in selected if not isinstance(column, Joined)]
+        self._names = [_name(column) for column in plain]
+        self._json = [_name(column) for column in plain if _is_json(column)]
+        self._joined = [(joined.key, joined.names) for joined in selected[len(plain) :]]
 
     def _row(self, values: tuple) -> Row:
-        names, documents, groups = self._plan  # type: ignore[misc]
-        row = dict(zip(names, values, strict=False))
-        for name in documents:
+        rest = iter(values)
+        row = dict(zip(self._names, rest, strict=False))
+        for name in self._json:
             if row[name] is not None:
                 row[name] = EncodedJSON(row[name])
-        for key, place, columns in groups:
-            group = values[place]
-            row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
+        for key, names in self._joined:
+            joined = dict(zip(names, rest, strict=False))
+            row[key] = joined if joined["id"] is not None else None
         return row
-
-    def _read(self, parameters: Row) -> list[tuple]:
-        """The values of every row, for `_row`."""
-        cursor, rows = db.read(self.sql, parameters)
-        if self._plan is None:
-            self._read_plan(cursor)
-        return rows
 
     def all(self, **parameters: Any) -> list[Row]:
         """Every row of the result."""
-        return [self._row(values) for values in self._read(parameters)]
+        return [self._row(values) for values in db.read(self.sql, parameters)]
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        rows = self._read(parameters)
+        rows = db.read(self.sql, parameters)
         return self._row(rows[0]) if rows else None
 
     def existing(self, **parameters: Any) -> Row:
@@ -452,31 +456,24 @@ class Statement:
         Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
         back the interpreter's lock once for the result and not once for each row.
         """
-        if self._array is None:
-            no_rows = Statement(self.query.limit(0))  # which has the columns, without their cost
-            self._read_plan(db.read(no_rows.sql, parameters)[0])
-            self._array = Statement(self._objects())
-        ((objects, count, total),) = db.read(self._array.sql, parameters)[1]
+        ((objects, count, total),) = db.read(self._array.sql, parameters)
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
-    def _objects(self) -> Query:
-        """SELECT of the objects of all rows, separated by commas, in the order of the rows."""
-        names, documents, groups = self._plan  # type: ignore[misc]
-        members: list[Any] = []
-        for name in names:
-            value = fn.JSON(Entity(f"{name}:json")) if name in documents else Entity(name)
-            members += [name, value]
-        for key, _, columns in groups:
-            group = [part for name in columns for part in (name, Entity(f"{key}.{name}"))]
-            exists = Entity(f"{key}.{columns[0]}").is_null(False)
-            members += [key, Case(None, [(exists, fn.JSON_OBJECT(*group))])]
-        objects = fn.GROUP_CONCAT(fn.JSON_OBJECT(*members), ",").cast("BLOB")  # bytes, not decoded
+    @cached_property
+    def _array(self) -> "Statement":
+        """SELECT of the rows as objects, separated by commas; of their number; and of the total."""
+        members: Row = {name: Entity(name) for name in self._names}
+        members |= {name: fn.JSON(Entity(name)) for name in self._json}
+        for key, names in self._joined:
+            joined = {name: Entity(f"{key}.{name}") for name in names}
+            members[key] = Case(None, [(joined["id"].is_null(False), _json_object(joined))])
+        objects = fn.GROUP_CONCAT(_json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
-        return Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total])
+        return Statement(Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""
-        rows = db.read(self.sql, parameters)[1]
+        rows = db.read(self.sql, parameters)
         return rows[0][0] if rows else None
 
     def run(self, **parameters: Any) -> int:
@@ -553,7 +550,7 @@ class Identified(Base):
 
     @statement
     def row(cls: Any):
-        return cls.select(*columns(cls)).where(cls.id == placeholder("id"))
+        return cls.select().where(cls.id == placeholder("id"))
 
     @statement
     def deletion(cls: Any):

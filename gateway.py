@@ -28,7 +28,6 @@ from database import (
     Sequenced,
     Statement,
     Unavailable,
-    columns,
     deletion_of_some,
     epoch_ms,
     placeholder,
@@ -266,12 +265,12 @@ class Flow(Sequenced):
     @statement
     def owned(cls: Any):
         """One flow; a flow of another owner is treated as one that does not exist."""
-        return cls.select(*columns(cls)).where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
+        return cls.select().where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
 
     @statement
     def of_owner(cls: Any):
         """The owner's flows, the newest first; those of one millisecond in the order of creation."""
-        flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
+        flows = cls.select().where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq)
 
     @statement

@@ -36,6 +36,7 @@ from database import (
     EncodedJSONField,
     Identified,
     Insertion,
+    Joined,
     Row,
     Statement,
     columns,
@@ -46,7 +47,6 @@ from database import (
     first_id,
     fold,
     follow_clock,
-    group,
     new_id,
     new_request_id,
     now,
@@ -184,9 +184,9 @@ def only_owner(transaction: Transaction, what: str) -> None:
 # Helpers of several tables --------------------------------------------------------------------
 
 
-def profile_columns(alias: Any, key: str) -> list:
-    """A member's columns that become one object under `key`."""
-    return group(alias, key, *PROFILE)
+def profile(table: Any, key: str) -> Joined:
+    """The profile of a joined member, as one object under `key`."""
+    return Joined(table, key, *PROFILE)
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -232,7 +232,7 @@ class Entity(Identified):
     @classmethod
     def select_shown(cls) -> Query:
         """The rows as the API shows them."""
-        return cls.select(*columns(cls))
+        return cls.select()
 
     @statement
     def every(cls: Any):
@@ -561,7 +561,7 @@ class Invitation(Credential):
 
     @statement
     def _by_token(cls: Any):
-        selected = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
+        selected = [*columns(cls, "token_hash", "member_id"), profile(Member, "member")]
         invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
@@ -616,8 +616,8 @@ class ApiKey(Credential):
         creator = Member.alias("creator")
         selected = [
             *columns(cls, "hash", "member_id", "makers", "created_by"),
-            *profile_columns(Member, "member"),
-            *profile_columns(creator, "creator"),
+            profile(Member, "member"),
+            profile(creator, "creator"),
         ]
         keys = cls.select(*selected).join(Member, on=(cls.member == Member.id)).switch(cls)
         return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
@@ -745,7 +745,7 @@ class StoredAnswer(Base):
     def _by_key(cls: Any):
         is_this = cls.idempotency_key == placeholder("idempotency_key")
         is_kept = cls.created_at > placeholder("after")
-        return cls.select(*columns(cls)).where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
+        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
     @statement
     def replacement(cls: Any):
@@ -803,7 +803,7 @@ class Project(Resource):
         selected = [*columns(cls, "owner_id", "description"), *description, *counters, overdue]
         is_of_project = (TaskCount.by == "project_id") & (TaskCount.value == cls.id)
         return (
-            cls.select(*selected, *profile_columns(Member, "owner"))
+            cls.select(*selected, profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
             .join(TaskCount, JOIN.LEFT_OUTER, on=is_of_project)
         )
@@ -818,7 +818,7 @@ class Project(Resource):
         beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
         is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
         has_status = placeholder("status").is_null() | (cls.status == placeholder("status"))
-        return cls._select(beginning, is_cut.alias("description_cut:json")).where(has_status)
+        return cls._select(beginning, fn.JSON(is_cut).alias("description_cut")).where(has_status)
 
     @classmethod
     def select_archived(cls) -> Query:
@@ -1033,7 +1033,7 @@ class Milestone(Resource):
 
     @statement
     def _of_project(cls: Any):
-        milestones = cls.select(*columns(cls)).where(cls.project == placeholder("project_id"))
+        milestones = cls.select().where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
     @classmethod
@@ -1132,10 +1132,10 @@ class Task(Entity):
                 fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
                     "attachments"
                 ),
-                *group(Project, "project", "id", "name", "status", "owner_id"),
-                *group(Milestone, "milestone", "id", "title", "due_date"),
-                *profile_columns(assignee, "assignee"),
-                *profile_columns(creator, "creator"),
+                Joined(Project, "project", "id", "name", "status", "owner_id"),
+                Joined(Milestone, "milestone", "id", "title", "due_date"),
+                profile(assignee, "assignee"),
+                profile(creator, "creator"),
             )
             .join(Project, on=(cls.project == Project.id))
             .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
@@ -1277,7 +1277,7 @@ class Task(Entity):
             *cls.shown_columns(),
             Project.name.alias("project_name"),
             assignee.full_name.alias("assignee_name"),
-            SQL('"chosen"."overdue"').alias("overdue:json"),
+            fn.JSON(SQL('"chosen"."overdue"')).alias("overdue"),
         ]
         # Left joins, which SQLite does not reorder.
         return (
@@ -1337,7 +1337,7 @@ class Comment(Identified):
     @classmethod
     def _select(cls, condition: Expression) -> Query:
         return (
-            cls.select(*columns(cls), *profile_columns(Member, "author"))
+            cls.select(*columns(cls), profile(Member, "author"))
             .join(Member, on=(cls.author == Member.id))
             .order_by(cls.id.desc())
             .where(condition)
@@ -1425,7 +1425,7 @@ class Attachment(Identified):
 
     @statement
     def of_task(cls: Any):
-        return cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
+        return cls.select().where(cls.task == placeholder("task_id")).order_by(cls.id)
 
     @statement
     def incomplete(cls: Any):
@@ -1519,7 +1519,7 @@ class Meeting(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        selected = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
+        selected = [*columns(cls, "organizer_id"), profile(Member, "organizer")]
         return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
 
     @statement
@@ -1600,7 +1600,7 @@ class Participant(Base):
     @classmethod
     def _select(cls, condition: Expression) -> Query:
         return (
-            cls.select(cls.meeting, *profile_columns(Member, "member"))
+            cls.select(cls.meeting, profile(Member, "member"))
             .join(Member, on=(cls.member == Member.id))
             .order_by(cls.meeting, Member.full_name, Member.id)
             .where(condition)
@@ -1693,7 +1693,7 @@ class Activity(Identified):
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
         """Activities with their actors, newest first, at most `:most`."""
-        selected = [*columns(cls, "actor_id", "request_id", *hidden), *profile_columns(Member, "actor")]
+        selected = [*columns(cls, "actor_id", "request_id", *hidden), profile(Member, "actor")]
         activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 

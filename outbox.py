@@ -249,7 +249,7 @@ class Event(Sequenced):
 
     @statement
     def _after(cls: Any):
-        events = cls.select(cls.id, cls.body.alias("body:json"))
+        events = cls.select(cls.id, cls.body)
         later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
         return later.order_by(cls.seq).limit(placeholder("most"))
 
@@ -354,7 +354,7 @@ class Delivery(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         """The deliveries, each with its event's body."""
-        return cls._select(Event.body.alias("payload:json"))
+        return cls._select(Event.body.alias("payload"))
 
     @classmethod
     def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
