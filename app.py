@@ -700,7 +700,7 @@ def get_docs_file(name: str) -> Any:
 def get_me() -> Row:
     """Show the caller and the key in use."""
     caller = call().caller
-    return {"member": Member.fetch(caller["id"]), "key": ApiKey.fetch(caller["key_id"])}
+    return {"member": Member.shown(caller["id"]), "key": ApiKey.shown(caller["key_id"])}
 
 
 @api.get("/members")
@@ -741,7 +741,7 @@ def with_link(member: Row, token: str, expires_at: str) -> Row:
 @operation(gives=schemas.MemberShown())
 def get_member(id: str) -> Row:
     """Show a member."""
-    return Member.fetch(id)
+    return Member.shown(id)
 
 
 @api.patch("/members/<id>")
@@ -818,7 +818,7 @@ def create_project(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.ProjectShown())
 def get_project(id: str) -> Row:
     """Show a project."""
-    return Project.fetch(id)
+    return Project.shown(id)
 
 
 @api.patch("/projects/<id>")
@@ -858,7 +858,7 @@ def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.MilestoneShown())
 def get_milestone(id: str) -> Row:
     """Show a milestone."""
-    return Milestone.fetch(id)
+    return Milestone.shown(id)
 
 
 @api.patch("/milestones/<id>")
@@ -897,7 +897,7 @@ def create_meeting(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.MeetingShown())
 def get_meeting(id: str) -> Row:
     """Show a meeting."""
-    return Meeting.fetch(id)
+    return Meeting.shown(id)
 
 
 @api.patch("/meetings/<id>")
@@ -935,7 +935,7 @@ def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.WhiteboardShown())
 def get_whiteboard(id: str) -> Row:
     """Show a whiteboard."""
-    return Whiteboard.fetch(id)
+    return Whiteboard.shown(id)
 
 
 @api.patch("/whiteboards/<id>")
@@ -980,7 +980,7 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.TaskDetailShown(), headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
-    return with_etag(Task.fetch(id))
+    return with_etag(Task.shown(id))
 
 
 @api.put("/tasks/<id>", endpoint="update_task_by_put")
@@ -1143,7 +1143,7 @@ def list_webhooks() -> Row:
 def test_webhook(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a ping to a webhook, and show what came of it."""
     delivery_id = ping(transaction, id)
-    return lambda: Delivery.fetch(delivery_id)
+    return lambda: Delivery.shown(delivery_id)
 
 
 @api.post("/webhooks/<id>/enable")
@@ -1164,7 +1164,7 @@ def list_deliveries(**filters: Any) -> Row:
 @operation(gives=schemas.DeliveryDetailShown(), role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with the event that it carries."""
-    return Delivery.fetch(id)
+    return Delivery.shown(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
@@ -1172,7 +1172,7 @@ def get_delivery(id: str) -> Row:
 def redeliver_delivery(transaction: Transaction, id: str) -> Callable[[], Row]:
     """Send a delivery again, with the same id and body, and show what came of it."""
     redeliver(transaction, id)
-    return lambda: Delivery.fetch(id)
+    return lambda: Delivery.shown(id)
 
 
 @api.get("/events")

@@ -239,7 +239,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
-        ApiKey.every.all(),
+        ApiKey.shown_rows.all(),
         "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
         "prefix member.email name scope created_at creator.email last_used_at expires_at revoked_at id",
     )
@@ -253,7 +253,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
     # A whole key is accepted too, but only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in ApiKey.every.all() if name in (key["id"], key["prefix"])]
+    keys = [key for key in ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
     with write(fetch_actor(email)) as transaction:
@@ -339,7 +339,7 @@ def webhook_id(name_or_id: str) -> str:
 def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
     """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
     webhooks.deliver(transaction)
-    delivery = Delivery.fetch(delivery_id)
+    delivery = Delivery.shown(delivery_id)
     if delivery["status"] != "delivered":
         outcome = "it is tried again" if delivery["status"] == "pending" else "it is parked"
         raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")

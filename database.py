@@ -548,9 +548,14 @@ class Identified(Base):
 
     id = TextField(primary_key=True)
 
+    @classmethod
+    def select_stored(cls) -> Query:
+        """The rows as they are stored."""
+        return cls.select()
+
     @statement
-    def row(cls: Any):
-        return cls.select().where(cls.id == placeholder("id"))
+    def stored_row(cls: Any):
+        return cls.select_stored().where(cls.id == placeholder("id"))
 
     @statement
     def deletion(cls: Any):

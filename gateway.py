@@ -401,14 +401,14 @@ class FlowTask(Sequenced):
         """Make a new task of the flow."""
         id = str(uuid.uuid4())
         cls.insertion.run(id=id, flow_seq=flow["seq"], **fields)
-        return cls.row.existing(id=id)
+        return cls.stored_row.existing(id=id)
 
     @classmethod
     def fill(cls, row: Row, **fields: Any) -> Row:
         """Write these columns of the task."""
         if fields:
             cls.set_columns(row["id"], **fields)
-        return cls.row.existing(id=row["id"])
+        return cls.stored_row.existing(id=row["id"])
 
     @statement
     def cancellation(cls: Any):

@@ -1,7 +1,10 @@
 """The tables of a workspace, each with its rules and its queries. Nothing here knows HTTP.
 
 A query stands in the class that runs it, as a `statement`. Every change runs in `write()`; a
-method that needs the actor or the time takes its `Transaction` first.
+method that needs the actor or the time takes its `Transaction` first. A row has two forms:
+
+    stored(id)  its columns            `stored_row`, of `select_stored()`
+    shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
 """
 
 import operator
@@ -216,7 +219,7 @@ def check_references(
     for name, id in fields.items():
         foreign_key = model._meta.columns.get(name)
         if isinstance(foreign_key, ForeignKeyField) and id is not None:
-            rows[name] = foreign_key.rel_model.row.one(id=id)
+            rows[name] = foreign_key.rel_model.stored_row.one(id=id)
             if rows[name] is None:
                 problems.append((name, f"no such {foreign_key.rel_model.NOUN}"))
     problems += check(rows)
@@ -225,32 +228,32 @@ def check_references(
 
 
 class Entity(Identified):
-    """A table with a noun, whose rows are fetched as the API shows them."""
+    """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
 
     @classmethod
     def select_shown(cls) -> Query:
         """The rows as the API shows them."""
-        return cls.select()
+        return cls.select_stored()
 
     @statement
-    def every(cls: Any):
+    def shown_rows(cls: Any):
         return cls.select_shown()
 
     @statement
-    def by_id(cls: Any):
+    def shown_row(cls: Any):
         return cls.select_shown().where(cls.id == placeholder("id"))
 
     @classmethod
     def stored(cls, id: str) -> Row:
-        """The row alone, as it is stored. Raises `NotFound`."""
-        return cls.row.one(id=id) or not_found(cls.NOUN)
+        """The columns of the row. Raises `NotFound`."""
+        return cls.stored_row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The row as the API shows it. Raises `NotFound`."""
-        return cls.by_id.one(id=id) or not_found(cls.NOUN)
+        return cls.shown_row.one(id=id) or not_found(cls.NOUN)
 
 
 class Resource(Entity):
@@ -289,7 +292,7 @@ class Resource(Entity):
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
         """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
-        return cls.fetch(cls.insert_row(transaction, **fields)["id"])
+        return cls.shown(cls.insert_row(transaction, **fields)["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -304,7 +307,7 @@ class Resource(Entity):
             cls.check(stored | fields)
             cls.set_columns(id, **new | cls.stamp(transaction))
             cls.record(transaction, "updated", stored | fields, changes)
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> None:
@@ -330,18 +333,14 @@ class Member(Entity):
     ACTIVE = "active"
 
     @classmethod
-    def _select(cls) -> Query:
-        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
-        return cls.select(*columns(cls), kind)
+    def select_stored(cls) -> Any:
+        """Members who are not removed; those who are stay stored for the rows that refer to them."""
+        return cls.select().where(cls.status != "removed")
 
     @classmethod
     def select_shown(cls) -> Query:
-        """Members who are not removed; those who are stay stored for the rows that refer to them."""
-        return cls._select().where(cls.status != "removed")
-
-    @statement
-    def row(cls: Any):
-        return cls.by_id.query
+        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
+        return cls.select_stored().select_extend(kind)
 
     @statement
     def by_email(cls: Any):
@@ -354,7 +353,7 @@ class Member(Entity):
     @classmethod
     def everyone(cls) -> list[Row]:
         """All members by name, including clients and members who are only invited."""
-        return sorted_by(cls.every.all(), "full_name")
+        return sorted_by(cls.shown_rows.all(), "full_name")
 
     @classmethod
     def team(cls) -> list[Row]:
@@ -364,7 +363,7 @@ class Member(Entity):
     @classmethod
     def active(cls, id: str) -> Row:
         """The member. Raises `Invalid` for an id that is not an active member's."""
-        member = cls.row.one(id=id)
+        member = cls.stored_row.one(id=id)
         if member is None or member["status"] != cls.ACTIVE:
             raise Invalid(("member_id", "no such active member"))
         return member
@@ -377,7 +376,7 @@ class Member(Entity):
         id, at = transaction.new_id(), transaction.at
         joined_at = at if status == cls.ACTIVE else None
         cls.insertion.run(**fields, id=id, email=email, status=status, joined_at=joined_at, created_at=at)
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
@@ -394,7 +393,7 @@ class Member(Entity):
         Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the role of
         owner; and `Conflict` where no owner would be left.
         """
-        stored = cls.fetch(id)
+        stored = cls.stored(id)
         changes = differences(stored, fields)
         role = changes.get("role", ())
         if transaction.actor["role"] not in ADMINS and (role or id != transaction.actor["id"]):
@@ -407,7 +406,7 @@ class Member(Entity):
             cls.record(transaction, stored | fields, changes)
         if role:
             Credential.follow_role(transaction, id, *role)
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def record(cls, transaction: Transaction, member: Row, changes: Row) -> None:
@@ -420,7 +419,7 @@ class Member(Entity):
 
         Raises as `edit` does.
         """
-        stored = cls.fetch(id)
+        stored = cls.stored(id)
         if stored["role"] == "owner":
             only_owner(transaction, "remove an owner")
             cls._keep_an_owner(stored)
@@ -509,7 +508,7 @@ class Invitation(Credential):
             only_owner(transaction, "invite an owner")
         if stored:
             Member.set_columns(stored["id"], **{"phone_number": None, **fields})
-            member = Member.fetch(stored["id"])
+            member = Member.shown(stored["id"])
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
         token, expires_at = cls._issue(transaction, member["id"], days)
@@ -537,7 +536,7 @@ class Invitation(Credential):
 
     @classmethod
     def _invited(cls, transaction: Transaction, member_id: str) -> Row:
-        member = Member.fetch(member_id)
+        member = Member.shown(member_id)
         if member["status"] == Member.ACTIVE:
             raise Conflict(f"{member['full_name']} has joined already")
         if member["role"] == "owner":
@@ -588,7 +587,7 @@ class Invitation(Credential):
         cls.set_columns(invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
-        transaction.actor = member = Member.fetch(member_id)
+        transaction.actor = member = Member.shown(member_id)
         Member.record(transaction, member, {"status": ["invited", "active"]})
         _, key = ApiKey.issue(transaction, member_id, name="enrollment")
         return member, key
@@ -636,12 +635,12 @@ class ApiKey(Credential):
         origin["makers"] = transaction.makers
         secret = {"prefix": key[:12], "hash": digest(key)}
         cls.insertion.run(**{"scope": "write", **fields}, **origin, **secret, member_id=member_id)
-        return cls.fetch(id), key
+        return cls.shown(id), key
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
         """The caller's keys; for an owner or admin everybody's."""
-        return [key for key in cls.every.all() if cls._is_visible(key, caller)]
+        return [key for key in cls.shown_rows.all() if cls._is_visible(key, caller)]
 
     @classmethod
     def _is_visible(cls, key: Row, caller: Row) -> bool:
@@ -672,7 +671,7 @@ class ApiKey(Credential):
     @classmethod
     def revoke(cls, transaction: Transaction, id: str) -> None:
         """Revoke a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
-        key = cls.fetch(id)
+        key = cls.shown(id)
         if not cls._is_visible(key, transaction.actor):
             raise NotFound("key")
         cls._check_manager(transaction, key["member"])
@@ -826,9 +825,9 @@ class Project(Resource):
         return cls.select(cls.id).where(cls.status == "archived")
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The project with its owner and statistics. Raises `NotFound`."""
-        return cls._with_stats(cls.by_id.one(id=id, **_this_day()) or not_found("project"))
+        return cls._with_stats(cls.shown_row.one(id=id, **_this_day()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
@@ -1089,7 +1088,7 @@ class Task(Entity):
     @classmethod
     def first_with(cls, field: Any, id: str, most: int = 500) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
-        tasks = cls.select_shown().where(field == placeholder("id")).order_by(cls.id)
+        tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
         return Statement(tasks.limit(placeholder("most"))).all(id=id, most=most)
 
     @classmethod
@@ -1108,22 +1107,18 @@ class Task(Entity):
                 yield task, {name: [id, None]}
 
     @classmethod
-    def select_shown(cls) -> Query:
+    def select_stored(cls) -> Query:
         return cls.select(*cls.shown_columns())
 
-    @statement
-    def row(cls: Any):
-        return cls.by_id
-
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The task with its project, milestone, profiles, attachments and number of comments."""
-        task = cls.detail.one(id=id) or not_found("task")
+        task = super().shown(id)
         task["attachments"] = Attachment.of_task.all(task_id=id) if task["attachments"] else []
         return task
 
-    @statement
-    def detail(cls: Any):
+    @classmethod
+    def select_shown(cls) -> Query:
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
         return (
             cls.select(
@@ -1141,7 +1136,6 @@ class Task(Entity):
             .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
             .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
             .join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id))
-            .where(cls.id == placeholder("id"))
         )
 
     @classmethod
@@ -1366,7 +1360,7 @@ class Comment(Identified):
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @classmethod
-    def fetch(cls, task_id: str, id: str) -> Row:
+    def shown(cls, task_id: str, id: str) -> Row:
         """A comment of this task, with its author. Raises `NotFound`, also for another task's."""
         comment = cls._by_id.one(id=id)
         return comment if comment and comment["task_id"] == task_id else not_found("comment")
@@ -1383,7 +1377,7 @@ class Comment(Identified):
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
         """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment = cls.fetch(task_id, id)
+        comment = cls.shown(task_id, id)
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
@@ -1396,7 +1390,7 @@ class Comment(Identified):
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete a comment. Raises `NotFound` and `Forbidden`."""
-        comment = cls.fetch(task_id, id)
+        comment = cls.shown(task_id, id)
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
             raise Forbidden("only its author, an owner or an admin may delete a comment")
         cls.deletion.run(id=id)
@@ -1440,15 +1434,15 @@ class Attachment(Identified):
         return cls.of_task.all(task_id=task_id)
 
     @classmethod
-    def fetch(cls, task_id: str, id: str) -> Row:
+    def shown(cls, task_id: str, id: str) -> Row:
         """The description of an attachment of this task. Raises `NotFound`, also for another task's."""
-        row = cls.row.one(id=id)
+        row = cls.stored_row.one(id=id)
         return row if row and row["task_id"] == task_id else not_found("attachment")
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
         """The description and the bytes. Raises `NotFound`."""
-        row, data = cls.fetch(task_id, id), AttachmentContent.of_attachment.value(id=id)
+        row, data = cls.shown(task_id, id), AttachmentContent.of_attachment.value(id=id)
         return row, not_found("attachment") if data is None else data  # deleted between the two reads
 
     @classmethod
@@ -1465,7 +1459,7 @@ class Attachment(Identified):
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete it. Raises `NotFound`."""
-        row = cls.fetch(task_id, id)
+        row = cls.shown(task_id, id)
         cls.deletion.run(id=id)
         cls._record(transaction, Task.stored(task_id), [row["filename"], None])
 
@@ -1536,9 +1530,9 @@ class Meeting(Resource):
         return upcoming + past[::-1]
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The meeting with its organizer and participants. Raises `NotFound`."""
-        meeting = super().fetch(id)
+        meeting = super().shown(id)
         cls._complete([meeting], Participant.of_meeting.all(id=id))
         return meeting
 
@@ -1564,7 +1558,7 @@ class Meeting(Resource):
         """Make a new meeting, which the actor organizes."""
         row = cls.insert_row(transaction, organizer_id=transaction.actor["id"], **fields)
         Participant.replace_all(row["id"], [], participant_ids or [])
-        return cls.fetch(row["id"])
+        return cls.shown(row["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -1629,7 +1623,7 @@ class Participant(Base):
         problems = [
             (f"participant_ids.{n}", "no such member")
             for n, id in enumerate(new)
-            if id not in old and not Member.row.one(id=id)
+            if id not in old and not Member.stored_row.one(id=id)
         ]
         if problems:
             raise Invalid(*problems)

@@ -71,20 +71,20 @@ class Webhook(Entity):
     @classmethod
     def listing(cls) -> list[Row]:
         """Every webhook by name, with the number of deliveries that are pending."""
-        return sorted_by(cls.every.all(), "name")
+        return sorted_by(cls.shown_rows.all(), "name")
 
     @classmethod
-    def fetch_configured(cls, id: str) -> Row:
+    def shown_configured(cls, id: str) -> Row:
         """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
-        webhook = cls.fetch(id)
+        webhook = cls.shown(id)
         if webhook["reason"] == cls.LEFT:
             raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
         return webhook
 
     @classmethod
-    def fetch_enabled(cls, id: str) -> Row:
-        """The webhook. Raises as `fetch_configured` does, and `Conflict` where it is disabled."""
-        webhook = cls.fetch_configured(id)
+    def shown_enabled(cls, id: str) -> Row:
+        """The webhook. Raises as `shown_configured` does, and `Conflict` where it is disabled."""
+        webhook = cls.shown_configured(id)
         if webhook["state"] == "disabled":
             raise Conflict(
                 f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
@@ -193,16 +193,16 @@ class Webhook(Entity):
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
         """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
-        cls.fetch(id)
+        cls.shown(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
         cls._resumption.run(webhook_id=id)
         cls._hurry.run(webhook_id=id, now=now())
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def reached(cls, transaction: Transaction, id: str, *, accepted: bool) -> None:
         """Store that the receiver answered, and whether it accepted."""
-        stored = cls.row.existing(id=id)
+        stored = cls.stored(id)
         fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
             cls._hurry.run(webhook_id=id, now=now())
@@ -215,7 +215,7 @@ class Webhook(Entity):
 
         An open circuit keeps its time, unless that is after `far`, which means that the clock was set back.
         """
-        stored = cls.row.existing(id=id)
+        stored = cls.stored(id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
@@ -495,8 +495,8 @@ class Delivery(Entity):
 
         Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
         """
-        row = cls.fetch(id)
-        Webhook.fetch_enabled(row["webhook_id"])
+        row = cls.shown(id)
+        Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
         cls._reopening.run(id=id)

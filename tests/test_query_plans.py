@@ -177,7 +177,8 @@ def test_the_tasks_of_every_pair_of_filters_are_counted_in_the_index_that_was_ch
 
 
 @pytest.mark.parametrize(
-    ("table", "name"), [(Task, "urgent"), (Project, "every"), (Project, "by_id"), (Task, "detail")]
+    ("table", "name"),
+    [(Task, "urgent"), (Project, "shown_rows"), (Project, "shown_row"), (Task, "shown_row")],
 )
 def test_the_context_scans_no_table_of_tasks(plan, table, name):
     steps = plan(getattr(table, name))
@@ -189,7 +190,7 @@ def test_the_context_scans_no_table_of_tasks(plan, table, name):
     [
         (Task, "urgent", "task_overdue"),
         (Task, "urgent", "task_urgent"),
-        (Project, "every", "task_project_overdue"),
+        (Project, "shown_rows", "task_project_overdue"),
     ],
 )
 def test_overdue_and_urgent_tasks_come_from_the_indexes_made_for_them(plan, table, name, index):
