@@ -43,8 +43,8 @@ from peewee import (
 )
 from playhouse.migrations import Runner
 
-# SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
-# interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
+# How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
+# the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
@@ -276,10 +276,9 @@ _last_tick = 0
 
 
 def tick() -> int:
-    """Return ticks since the epoch: more than every earlier call, even if the system's clock was set back.
+    """Ticks since the epoch: more than at every earlier call, even if the system's clock was set back.
 
-    Stored times and ids are made from ticks inside the write lock, so that they rise in the order of
-    commits.
+    Stored times and ids are made of ticks inside the write lock, so that they rise in the order of commits.
     """
     global _last_tick
     with _tick_lock:
@@ -585,8 +584,8 @@ class Sequenced(Identified):
 class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
-    While it stalls (no holder has reported progress for `STALL_SECONDS`), at most `most` threads hold it or
-    wait for it; the server's other threads stay free for reads.
+    If nobody got the database for `STALL_SECONDS`, because another process has locked it, only `most` threads
+    may hold or wait for this lock; others are refused at once, so that threads remain for reads.
     """
 
     STALL_SECONDS = 2.0

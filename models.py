@@ -9,7 +9,6 @@ method that needs the actor or the time takes its `Transaction` first. A row has
 
 import operator
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -79,6 +78,7 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
 MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
+MINUTE = len("2026-01-01T00:00")  # the part of a time up to its minute
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -395,17 +395,17 @@ class Member(Entity):
         """
         stored = cls.stored(id)
         changes = differences(stored, fields)
-        role = changes.get("role", ())
-        if transaction.actor["role"] not in ADMINS and (role or id != transaction.actor["id"]):
+        old_role, new_role = changes.get("role", (None, None))
+        if transaction.actor["role"] not in ADMINS and (new_role or id != transaction.actor["id"]):
             raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
-        if "owner" in role:
+        if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
         if changes:
             cls.set_columns(id, **{name: fields[name] for name in changes})
             cls.record(transaction, stored | fields, changes)
-        if role:
-            Credential.follow_role(transaction, id, *role)
+        if new_role:
+            Credential.follow_role(transaction, id, old_role, new_role)
         return cls.shown(id)
 
     @classmethod
@@ -455,31 +455,31 @@ class Credential(Entity):
         return cls._revocation(cls.member == placeholder("member_id"))
 
     @statement
-    def _revocation_of_made(cls: Any):
+    def revocation_of_made(cls: Any):
         is_maker = fn.INSTR(cls.makers, placeholder("member_id")) > 0
         return cls._revocation(cls.member != placeholder("member_id"), is_maker)
 
     @statement
-    def _revocation_of_untrusted(cls: Any):
+    def revocation_of_untrusted(cls: Any):
         others = fn.REPLACE(fn.REPLACE(cls.makers, placeholder("member_id"), ""), placeholder("actor_id"), "")
         is_untrusted = cls.makers.is_null() | (fn.TRIM(others) != "")
         return cls._revocation(cls.member == placeholder("member_id"), is_untrusted)
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
-        """Revoke what would give its makers rights that are not theirs, after a member's role changed.
+        """Revoke keys and links after a change of a member's role; `new` is None for a removed member.
 
-        Of a new owner that is what others than the owner and the actor made. By what a member with fewer
-        rights than before, or who was removed (None), made for others, that member would come back.
+        A key that an admin made for a new owner would be an owner's key in the admin's hands. With a key
+        that was made for somebody else, a member who lost rights would get them back.
         """
         values = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
         for table in (ApiKey, Invitation):
             if new is None:
                 table.revocation.run(**values)
             if new == "owner":
-                table._revocation_of_untrusted.run(**values)
+                table.revocation_of_untrusted.run(**values)
             if new is None or ROLES.index(new) > ROLES.index(old):
-                table._revocation_of_made.run(**values)
+                table.revocation_of_made.run(**values)
 
 
 class Invitation(Credential):
@@ -559,7 +559,7 @@ class Invitation(Credential):
         return token, expires_at
 
     @statement
-    def _by_token(cls: Any):
+    def by_token(cls: Any):
         selected = [*columns(cls, "token_hash", "member_id"), profile(Member, "member")]
         invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
@@ -567,7 +567,7 @@ class Invitation(Credential):
     @classmethod
     def open(cls, token: str) -> Row:
         """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
-        invitation = cls._by_token.one(token_hash=digest(token)) or not_found("invitation")
+        invitation = cls.by_token.one(token_hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
             raise Gone("this enrollment link has already been used")
         if invitation["revoked_at"]:
@@ -605,10 +605,9 @@ class ApiKey(Credential):
 
     NOUN = "key"
 
-    # Reads never write: the time at which a key was used waits here for the next write, and is
-    # written at most once a minute for each key.
+    # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
+    # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
     _used: ClassVar[dict[str, str]] = {}
-    _written: ClassVar[dict[str, float]] = {}
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -688,10 +687,12 @@ class ApiKey(Credential):
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
     @statement
-    def _caller(cls: Any):
+    def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
-        callers = cls.select(*of_member, cls.scope, *of_key, cls.makers.alias("key_makers"))
+        of_key = [
+            getattr(cls, name).alias(f"key_{name}") for name in ("id", "expires_at", "last_used_at", "makers")
+        ]
+        callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
             cls.revoked_at.is_null(),
@@ -703,8 +704,8 @@ class ApiKey(Credential):
     def caller(cls, key: str) -> Row | None:
         """The member of this valid key, with the key's id, scope, expiry and makers; else None."""
         at = now()
-        caller = cls._caller.one(hash=digest(key), now=at)
-        if caller and time.monotonic() - cls._written.get(caller["key_id"], float("-inf")) > 60:
+        caller = cls.by_hash.one(hash=digest(key), now=at)
+        if caller and (caller["key_last_used_at"] or "")[:MINUTE] != at[:MINUTE]:
             cls._used[caller["key_id"]] = at
         return caller
 
@@ -721,7 +722,6 @@ class ApiKey(Credential):
         while cls._used:
             id, at = cls._used.popitem()
             cls.set_columns(id, last_used_at=at)
-            cls._written[id] = time.monotonic()
 
 
 class StoredAnswer(Base):
@@ -741,7 +741,7 @@ class StoredAnswer(Base):
         primary_key = CompositeKey("api_key", "idempotency_key")
 
     @statement
-    def _by_key(cls: Any):
+    def by_key(cls: Any):
         is_this = cls.idempotency_key == placeholder("idempotency_key")
         is_kept = cls.created_at > placeholder("after")
         return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
@@ -754,7 +754,7 @@ class StoredAnswer(Base):
     @classmethod
     def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
         """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        stored = cls._by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, key))
+        stored = cls.by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, key))
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
@@ -773,13 +773,13 @@ class StoredAnswer(Base):
         return {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
 
     @statement
-    def _pruning(cls: Any):
+    def pruning(cls: Any):
         return deletion_of_some(cls, cls.created_at < placeholder("before"))
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
         """Delete some answers that are no longer replayed; returns how many."""
-        return cls._pruning.run(before=now(-cls.DAY), most=most)
+        return cls.pruning.run(before=now(-cls.DAY), most=most)
 
 
 # Work -----------------------------------------------------------------------------------------
@@ -812,7 +812,7 @@ class Project(Resource):
         return cls._select(cls.description)
 
     @statement
-    def _listed(cls: Any):
+    def listed(cls: Any):
         """The projects with this status, or all, with the beginnings of their descriptions."""
         beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
         is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
@@ -832,7 +832,7 @@ class Project(Resource):
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        rows = cls._listed.all(status=status, **_this_day())
+        rows = cls.listed.all(status=status, **_this_day())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -1005,13 +1005,13 @@ class TaskCount(Base):
         return len(wrong)
 
     @statement
-    def _pruning(cls: Any):
+    def pruning(cls: Any):
         return cls.delete().where(cls._is_zero())
 
     @classmethod
     def prune(cls) -> int:
         """Delete the rows whose counters are all 0, such as those of past days; returns how many."""
-        return cls._pruning.run()
+        return cls.pruning.run()
 
 
 def _this_day() -> Row:
@@ -1031,7 +1031,7 @@ class Milestone(Resource):
     NOUN = "milestone"
 
     @statement
-    def _of_project(cls: Any):
+    def of_project(cls: Any):
         milestones = cls.select().where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
@@ -1039,7 +1039,7 @@ class Milestone(Resource):
     def of(cls, project_id: str) -> list[Row]:
         """The project's milestones by date, those without a date last. Raises `NotFound`."""
         Project.stored(project_id)
-        return cls._of_project.all(project_id=project_id)
+        return cls.of_project.all(project_id=project_id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -1191,7 +1191,7 @@ class Task(Entity):
         return f"{title}\x1f{description}"
 
     @statement
-    def _search(cls: Any):
+    def searched(cls: Any):
         return cls.select(cls.search).where(cls.id == placeholder("id"))
 
     @classmethod
@@ -1213,7 +1213,7 @@ class Task(Entity):
         cls._check_dates(stored, new)
         new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if folded:
-            parts = cls._search.value(id=id).split("\x1f", 1)
+            parts = cls.searched.value(id=id).split("\x1f", 1)
             new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
@@ -1342,21 +1342,21 @@ class Comment(Identified):
         return cls._select(cls.id == placeholder("id"))
 
     @statement
-    def _latest(cls: Any):
+    def latest(cls: Any):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
         return cls._select(is_before).limit(placeholder("most"))
 
     @statement
-    def _sizes(cls: Any):
-        return cls._latest.query.select(fn.LENGTH(cls.content).alias("size"))
+    def sizes(cls: Any):
+        return cls.latest.query.select(fn.LENGTH(cls.content).alias("size"))
 
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
         """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        sizes = accumulate(row["size"] for row in cls._sizes.all(task_id=task_id, before=before, most=limit))
+        sizes = accumulate(row["size"] for row in cls.sizes.all(task_id=task_id, before=before, most=limit))
         count = sum(size <= MAX_LISTED_COMMENTS for size in sizes) or 1
-        latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=count + 1), count)
+        latest, pagination = newest_of(cls.latest.all(task_id=task_id, before=before, most=count + 1), count)
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @classmethod
@@ -1517,13 +1517,13 @@ class Meeting(Resource):
         return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
 
     @statement
-    def _of_member(cls: Any):
+    def of_member(cls: Any):
         return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
         """The member's meetings: the next upcoming first, then the past ones, newest first."""
-        meetings = cls._of_member.all(member_id=member_id)
+        meetings = cls.of_member.all(member_id=member_id)
         cls._complete(meetings, Participant.of_member.all(member_id=member_id))
         upcoming = [meeting for meeting in meetings if meeting["when"] == "upcoming"]
         past = [meeting for meeting in meetings if meeting["when"] == "past"]

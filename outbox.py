@@ -106,7 +106,7 @@ class Webhook(Entity):
         return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
 
     @statement
-    def _due(cls: Any):
+    def with_due(cls: Any):
         can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
         is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
         return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
@@ -114,7 +114,7 @@ class Webhook(Entity):
     @classmethod
     def due(cls, times: Row) -> list[str]:
         """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in cls._due.all(**times)]
+        return [row["id"] for row in cls.with_due.all(**times)]
 
     @statement
     def failing(cls: Any):
@@ -123,7 +123,7 @@ class Webhook(Entity):
         return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
 
     @statement
-    def _waited_for(cls: Any):
+    def waited_for(cls: Any):
         """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
         of_this = Delivery.webhook == cls.id
         has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
@@ -139,7 +139,7 @@ class Webhook(Entity):
 
         These webhooks left the configuration, or their ids are not in `configured_ids`.
         """
-        return sum(row["left"] or row["id"] not in configured_ids for row in cls._waited_for.all())
+        return sum(row["left"] or row["id"] not in configured_ids for row in cls.waited_for.all())
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
@@ -167,17 +167,17 @@ class Webhook(Entity):
         return [row["name"] for row in left]
 
     @statement
-    def _parking(cls: Any):
+    def parking(cls: Any):
         """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
         parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
         return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
 
     @statement
-    def _resumption(cls: Any):
+    def resumption(cls: Any):
         return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
 
     @statement
-    def _hurry(cls: Any):
+    def hurry(cls: Any):
         """Makes what is queued due now."""
         is_queued = Delivery.queued == 1
         return Delivery.update({Delivery.next_at: placeholder("now")}).where(
@@ -188,15 +188,15 @@ class Webhook(Entity):
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
         """Send nothing more to the webhook, and park its pending deliveries."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls._parking.run(webhook_id=id)
+        cls.parking.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
         """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
         cls.shown(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
-        cls._resumption.run(webhook_id=id)
-        cls._hurry.run(webhook_id=id, now=now())
+        cls.resumption.run(webhook_id=id)
+        cls.hurry.run(webhook_id=id, now=now())
         return cls.shown(id)
 
     @classmethod
@@ -205,7 +205,7 @@ class Webhook(Entity):
         stored = cls.stored(id)
         fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
-            cls._hurry.run(webhook_id=id, now=now())
+            cls.hurry.run(webhook_id=id, now=now())
         if differences(stored, fields):
             cls.set_columns(id, **fields, updated_at=transaction.at)
 
@@ -244,11 +244,11 @@ class Event(Sequenced):
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 
     @statement
-    def _seq_of(cls: Any):
+    def seq_of(cls: Any):
         return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
     @statement
-    def _after(cls: Any):
+    def later(cls: Any):
         events = cls.select(cls.id, cls.body)
         later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
         return later.order_by(cls.seq).limit(placeholder("most"))
@@ -261,12 +261,12 @@ class Event(Sequenced):
         """
         seq = 0
         if id is not None:
-            seq = cls._seq_of.value(id=id)
+            seq = cls.seq_of.value(id=id)
             if seq is None:
                 raise Invalid(
                     ("after", "no such event, or not any more; without it, the first kept is the first")
                 )
-        rows = cls._after.all(seq=seq, most=most + 1)
+        rows = cls.later.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
 
     @classmethod
@@ -280,14 +280,14 @@ class Event(Sequenced):
         return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
 
     @statement
-    def _last_before(cls: Any):
+    def last_older(cls: Any):
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
         return old.order_by(cls.seq.desc()).limit(1)
 
     @classmethod
     def last_before(cls, before: str) -> int:
         """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
-        return cls._last_before.value(before=before) or 0
+        return cls.last_older.value(before=before) or 0
 
     @statement
     def pruning(cls: Any):
@@ -393,7 +393,7 @@ class Delivery(Entity):
         return by_webhook.where(cls.status == "parked")
 
     @statement
-    def _to_send(cls: Any):
+    def sendable(cls: Any):
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), Event.body]
         deliveries = cls.select(cls.id, cls.webhook, cls.attempts, *of_event)
         return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
@@ -401,7 +401,7 @@ class Delivery(Entity):
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
         """These deliveries, as `webhooks.send` takes them."""
-        return [cls._to_send.existing(id=id) for id in ids]
+        return [cls.sendable.existing(id=id) for id in ids]
 
     @classmethod
     def _is_refused(cls) -> Expression:
@@ -473,7 +473,7 @@ class Delivery(Entity):
         return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
 
     @statement
-    def _release_of_all(cls: Any):
+    def release_of_all(cls: Any):
         released = {cls.leased_until: None, cls.queued: 1}
         return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
 
@@ -481,10 +481,10 @@ class Delivery(Entity):
     def release_all(cls) -> None:
         """End all leases, when the processes that held them have ended; later events wait for them."""
         with write():
-            cls._release_of_all.run()
+            cls.release_of_all.run()
 
     @statement
-    def _reopening(cls: Any):
+    def reopening(cls: Any):
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
         reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
         return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
@@ -499,7 +499,7 @@ class Delivery(Entity):
         Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
-        cls._reopening.run(id=id)
+        cls.reopening.run(id=id)
         cls.lease(row, lease)
         return row
 

@@ -213,7 +213,7 @@ def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, tab
         (Flow, "pruning", "flow_ended"),
         (Flow, "pruning_of_idle", "flow_idle"),
         (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
-        (StoredAnswer, "_pruning", "stored_answer_created_at"),
+        (StoredAnswer, "pruning", "stored_answer_created_at"),
     ],
 )
 def test_what_is_to_be_deleted_is_found_by_an_index(plan, table, name, index):
@@ -223,7 +223,7 @@ def test_what_is_to_be_deleted_is_found_by_an_index(plan, table, name, index):
 
 @pytest.mark.parametrize(
     ("table", "name"),
-    [(Delivery, "newest_too_many"), (Delivery, "deletion_of_superfluous"), (Webhook, "_resumption")],
+    [(Delivery, "newest_too_many"), (Delivery, "deletion_of_superfluous"), (Webhook, "resumption")],
 )
 def test_what_waits_for_a_disabled_webhook_is_found_by_its_own_index(plan, table, name):
     assert any("INDEX delivery_waiting" in step for step in plan(getattr(table, name)))
