@@ -54,7 +54,6 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]
 
-
 PRAGMAS = {
     "journal_mode": "wal",
     "synchronous": "full",
@@ -229,10 +228,8 @@ OUTAGES = tuple(
 def is_outage(error: BaseException | None) -> bool:
     """Whether the error, or one that caused it, is an outage; peewee's rollback may hide the cause."""
     while error is not None:
-        if isinstance(error, sqlite3.Error):
-            name = getattr(error, "sqlite_errorname", "") or ""
-            if name.startswith(OUTAGES):
-                return True
+        if (getattr(error, "sqlite_errorname", None) or "").startswith(OUTAGES):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
@@ -444,11 +441,6 @@ class Statement:
         rows = db.read(self.sql, parameters)
         return self._row(rows[0]) if rows else None
 
-    def existing(self, **parameters: Any) -> Row:
-        """The only row of the result. Raises `ValueError` where there is none, which is a bug."""
-        (row,) = self.all(**parameters)
-        return row
-
     def json(self, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
         """Every row of the result, as a JSON array that SQLite makes for `to_json`.
 
@@ -593,31 +585,25 @@ class FairLock:
     def __init__(self, most: int = 8) -> None:
         self.most = most
         self._mutex = threading.Lock()
-        self._held = False
         self._progress_at = 0.0
-        self._waiting: deque[threading.Lock] = deque()
+        self._turns: deque[threading.Lock] = deque()  # of the holder, then of those who wait, as locks
 
     def acquire(self, timeout: float) -> bool:
         """Wait for the lock, at most so many seconds; returns whether it is held now."""
         ends_at = time.monotonic() + timeout
+        turn = threading.Lock()
+        turn.acquire()
         with self._mutex:
-            if not self._held:
-                self._held = True
+            self._turns.append(turn)
+            if len(self._turns) == 1:
                 self._progress_at = time.monotonic()
-                return True
-            if self._stalls() and len(self._waiting) + 1 >= self.most:
-                return False
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        while not turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS)):
+        while self._turns[0] is not turn:
             with self._mutex:
-                if turn not in self._waiting:  # it was handed over while the time ran out
-                    return True
-                too_many = self._stalls() and self._waiting.index(turn) + 1 >= self.most
-                if too_many or time.monotonic() >= ends_at:
-                    self._waiting.remove(turn)
+                too_many = self._stalls() and self._turns.index(turn) >= self.most
+                if (too_many or time.monotonic() >= ends_at) and self._turns[0] is not turn:
+                    self._turns.remove(turn)
                     return False
+            turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
         return True
 
     def _stalls(self) -> bool:
@@ -629,10 +615,9 @@ class FairLock:
 
     def release(self) -> None:
         with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._held = False
+            self._turns.popleft()
+            if self._turns:
+                self._turns[0].release()
 
 
 write_turn = FairLock()

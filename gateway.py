@@ -289,7 +289,7 @@ class Flow(Sequenced):
         cls.insertion.run(
             id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
         )
-        return cls.owned.existing(owner=owner, id=id)
+        return cls.owned.one(owner=owner, id=id)
 
     @classmethod
     def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
@@ -301,7 +301,7 @@ class Flow(Sequenced):
         read = {"id": flow["id"], "read_owner": flow["owner"], "read_revision": flow["revision"]}
         if cls._swap_of(tuple(sorted(fields))).run(**fields, **read) != 1:
             raise Conflict("the flow has changed since it was read")
-        return cls.owned.existing(owner=flow["owner"], id=flow["id"])
+        return cls.owned.one(owner=flow["owner"], id=flow["id"])
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -401,14 +401,14 @@ class FlowTask(Sequenced):
         """Make a new task of the flow."""
         id = str(uuid.uuid4())
         cls.insertion.run(id=id, flow_seq=flow["seq"], **fields)
-        return cls.stored_row.existing(id=id)
+        return cls.stored_row.one(id=id)
 
     @classmethod
     def fill(cls, row: Row, **fields: Any) -> Row:
         """Write these columns of the task."""
         if fields:
             cls.set_columns(row["id"], **fields)
-        return cls.stored_row.existing(id=row["id"])
+        return cls.stored_row.one(id=row["id"])
 
     @statement
     def cancellation(cls: Any):

@@ -231,6 +231,7 @@ class Entity(Identified):
     """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
+    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -255,6 +256,11 @@ class Entity(Identified):
         """The row as the API shows it. Raises `NotFound`."""
         return cls.shown_row.one(id=id) or not_found(cls.NOUN)
 
+    @classmethod
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note in the activity what was done to the row."""
+        Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
+
 
 class Resource(Entity):
     """A table whose rows are added, edited and removed by the same methods.
@@ -263,16 +269,9 @@ class Resource(Entity):
     no subclasses.
     """
 
-    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
-
     @classmethod
     def check(cls, row: Row) -> None:
         """Raise `Invalid` for columns that do not go together."""
-
-    @classmethod
-    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity."""
-        Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
 
     @classmethod
     def stamp(cls, transaction: Transaction) -> Row:
@@ -280,19 +279,14 @@ class Resource(Entity):
         return {"updated_at": transaction.at}
 
     @classmethod
-    def insert_row(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Store a new row, and return it as it is stored. Raises as `add` does."""
+    def add(cls, transaction: Transaction, **fields: Any) -> Row:
+        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
         check_references(cls, fields)
         cls.check(fields)
         row = {**fields, "id": transaction.new_id(), "created_at": transaction.at} | cls.stamp(transaction)
         cls.insertion.run(**row)
         cls.record(transaction, "created", row)
-        return row
-
-    @classmethod
-    def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
-        return cls.shown(cls.insert_row(transaction, **fields)["id"])
+        return cls.shown(row["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -329,7 +323,7 @@ class Member(Entity):
     joined_at = TextField(null=True)
     created_at = TextField()
 
-    NOUN = "member"
+    NOUN, TITLE = "member", "full_name"
     ACTIVE = "active"
 
     @classmethod
@@ -383,7 +377,7 @@ class Member(Entity):
         """Make the workspace's first owner, who becomes the transaction's actor."""
         owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
         transaction.actor = owner
-        Activity.record(transaction, "created", "member", owner["id"], full_name)
+        cls.record(transaction, "created", owner)
         return owner
 
     @classmethod
@@ -403,15 +397,10 @@ class Member(Entity):
             cls._keep_an_owner(stored)
         if changes:
             cls.set_columns(id, **{name: fields[name] for name in changes})
-            cls.record(transaction, stored | fields, changes)
+            cls.record(transaction, "updated", stored | fields, changes)
         if new_role:
             Credential.follow_role(transaction, id, old_role, new_role)
         return cls.shown(id)
-
-    @classmethod
-    def record(cls, transaction: Transaction, member: Row, changes: Row) -> None:
-        """Note the change in the activity."""
-        Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
@@ -425,7 +414,7 @@ class Member(Entity):
             cls._keep_an_owner(stored)
         cls.set_columns(id, status="removed")
         Credential.follow_role(transaction, id, stored["role"], None)
-        Activity.record(transaction, "deleted", "member", id, stored["full_name"])
+        cls.record(transaction, "deleted", stored)
         yield from Task.clear(transaction, Task.assignee, id)
 
     @classmethod
@@ -446,24 +435,14 @@ class Credential(Entity):
     makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
     revoked_at = TextField(null=True)
 
-    @classmethod
-    def _revocation(cls, *conditions: Expression) -> Query:
-        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null(), *conditions)
-
     @statement
     def revocation(cls: Any):
-        return cls._revocation(cls.member == placeholder("member_id"))
+        is_open = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
+        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open)
 
     @statement
-    def revocation_of_made(cls: Any):
-        is_maker = fn.INSTR(cls.makers, placeholder("member_id")) > 0
-        return cls._revocation(cls.member != placeholder("member_id"), is_maker)
-
-    @statement
-    def revocation_of_untrusted(cls: Any):
-        others = fn.REPLACE(fn.REPLACE(cls.makers, placeholder("member_id"), ""), placeholder("actor_id"), "")
-        is_untrusted = cls.makers.is_null() | (fn.TRIM(others) != "")
-        return cls._revocation(cls.member == placeholder("member_id"), is_untrusted)
+    def unrevoked(cls: Any):
+        return cls.select().where(cls.revoked_at.is_null())
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
@@ -472,14 +451,17 @@ class Credential(Entity):
         A key that an admin made for a new owner would be an owner's key in the admin's hands. With a key
         that was made for somebody else, a member who lost rights would get them back.
         """
-        values = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
+        trusted = {id, transaction.actor["id"]}
+        loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
         for table in (ApiKey, Invitation):
-            if new is None:
-                table.revocation.run(**values)
-            if new == "owner":
-                table.revocation_of_untrusted.run(**values)
-            if new is None or ROLES.index(new) > ROLES.index(old):
-                table.revocation_of_made.run(**values)
+            for row in table.unrevoked.all():
+                makers = set((row["makers"] or "unknown").split())
+                if row["member_id"] == id:
+                    is_dangerous = new is None or (new == "owner" and not makers <= trusted)
+                else:
+                    is_dangerous = loses_rights and id in makers
+                if is_dangerous:
+                    table.set_columns(row["id"], revoked_at=transaction.at)
 
 
 class Invitation(Credential):
@@ -512,8 +494,7 @@ class Invitation(Credential):
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
         token, expires_at = cls._issue(transaction, member["id"], days)
-        action = "updated" if stored else "created"
-        Activity.record(transaction, action, "member", member["id"], member["full_name"])
+        Member.record(transaction, "updated" if stored else "created", member)
         return member, token, expires_at, stored is None
 
     @classmethod
@@ -523,7 +504,7 @@ class Invitation(Credential):
         Returns the member, the link's token, and when the link expires.
         """
         member = cls._invited(transaction, member_id)
-        Member.record(transaction, member, {"invitation": [None, "renewed"]})
+        Member.record(transaction, "updated", member, {"invitation": [None, "renewed"]})
         return member, *cls._issue(transaction, member_id, days)
 
     @classmethod
@@ -532,7 +513,7 @@ class Invitation(Credential):
         member = cls._invited(transaction, member_id)
         if not cls.revocation.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
-        Member.record(transaction, member, {"invitation": [None, "revoked"]})
+        Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
 
     @classmethod
     def _invited(cls, transaction: Transaction, member_id: str) -> Row:
@@ -588,7 +569,7 @@ class Invitation(Credential):
         member_id = invitation["member"]["id"]
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
         transaction.actor = member = Member.shown(member_id)
-        Member.record(transaction, member, {"status": ["invited", "active"]})
+        Member.record(transaction, "updated", member, {"status": ["invited", "active"]})
         _, key = ApiKey.issue(transaction, member_id, name="enrollment")
         return member, key
 
@@ -664,7 +645,7 @@ class ApiKey(Credential):
         if key_expires_at and expires_at > key_expires_at:
             raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
         row, key = cls.issue(transaction, holder["id"], **fields)
-        Member.record(transaction, holder, {"api_key": [None, row["id"]]})
+        Member.record(transaction, "updated", holder, {"api_key": [None, row["id"]]})
         return row, key
 
     @classmethod
@@ -676,7 +657,7 @@ class ApiKey(Credential):
         cls._check_manager(transaction, key["member"])
         if key["revoked_at"] is None:
             cls.set_columns(id, revoked_at=transaction.at)
-            Member.record(transaction, key["member"], {"api_key": [id, None]})
+            Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @classmethod
     def _check_manager(cls, transaction: Transaction, holder: Row) -> None:
@@ -1043,7 +1024,7 @@ class Milestone(Resource):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, as one of the milestone's project."""
+        """Note it as a change of the milestone's project."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
@@ -1103,7 +1084,7 @@ class Task(Entity):
             after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
             TaskCount.shift(before, after)
             for task in after:
-                Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
+                cls.record(transaction, "updated", task, {name: [id, None]})
                 yield task, {name: [id, None]}
 
     @classmethod
@@ -1114,7 +1095,7 @@ class Task(Entity):
     def shown(cls, id: str) -> Row:
         """The task with its project, milestone, profiles, attachments and number of comments."""
         task = super().shown(id)
-        task["attachments"] = Attachment.of_task.all(task_id=id) if task["attachments"] else []
+        task["attachments"] = Attachment.all_of_task.all(task_id=id) if task["attachments"] else []
         return task
 
     @classmethod
@@ -1222,8 +1203,7 @@ class Task(Entity):
         task["metadata"] = EncodedJSON(task["metadata"])
         task.pop("search", None)
         TaskCount.shift([stored], [task])
-        action = "moved" if "status" in changes else "updated"
-        Activity.record(transaction, action, "task", id, task["title"], changes)
+        cls.record(transaction, "moved" if "status" in changes else "updated", task, changes)
         return task, changes
 
     @classmethod
@@ -1244,7 +1224,7 @@ class Task(Entity):
             deletion.run(id=project_id, last=tasks[-1]["id"])
             TaskCount.shift(tasks, [])
             for task in tasks:
-                Activity.record(transaction, "deleted", "task", task["id"], task["title"])
+                cls.record(transaction, "deleted", task)
                 yield task
 
     @classmethod
@@ -1321,30 +1301,35 @@ def newest_of(rows: list[Row], limit: int) -> tuple[list[Row], Row]:
     return shown, {"limit": limit, "has_more": more, "next_before": shown[-1]["id"] if more else None}
 
 
-class Comment(Identified):
+class PartOfTask(Entity):
+    """A table of what belongs to a task, whose id the API takes too."""
+
     task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
+
+    @classmethod
+    def of_task(cls, task_id: str, id: str) -> Row:
+        """The row as the API shows it. Raises `NotFound`, also for another task's."""
+        row = cls.shown(id)
+        return row if row["task_id"] == task_id else not_found(cls.NOUN)
+
+
+class Comment(PartOfTask):
     author = ForeignKeyField(Member, index=False)
     content = TextField()
     created_at = TextField()
     edited_at = TextField(null=True)
 
-    @classmethod
-    def _select(cls, condition: Expression) -> Query:
-        return (
-            cls.select(*columns(cls), profile(Member, "author"))
-            .join(Member, on=(cls.author == Member.id))
-            .order_by(cls.id.desc())
-            .where(condition)
-        )
+    NOUN = "comment"
 
-    @statement
-    def _by_id(cls: Any):
-        return cls._select(cls.id == placeholder("id"))
+    @classmethod
+    def select_shown(cls) -> Query:
+        comments = cls.select(*columns(cls), profile(Member, "author"))
+        return comments.join(Member, on=(cls.author == Member.id))
 
     @statement
     def latest(cls: Any):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
-        return cls._select(is_before).limit(placeholder("most"))
+        return cls.select_shown().where(is_before).order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
     def sizes(cls: Any):
@@ -1360,46 +1345,40 @@ class Comment(Identified):
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @classmethod
-    def shown(cls, task_id: str, id: str) -> Row:
-        """A comment of this task, with its author. Raises `NotFound`, also for another task's."""
-        comment = cls._by_id.one(id=id)
-        return comment if comment and comment["task_id"] == task_id else not_found("comment")
-
-    @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task. Raises `NotFound`."""
         task, id = Task.stored(task_id), transaction.new_id()
         author_id, at = transaction.actor["id"], transaction.at
         cls.insertion.run(id=id, task_id=task_id, author_id=author_id, content=content, created_at=at)
         Activity.record(transaction, "created", "comment", id, task["title"], task_id=task_id)
-        return cls._by_id.existing(id=id), task
+        return cls.shown(id), task
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
         """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment = cls.shown(task_id, id)
+        comment = cls.of_task(task_id, id)
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
             new = fields | {"edited_at": transaction.at}
             cls.set_columns(id, **new)
             comment |= new
-            cls._record(transaction, "updated", comment, {"content": [None, None]})
+            cls.record(transaction, "updated", comment, {"content": [None, None]})
         return comment
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete a comment. Raises `NotFound` and `Forbidden`."""
-        comment = cls.shown(task_id, id)
+        comment = cls.of_task(task_id, id)
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
             raise Forbidden("only its author, an owner or an admin may delete a comment")
         cls.deletion.run(id=id)
-        cls._record(transaction, "deleted", comment)
+        cls.record(transaction, "deleted", comment)
 
     @classmethod
-    def _record(cls, transaction: Transaction, action: str, comment: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, which does not keep what the author took back."""
-        id, task_id = comment["id"], comment["task_id"]
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note it under the task's title; the activity does not keep what the author took back."""
+        id, task_id = row["id"], row["task_id"]
         title = Task.stored(task_id)["title"]
         Activity.record(transaction, action, "comment", id, title, changes, task_id=task_id)
 
@@ -1407,18 +1386,19 @@ class Comment(Identified):
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
 
 
-class Attachment(Identified):
+class Attachment(PartOfTask):
     """A file's description; its bytes are in `AttachmentContent`, so that a list never reads them."""
 
-    task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
     filename = TextField()
     content_type = TextField()
     size = IntegerField()
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
+    NOUN = "attachment"
+
     @statement
-    def of_task(cls: Any):
+    def all_of_task(cls: Any):
         return cls.select().where(cls.task == placeholder("task_id")).order_by(cls.id)
 
     @statement
@@ -1431,18 +1411,12 @@ class Attachment(Identified):
     def of(cls, task_id: str) -> list[Row]:
         """The descriptions of the task's attachments, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        return cls.of_task.all(task_id=task_id)
-
-    @classmethod
-    def shown(cls, task_id: str, id: str) -> Row:
-        """The description of an attachment of this task. Raises `NotFound`, also for another task's."""
-        row = cls.stored_row.one(id=id)
-        return row if row and row["task_id"] == task_id else not_found("attachment")
+        return cls.all_of_task.all(task_id=task_id)
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
         """The description and the bytes. Raises `NotFound`."""
-        row, data = cls.shown(task_id, id), AttachmentContent.of_attachment.value(id=id)
+        row, data = cls.of_task(task_id, id), AttachmentContent.of_attachment.value(id=id)
         return row, not_found("attachment") if data is None else data  # deleted between the two reads
 
     @classmethod
@@ -1453,19 +1427,15 @@ class Attachment(Identified):
         row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
         cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
-        cls._record(transaction, task, [None, row["filename"]])
+        Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
         return row
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete it. Raises `NotFound`."""
-        row = cls.shown(task_id, id)
+        row = cls.of_task(task_id, id)
         cls.deletion.run(id=id)
-        cls._record(transaction, Task.stored(task_id), [row["filename"], None])
-
-    @classmethod
-    def _record(cls, transaction: Transaction, task: Row, names: list[str | None]) -> None:
-        Activity.record(transaction, "updated", "task", task["id"], task["title"], {"attachment": names})
+        Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
 
 
 Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
@@ -1556,9 +1526,9 @@ class Meeting(Resource):
     @classmethod
     def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
         """Make a new meeting, which the actor organizes."""
-        row = cls.insert_row(transaction, organizer_id=transaction.actor["id"], **fields)
-        Participant.replace_all(row["id"], [], participant_ids or [])
-        return cls.shown(row["id"])
+        id = super().add(transaction, organizer_id=transaction.actor["id"], **fields)["id"]
+        Participant.replace_all(id, [], participant_ids or [])
+        return cls.shown(id)
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:

@@ -401,7 +401,7 @@ class Delivery(Entity):
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
         """These deliveries, as `webhooks.send` takes them."""
-        return [cls.sendable.existing(id=id) for id in ids]
+        return [cls.sendable.one(id=id) for id in ids]
 
     @classmethod
     def _is_refused(cls) -> Expression:

@@ -466,7 +466,7 @@ def test_the_lock_is_given_to_who_has_waited_longest():
         thread = threading.Thread(target=work, args=(number,))
         thread.start()
         queued.append(thread)
-        wait_until(lambda number=number: len(lock._waiting) > number)
+        wait_until(lambda number=number: len(lock._turns) > number + 1)
     lock.release()
     for thread in queued:
         thread.join()
