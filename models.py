@@ -199,12 +199,11 @@ def sorted_by(rows: list[Row], name: str) -> list[Row]:
 
 def differences(stored: Row, fields: Row) -> Row:
     """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
-    changes: Row = {}
-    for name, new in fields.items():
-        old = stored[name]
-        if old != new:
-            changes[name] = [old, EncodedJSON(new) if isinstance(old, EncodedJSON) else new]
-    return changes
+    return {
+        name: [stored[name], EncodedJSON(new) if isinstance(stored[name], EncodedJSON) else new]
+        for name, new in fields.items()
+        if stored[name] != new
+    }
 
 
 def check_references(
@@ -258,16 +257,14 @@ class Entity(Identified):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note in the activity what was done to the row."""
-        Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
+        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`."""
+        id, task_id = row["id"], row["id"] if cls is Task else row.get("task_id")
+        described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
+        Activity.add(transaction, changes or {}, action=action, **described)
 
 
 class Resource(Entity):
-    """A table whose rows are added, edited and removed by the same methods.
-
-    A subclass declares its columns, its noun and its own rules. Tasks and members, whose rules differ, are
-    no subclasses.
-    """
+    """A table whose rows are added, edited and removed by the same methods; tasks and members have others."""
 
     @classmethod
     def check(cls, row: Row) -> None:
@@ -290,10 +287,7 @@ class Resource(Entity):
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the fields that were sent. `also` are changes of related rows, for the activity.
-
-        Raises `NotFound`, and `Invalid` as `add` does.
-        """
+        """Change the fields that were sent; `also` are changes of related rows. Raises as `add` does."""
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
@@ -463,6 +457,14 @@ class Credential(Entity):
                 if is_dangerous:
                     table.set_columns(row["id"], revoked_at=transaction.at)
 
+    @classmethod
+    def store(cls, transaction: Transaction, **fields: Any) -> str:
+        """Store a new one, made by the actor; returns its id."""
+        id, makers = transaction.new_id(), transaction.makers
+        made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
+        cls.insertion.run(**fields, **made, id=id)
+        return id
+
 
 class Invitation(Credential):
     token_hash = TextField(unique=True)
@@ -477,11 +479,10 @@ class Invitation(Credential):
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite somebody, for so many days. An earlier invitation of the same address is revoked.
+        """Invite somebody, for so many days; an earlier link is revoked.
 
-        Returns the member, the link's token, when the link expires, and whether the member is new.
-        Raises `Forbidden` when somebody other than an owner invites an owner, and `Conflict` when
-        the address is that of an active member.
+        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Forbidden`
+        for an owner whom somebody else invites, and `Conflict` for an address of an active member.
         """
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
@@ -499,10 +500,7 @@ class Invitation(Credential):
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Make a new link for a member who is invited, and revoke the old one.
-
-        Returns the member, the link's token, and when the link expires.
-        """
+        """Replace the link of a member who is invited; returns the member, the new token and its expiry."""
         member = cls._invited(transaction, member_id)
         Member.record(transaction, "updated", member, {"invitation": [None, "renewed"]})
         return member, *cls._issue(transaction, member_id, days)
@@ -528,15 +526,7 @@ class Invitation(Credential):
     def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
         token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
         cls.revocation.run(member_id=member_id, now=transaction.at)
-        cls.insertion.run(
-            id=transaction.new_id(),
-            member_id=member_id,
-            token_hash=digest(token),
-            created_by=transaction.actor["id"],
-            makers=transaction.makers,
-            created_at=transaction.at,
-            expires_at=expires_at,
-        )
+        cls.store(transaction, member_id=member_id, token_hash=digest(token), expires_at=expires_at)
         return token, expires_at
 
     @statement
@@ -559,11 +549,7 @@ class Invitation(Credential):
 
     @classmethod
     def accept(cls, transaction: Transaction, token: str) -> tuple[Row, str]:
-        """Use the link: the member becomes active and gets a first key.
-
-        Returns the member and the key. Raises as `open` does. Of several requests at the same time one
-        succeeds, since transactions run one after the other.
-        """
+        """Use the link: the member becomes active and gets a first key. Raises as `open` does."""
         invitation = cls.open(token)
         cls.set_columns(invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
@@ -605,17 +591,10 @@ class ApiKey(Credential):
     def issue(
         cls, transaction: Transaction, member_id: str, *, key: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a new key of the member; returns its row and the key itself, which is not stored.
-
-        `fields` are its name and, where they are not the defaults, its scope and expiry.
-        """
+        """Make a new key of the member; returns its row and the key itself, which is not stored."""
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
-        id = transaction.new_id()
-        origin = {"id": id, "created_at": transaction.at, "created_by": transaction.actor["id"]}
-        origin["makers"] = transaction.makers
-        secret = {"prefix": key[:12], "hash": digest(key)}
-        cls.insertion.run(**{"scope": "write", **fields}, **origin, **secret, member_id=member_id)
-        return cls.shown(id), key
+        fields = {"scope": "write", "prefix": key[:12], "hash": digest(key), **fields}
+        return cls.shown(cls.store(transaction, member_id=member_id, **fields)), key
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
@@ -670,9 +649,8 @@ class ApiKey(Credential):
     @statement
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        of_key = [
-            getattr(cls, name).alias(f"key_{name}") for name in ("id", "expires_at", "last_used_at", "makers")
-        ]
+        fields = (cls.id, cls.expires_at, cls.last_used_at, cls.makers)
+        of_key = [field.alias(f"key_{field.name}") for field in fields]
         callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
@@ -735,7 +713,8 @@ class StoredAnswer(Base):
     @classmethod
     def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
         """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        stored = cls.by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, key))
+        key_id = transaction.actor["key_id"]
+        stored = cls.by_key.one(after=now(-cls.DAY), api_key_id=key_id, idempotency_key=key)
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
@@ -745,13 +724,9 @@ class StoredAnswer(Base):
         cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
     ) -> None:
         """Store the answer in the same transaction as the change."""
-        row = {"request": request, "status": status, "created_at": transaction.at}
+        row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
         row |= {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        cls.replacement.run(**row, **cls._primary_key(transaction, key))
-
-    @classmethod
-    def _primary_key(cls, transaction: Transaction, key: str) -> Row:
-        return {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
+        cls.replacement.run(**row, status=status, created_at=transaction.at)
 
     @statement
     def pruning(cls: Any):
@@ -1101,13 +1076,12 @@ class Task(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
+        attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
         return (
             cls.select(
                 *cls.shown_columns(),
                 cls.comment_count(),
-                fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
-                    "attachments"
-                ),
+                fn.EXISTS(attachments).alias("attachments"),
                 Joined(Project, "project", "id", "name", "status", "owner_id"),
                 Joined(Milestone, "milestone", "id", "title", "due_date"),
                 profile(assignee, "assignee"),
@@ -1124,25 +1098,19 @@ class Task(Entity):
         """Make a new task, of `folded` texts. Raises `Invalid` for what does not exist or belong together."""
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
-        row = (
-            cls.insertion.nulls
-            | fields
-            | {
-                "id": transaction.new_id(),
-                "project_id": project_id,
-                "title": title,
-                "status": "todo",
-                "priority": fields.get("priority") or DEFAULT_PRIORITY,
-                "created_by": transaction.actor["id"],
-                "metadata": EncodedJSON(fields.get("metadata", "{}")),
-                "version": 1,
-                "created_at": transaction.at,
-                "updated_at": transaction.at,
-                "search": cls.searchable(**folded),
-            }
-        )
+        row = cls.insertion.nulls | fields | {"project_id": project_id, "title": title, "status": "todo"}
+        row |= {
+            "id": transaction.new_id(),
+            "priority": fields.get("priority") or DEFAULT_PRIORITY,
+            "created_by": transaction.actor["id"],
+            "metadata": EncodedJSON(fields.get("metadata", "{}")),
+            "version": 1,
+            "created_at": transaction.at,
+            "updated_at": transaction.at,
+            "search": cls.searchable(**folded),
+        }
         cls.insertion.run(**row)
-        Activity.record(transaction, "created", "task", row["id"], title)
+        cls.record(transaction, "created", row)
         TaskCount.shift([], [row])
         del row["search"]
         return row
@@ -1203,7 +1171,8 @@ class Task(Entity):
         task["metadata"] = EncodedJSON(task["metadata"])
         task.pop("search", None)
         TaskCount.shift([stored], [task])
-        cls.record(transaction, "moved" if "status" in changes else "updated", task, changes)
+        action = "moved" if "status" in changes else "updated"
+        cls.record(transaction, action, task, changes)
         return task, changes
 
     @classmethod
@@ -1211,7 +1180,7 @@ class Task(Entity):
         """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
         cls.deletion.run(id=task["id"])
-        Activity.record(transaction, "deleted", "task", id, task["title"])
+        cls.record(transaction, "deleted", task)
         TaskCount.shift([task], [])
         return task
 
@@ -1350,8 +1319,9 @@ class Comment(PartOfTask):
         task, id = Task.stored(task_id), transaction.new_id()
         author_id, at = transaction.actor["id"], transaction.at
         cls.insertion.run(id=id, task_id=task_id, author_id=author_id, content=content, created_at=at)
-        Activity.record(transaction, "created", "comment", id, task["title"], task_id=task_id)
-        return cls.shown(id), task
+        comment = cls.shown(id)
+        super().record(transaction, "created", comment | {"title": task["title"]})
+        return comment, task
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
@@ -1378,9 +1348,8 @@ class Comment(PartOfTask):
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """Note it under the task's title; the activity does not keep what the author took back."""
-        id, task_id = row["id"], row["task_id"]
-        title = Task.stored(task_id)["title"]
-        Activity.record(transaction, action, "comment", id, title, changes, task_id=task_id)
+        titled = row | {"title": Task.stored(row["task_id"])["title"]}
+        super().record(transaction, action, titled, changes)
 
 
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
@@ -1585,10 +1554,7 @@ class Participant(Base):
 
     @classmethod
     def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
-        """Replace the meeting's participants.
-
-        Raises `Invalid` for new participants who are not members; old ones may have been removed since.
-        """
+        """Replace the meeting's participants. Raises `Invalid` for new ones who are not members."""
         ids = list(dict.fromkeys(new))
         problems = [
             (f"participant_ids.{n}", "no such member")
@@ -1677,26 +1643,13 @@ class Activity(Identified):
         return {"activity": shown, "pagination": pagination}
 
     @classmethod
-    def record(
-        cls,
-        transaction: Transaction,
-        action: str,
-        noun: str,
-        id: str,
-        title: str,
-        changes: Row | None = None,
-        task_id: str | None = None,
-    ) -> None:
-        """Write what the actor did. `changes` are `{field: [old, new]}`; a comment has a `task_id`."""
-        shortened = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
+    def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
+        """Store what the actor did."""
+        shortened = {name: [*map(cls._shortened, pair)] for name, pair in changes.items()}
         cls.insertion.run(
+            **described,
             id=transaction.new_id(),
             actor_id=transaction.actor["id"],
-            action=action,
-            entity=noun,
-            entity_id=id,
-            task_id=id if noun == "task" else task_id,
-            title=title,
             changes=to_json(shortened).decode(),
             request_id=transaction.request_id,
             created_at=transaction.at,
