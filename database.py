@@ -586,7 +586,8 @@ class FairLock:
         self.most = most
         self._mutex = threading.Lock()
         self._progress_at = 0.0
-        self._turns: deque[threading.Lock] = deque()  # of the holder, then of those who wait, as locks
+        # For the holder, then for each thread that waits: a lock, which is released when its turn comes.
+        self._turns: deque[threading.Lock] = deque()
 
     def acquire(self, timeout: float) -> bool:
         """Wait for the lock, at most so many seconds; returns whether it is held now."""
@@ -596,18 +597,17 @@ class FairLock:
         with self._mutex:
             self._turns.append(turn)
             if len(self._turns) == 1:
-                self._progress_at = time.monotonic()
+                self.progress()
         while self._turns[0] is not turn:
             with self._mutex:
-                too_many = self._stalls() and self._turns.index(turn) >= self.most
-                if (too_many or time.monotonic() >= ends_at) and self._turns[0] is not turn:
+                at = time.monotonic()
+                stalls = at - self._progress_at > self.STALL_SECONDS
+                is_over = at >= ends_at or (stalls and self._turns.index(turn) >= self.most)
+                if is_over and self._turns[0] is not turn:
                     self._turns.remove(turn)
                     return False
             turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
         return True
-
-    def _stalls(self) -> bool:
-        return time.monotonic() - self._progress_at > self.STALL_SECONDS
 
     def progress(self) -> None:
         """Report that the holder has SQLite's lock too."""

@@ -150,7 +150,6 @@ class Transaction:
         self.webhooks: list[Row] | None = None  # looked up once by `webhooks.emit`
 
     def new_id(self) -> str:
-        """An id for a row of this transaction."""
         return new_id()
 
     @property
@@ -190,6 +189,12 @@ def only_owner(transaction: Transaction, what: str) -> None:
 def profile(table: Any, key: str) -> Joined:
     """The profile of a joined member, as one object under `key`."""
     return Joined(table, key, *PROFILE)
+
+
+def with_member(field: Any, *hidden: str) -> Any:
+    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to."""
+    selected = [*columns(field.model, *hidden), profile(Member, field.name)]
+    return field.model.select(*selected).join(Member, on=(field == Member.id))
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -531,8 +536,7 @@ class Invitation(Credential):
 
     @statement
     def by_token(cls: Any):
-        selected = [*columns(cls, "token_hash", "member_id"), profile(Member, "member")]
-        invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
+        invitations = with_member(cls.member, "token_hash", "member_id")
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
     @classmethod
@@ -574,17 +578,13 @@ class ApiKey(Credential):
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
     # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
-    _used: ClassVar[dict[str, str]] = {}
+    _used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod
     def select_shown(cls) -> Query:
         creator = Member.alias("creator")
-        selected = [
-            *columns(cls, "hash", "member_id", "makers", "created_by"),
-            profile(Member, "member"),
-            profile(creator, "creator"),
-        ]
-        keys = cls.select(*selected).join(Member, on=(cls.member == Member.id)).switch(cls)
+        keys = with_member(cls.member, "hash", "member_id", "makers", "created_by")
+        keys = keys.select_extend(profile(creator, "creator")).switch(cls)
         return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
 
     @classmethod
@@ -1292,8 +1292,7 @@ class Comment(PartOfTask):
 
     @classmethod
     def select_shown(cls) -> Query:
-        comments = cls.select(*columns(cls), profile(Member, "author"))
-        return comments.join(Member, on=(cls.author == Member.id))
+        return with_member(cls.author)
 
     @statement
     def latest(cls: Any):
@@ -1419,13 +1418,13 @@ class AttachmentContent(Base):
         return cls.select(cls.data).where(cls.attachment == placeholder("id"))
 
     @statement
-    def _insertion_of_zeros(cls: Any):
+    def insertion(cls: Any):
         return Insertion(cls, data=fn.ZEROBLOB(placeholder("size")))
 
     @classmethod
     def add(cls, attachment_id: str, data: bytes) -> None:
         """Store the bytes by blob I/O: SQLite would keep a bound parameter with the cached statement."""
-        rowid = cls._insertion_of_zeros.run(attachment_id=attachment_id, size=len(data))
+        rowid = cls.insertion.run(attachment_id=attachment_id, size=len(data))
         with db.connection().blobopen(cls._meta.table_name, "data", rowid) as blob:
             blob.write(data)
 
@@ -1452,8 +1451,7 @@ class Meeting(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        selected = [*columns(cls, "organizer_id"), profile(Member, "organizer")]
-        return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
+        return with_member(cls.organizer, "organizer_id")
 
     @statement
     def of_member(cls: Any):
@@ -1532,12 +1530,8 @@ class Participant(Base):
 
     @classmethod
     def _select(cls, condition: Expression) -> Query:
-        return (
-            cls.select(cls.meeting, profile(Member, "member"))
-            .join(Member, on=(cls.member == Member.id))
-            .order_by(cls.meeting, Member.full_name, Member.id)
-            .where(condition)
-        )
+        participants = with_member(cls.member, "member_id").where(condition)
+        return participants.order_by(cls.meeting, Member.full_name, Member.id)
 
     @statement
     def of_meeting(cls: Any):
@@ -1555,7 +1549,6 @@ class Participant(Base):
     @classmethod
     def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
         """Replace the meeting's participants. Raises `Invalid` for new ones who are not members."""
-        ids = list(dict.fromkeys(new))
         problems = [
             (f"participant_ids.{n}", "no such member")
             for n, id in enumerate(new)
@@ -1564,7 +1557,7 @@ class Participant(Base):
         if problems:
             raise Invalid(*problems)
         cls.deletion.run(meeting_id=meeting_id)
-        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
+        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
 
 
 class Whiteboard(Resource):
@@ -1585,7 +1578,7 @@ class Whiteboard(Resource):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, which does not keep contents, since they may be large."""
+        """Note it without contents, which may be large."""
         without = {"content": [None, None]} if changes and "content" in changes else {}
         super().record(transaction, action, row, (changes or {}) | without)
 
@@ -1615,16 +1608,15 @@ class Activity(Identified):
     request_id = TextField()
     created_at = TextField()
 
-    # The newest activity's id, from whose time the next transaction continues.
     @statement
     def newest(cls: Any):
+        """The newest activity's id, from whose time the next transaction continues."""
         return cls.select(fn.MAX(cls.id))
 
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
         """Activities with their actors, newest first, at most `:most`."""
-        selected = [*columns(cls, "actor_id", "request_id", *hidden), profile(Member, "actor")]
-        activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
+        activities = with_member(cls.actor, "actor_id", "request_id", *hidden)
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
