@@ -388,9 +388,8 @@ class Joined(NodeList):
         self.key, self.names = key, names
 
 
-def _name(column: Any) -> str:
-    names = [getattr(column, attribute, None) for attribute in ("column_name", "_alias", "name")]
-    return next(filter(None, names), "")
+def _name(column: Any) -> Any:
+    return getattr(column, "column_name", None) or getattr(column, "_alias", "")
 
 
 def _is_json(column: Any) -> bool:

@@ -78,7 +78,6 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
 MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
-MINUTE = len("2026-01-01T00:00")  # the part of a time up to its minute
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -351,7 +350,7 @@ class Member(Entity):
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return [row for row in cls.everyone() if (row["kind"], row["status"]) == ("team", cls.ACTIVE)]
+        return [row for row in cls.everyone() if row["kind"] == "team" and row["status"] == cls.ACTIVE]
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -664,7 +663,7 @@ class ApiKey(Credential):
         """The member of this valid key, with the key's id, scope, expiry and makers; else None."""
         at = now()
         caller = cls.by_hash.one(hash=digest(key), now=at)
-        if caller and (caller["key_last_used_at"] or "")[:MINUTE] != at[:MINUTE]:
+        if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
             cls._used[caller["key_id"]] = at
         return caller
 
@@ -1316,8 +1315,8 @@ class Comment(PartOfTask):
     def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task. Raises `NotFound`."""
         task, id = Task.stored(task_id), transaction.new_id()
-        author_id, at = transaction.actor["id"], transaction.at
-        cls.insertion.run(id=id, task_id=task_id, author_id=author_id, content=content, created_at=at)
+        made = {"author_id": transaction.actor["id"], "created_at": transaction.at}
+        cls.insertion.run(id=id, task_id=task_id, content=content, **made)
         comment = cls.shown(id)
         super().record(transaction, "created", comment | {"title": task["title"]})
         return comment, task
@@ -1493,9 +1492,9 @@ class Meeting(Resource):
     @classmethod
     def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
         """Make a new meeting, which the actor organizes."""
-        id = super().add(transaction, organizer_id=transaction.actor["id"], **fields)["id"]
-        Participant.replace_all(id, [], participant_ids or [])
-        return cls.shown(id)
+        meeting = super().add(transaction, organizer_id=transaction.actor["id"], **fields)
+        Participant.replace_all(meeting["id"], [], participant_ids or [])
+        return cls.shown(meeting["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -1638,14 +1637,9 @@ class Activity(Identified):
     def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
         """Store what the actor did."""
         shortened = {name: [*map(cls._shortened, pair)] for name, pair in changes.items()}
-        cls.insertion.run(
-            **described,
-            id=transaction.new_id(),
-            actor_id=transaction.actor["id"],
-            changes=to_json(shortened).decode(),
-            request_id=transaction.request_id,
-            created_at=transaction.at,
-        )
+        made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
+        made |= {"request_id": transaction.request_id, "changes": to_json(shortened).decode()}
+        cls.insertion.run(**described, **made)
 
     @staticmethod
     def _shortened(value: Any) -> Any:
