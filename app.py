@@ -582,7 +582,7 @@ def get_docs_file(name: str) -> Any:
 def get_me() -> Row:
     """Show the caller and the key in use."""
     caller = request().caller
-    return {"member": Member.fetch(caller["id"]), "key": ApiKey.fetch(caller["key_id"])}
+    return {"member": Member.shown(caller["id"]), "key": ApiKey.shown(caller["key_id"])}
 
 
 @api.get("/members")
@@ -623,7 +623,7 @@ def with_link(member: Row, token: str, expires_at: str) -> Row:
 @operation(gives=schemas.MemberShown())
 def get_member(id: str) -> Row:
     """Show a member."""
-    return Member.fetch(id)
+    return Member.shown(id)
 
 
 @api.patch("/members/<id>")
@@ -700,7 +700,7 @@ def create_project(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.ProjectShown())
 def get_project(id: str) -> Row:
     """Show a project."""
-    return Project.fetch(id)
+    return Project.shown(id)
 
 
 @api.patch("/projects/<id>")
@@ -740,7 +740,7 @@ def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.MilestoneShown())
 def get_milestone(id: str) -> Row:
     """Show a milestone."""
-    return Milestone.fetch(id)
+    return Milestone.shown(id)
 
 
 @api.patch("/milestones/<id>")
@@ -779,7 +779,7 @@ def create_meeting(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.MeetingShown())
 def get_meeting(id: str) -> Row:
     """Show a meeting."""
-    return Meeting.fetch(id)
+    return Meeting.shown(id)
 
 
 @api.patch("/meetings/<id>")
@@ -817,7 +817,7 @@ def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.WhiteboardShown())
 def get_whiteboard(id: str) -> Row:
     """Show a whiteboard."""
-    return Whiteboard.fetch(id)
+    return Whiteboard.shown(id)
 
 
 @api.patch("/whiteboards/<id>")
@@ -862,7 +862,7 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 @operation(gives=schemas.TaskDetailShown(), headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
-    return with_etag(Task.fetch(id))
+    return with_etag(Task.shown(id))
 
 
 @api.put("/tasks/<id>", endpoint="update_task_by_put")
@@ -1022,7 +1022,7 @@ def list_webhooks() -> Row:
 
 @api.post("/webhooks/<id>/test")
 @operation(
-    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.fetch
+    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.shown
 )
 def test_webhook(transaction: Transaction, id: str) -> str:
     """Send a ping to a webhook, and show what came of it."""
@@ -1047,12 +1047,12 @@ def list_deliveries(**filters: Any) -> Row:
 @operation(gives=schemas.DeliveryDetailShown(), role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with the event that it carries."""
-    return Delivery.fetch(id)
+    return Delivery.shown(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
 @operation(
-    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.fetch
+    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.shown
 )
 def redeliver_delivery(transaction: Transaction, id: str) -> str:
     """Send a delivery again, with the same id and body, and show what came of it."""

@@ -92,7 +92,7 @@ def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str]
     """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
     settings = config["BOOTSTRAP"]
     with write() as transaction:
-        if Member.first_owner.one():
+        if Member.active_owners.one():
             return None
         owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
         _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
@@ -147,7 +147,7 @@ def load_fields(schema: Schema, **fields: Any) -> Row:
 
 def fetch_actor(email: str | None, role: str = "client") -> Row:
     """Return the active member with this address, or the first owner. Raises `Forbidden` for a low role."""
-    member = Member.by_email.one(email=email.strip().lower()) if email else Member.first_owner.one()
+    member = Member.by_email.one(email=email.strip().lower()) if email else Member.active_owners.one()
     if not member or member["status"] != Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
     permit(member, role)
@@ -227,7 +227,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
-        ApiKey.every.all(),
+        ApiKey.shown_rows.all(),
         "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
         "prefix member.email name scope created_at creator.email last_used_at expires_at revoked_at id",
     )
@@ -241,7 +241,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
     # A whole key is accepted too, but only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in ApiKey.every.all() if name in (key["id"], key["prefix"])]
+    keys = [key for key in ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
     with write(fetch_actor(email)) as transaction:
@@ -327,7 +327,7 @@ def webhook_id(name_or_id: str) -> str:
 def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
     """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
     webhooks.deliver(transaction)
-    delivery = Delivery.fetch(delivery_id)
+    delivery = Delivery.shown(delivery_id)
     if delivery["status"] != "delivered":
         outcome = "it is tried again" if delivery["status"] == "pending" else "it is parked"
         raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
@@ -465,7 +465,7 @@ def database_problems() -> list[str]:
         problems += database.integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
-        if not Member.first_owner.one():
+        if not Member.active_owners.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()
     except BadDatabase as error:

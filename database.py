@@ -18,9 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import orjson
 from peewee import (
@@ -31,7 +32,9 @@ from peewee import (
     DatabaseError,
     Entity,
     Expression,
+    Function,
     Model,
+    NodeList,
     Query,
     Select,
     SqliteDatabase,
@@ -42,8 +45,8 @@ from playhouse.migrations import Runner
 
 from limits import QUERY_SECONDS, UPLOADS
 
-# SQLite's instructions, about half a second, after which a read checks its limit. Each check takes the
-# interpreter's lock, which other threads lack while the operating system lets the reading thread wait.
+# How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
+# the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
 LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
@@ -52,7 +55,6 @@ LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this proces
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]
-
 
 PRAGMAS = {
     "journal_mode": "wal",
@@ -120,11 +122,10 @@ class Database(ExistingFile):
         """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
 
-    def read(self, sql: str, parameters: Row) -> tuple[sqlite3.Cursor, list[tuple]]:
-        """Execute a query, and return its cursor and its rows."""
+    def read(self, sql: str, parameters: Row) -> list[tuple]:
+        """Every row of a query's result."""
         if self._thread.writer is not None:
-            cursor = self._thread.writer.execute(sql, parameters)
-            return cursor, cursor.fetchall()
+            return self._thread.writer.execute(sql, parameters).fetchall()
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -132,8 +133,7 @@ class Database(ExistingFile):
         steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
         connection.set_progress_handler(self._takes_too_long, steps)
         try:
-            cursor = connection.execute(sql, parameters)
-            return cursor, cursor.fetchall()
+            return connection.execute(sql, parameters).fetchall()
         finally:
             self._readers.append(connection)
 
@@ -253,10 +253,8 @@ OUTAGES = tuple(
 def is_outage(error: BaseException | None) -> bool:
     """Whether the error, or one that caused it, is an outage; peewee's rollback may hide the cause."""
     while error is not None:
-        if isinstance(error, sqlite3.Error):
-            name = getattr(error, "sqlite_errorname", "") or ""
-            if name.startswith(OUTAGES):
-                return True
+        if (getattr(error, "sqlite_errorname", None) or "").startswith(OUTAGES):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
@@ -300,10 +298,9 @@ _last_tick = 0
 
 
 def tick() -> int:
-    """Return ticks since the epoch: more than every earlier call, even if the system's clock was set back.
+    """Ticks since the epoch: more than at every earlier call, even if the system's clock was set back.
 
-    Stored times and ids are made from ticks inside the write lock, so that they rise in the order of
-    commits.
+    Stored times and ids are made of ticks inside the write lock, so that they rise in the order of commits.
     """
     global _last_tick
     with _tick_lock:
@@ -365,8 +362,8 @@ def digest(secret: str) -> str:
 # JSON -----------------------------------------------------------------------------------------
 
 
-class JSON(str):
-    """JSON text, which `to_json` copies without parsing it."""
+class EncodedJSON(str):
+    """Text that is JSON already; `to_json` copies it."""
 
     __slots__ = ()
 
@@ -377,7 +374,7 @@ def to_json(value: Any) -> bytes:
 
 
 def _splice(text: Any) -> orjson.Fragment:
-    if not isinstance(text, JSON):
+    if not isinstance(text, EncodedJSON):
         raise TypeError(f"{type(text)} is not JSON")
     return orjson.Fragment(text.encode())
 
@@ -385,7 +382,7 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
-class JSONText(TextField):
+class EncodedJSONField(TextField):
     """A column of JSON text."""
 
 
@@ -395,9 +392,8 @@ def placeholder(name: str) -> SQL:
 
 
 def columns(model: Any, *hidden: str) -> list:
-    """The model's columns for a statement, in their order, without the hidden ones."""
-    fields = [field for field in model._meta.sorted_fields if field.column_name not in hidden]
-    return [f.alias(f"{f.column_name}:json") if isinstance(f, JSONText) else f for f in fields]
+    """The model's columns in their order, without the hidden ones."""
+    return [field for field in model._meta.sorted_fields if field.column_name not in hidden]
 
 
 def rowid(model: Any) -> Column:
@@ -405,71 +401,69 @@ def rowid(model: Any) -> Column:
     return Column(model, "rowid")
 
 
-def group(alias: Any, key: str, *names: str) -> list:
-    """Columns of a joined table that become one object under `key`; the first must be its id."""
-    return [getattr(alias, name).alias(f"{key}.{name}") for name in names]
+class Joined(NodeList):
+    """Columns of a joined table, its id among them; in a SELECT they stand after all others.
+
+    A row has them as one object under `key`, or None where the id is null.
+    """
+
+    def __init__(self, table: Any, key: str, *names: str):
+        # In a subquery each column needs a name of its own.
+        super().__init__([getattr(table, name).alias(f"{key}.{name}") for name in names], ", ")
+        self.key, self.names = key, names
+
+
+def _name(column: Any) -> Any:
+    return getattr(column, "column_name", None) or getattr(column, "_alias", "")
+
+
+def _is_json(column: Any) -> bool:
+    value = column.unwrap()
+    return isinstance(value, EncodedJSONField) or (isinstance(value, Function) and value.name == "JSON")
+
+
+def _json_object(members: Row) -> Function:
+    return fn.JSON_OBJECT(*chain.from_iterable(members.items()))
 
 
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Building a query costs ten times more than executing it. Columns without a dot come first. The columns
-    of a group, `name.column`, follow together, its id first; a row has them as one object under `name`, or
-    None where the id is null. A column named `name:json` holds `JSON`.
+    Building a query costs ten times more than executing it. A row is a dict, in which columns that hold
+    JSON, and results of SQLite's function JSON, are `EncodedJSON`.
     """
 
-    def __init__(self, query: Query, total: Query | None = None):
+    def __init__(self, query: Any, total: Query | None = None):
         """`total` is a query of one number, which `json` returns with the rows."""
-        self.query: Any = query
-        self.total = total
+        self.query, self.total = query, total
         self.sql, parameters = db.get_sql_context(value_literals=True).sql(query).query()
         if parameters:
             raise ValueError(f"every constant must be part of the statement: {self.sql}")
-        self._plan: tuple[list[str], list[str], list[tuple[str, slice, list[str]]]] | None = None
-        self._array: Statement | None = None
-
-    def _read_plan(self, cursor: sqlite3.Cursor) -> None:
-        columns = [column[0] for column in cursor.description]
-        flat = [name for name in columns if "." not in name]
-        groups = []
-        for key in dict.fromkeys(name.split(".")[0] for name in columns[len(flat) :]):
-            places = [i for i, name in enumerate(columns) if name.startswith(f"{key}.")]
-            names = [columns[i].split(".")[1] for i in places]
-            groups.append((key, slice(places[0], places[-1] + 1), names))
-        documents = [name.removesuffix(":json") for name in flat if name.endswith(":json")]
-        self._plan = ([name.removesuffix(":json") for name in flat], documents, groups)
+        selected = query._returning or ()
+        plain = [column for column in selected if not isinstance(column, Joined)]
+        self._names = [_name(column) for column in plain]
+        self._json = [_name(column) for column in plain if _is_json(column)]
+        self._joined = [(joined.key, joined.names) for joined in selected[len(plain) :]]
 
     def _row(self, values: tuple) -> Row:
-        names, documents, groups = self._plan  # type: ignore[misc]
-        row = dict(zip(names, values, strict=False))
-        for name in documents:
+        rest = iter(values)
+        row = dict(zip(self._names, rest, strict=False))
+        for name in self._json:
             if row[name] is not None:
-                row[name] = JSON(row[name])
-        for key, place, columns in groups:
-            group = values[place]
-            row[key] = dict(zip(columns, group, strict=True)) if group[0] is not None else None
+                row[name] = EncodedJSON(row[name])
+        for key, names in self._joined:
+            joined = dict(zip(names, rest, strict=False))
+            row[key] = joined if joined["id"] is not None else None
         return row
-
-    def _read(self, parameters: Row) -> list[tuple]:
-        """The values of every row, for `_row`."""
-        cursor, rows = db.read(self.sql, parameters)
-        if self._plan is None:
-            self._read_plan(cursor)
-        return rows
 
     def all(self, **parameters: Any) -> list[Row]:
         """Every row of the result."""
-        return [self._row(values) for values in self._read(parameters)]
+        return [self._row(values) for values in db.read(self.sql, parameters)]
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        rows = self._read(parameters)
+        rows = db.read(self.sql, parameters)
         return self._row(rows[0]) if rows else None
-
-    def existing(self, **parameters: Any) -> Row:
-        """The only row of the result. Raises `ValueError` where there is none, which is a bug."""
-        (row,) = self.all(**parameters)
-        return row
 
     def json(self, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
         """Every row of the result, as a JSON array that SQLite makes for `to_json`.
@@ -477,31 +471,24 @@ class Statement:
         Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
         back the interpreter's lock once for the result and not once for each row.
         """
-        if self._array is None:
-            no_rows = Statement(self.query.limit(0))  # which has the columns, without their cost
-            self._read_plan(db.read(no_rows.sql, parameters)[0])
-            self._array = Statement(self._objects())
-        ((objects, count, total),) = db.read(self._array.sql, parameters)[1]
+        ((objects, count, total),) = db.read(self._array.sql, parameters)
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
-    def _objects(self) -> Query:
-        """SELECT of the objects of all rows, separated by commas, in the order of the rows."""
-        names, documents, groups = self._plan  # type: ignore[misc]
-        members: list[Any] = []
-        for name in names:
-            value = fn.JSON(Entity(f"{name}:json")) if name in documents else Entity(name)
-            members += [name, value]
-        for key, _, columns in groups:
-            group = [part for name in columns for part in (name, Entity(f"{key}.{name}"))]
-            exists = Entity(f"{key}.{columns[0]}").is_null(False)
-            members += [key, Case(None, [(exists, fn.JSON_OBJECT(*group))])]
-        objects = fn.GROUP_CONCAT(fn.JSON_OBJECT(*members), ",").cast("BLOB")  # bytes, not decoded
+    @cached_property
+    def _array(self) -> "Statement":
+        """SELECT of the rows as objects, separated by commas; of their number; and of the total."""
+        members: Row = {name: Entity(name) for name in self._names}
+        members |= {name: fn.JSON(Entity(name)) for name in self._json}
+        for key, names in self._joined:
+            joined = {name: Entity(f"{key}.{name}") for name in names}
+            members[key] = Case(None, [(joined["id"].is_null(False), _json_object(joined))])
+        objects = fn.GROUP_CONCAT(_json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
-        return Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total])
+        return Statement(Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""
-        rows = db.read(self.sql, parameters)[1]
+        rows = db.read(self.sql, parameters)
         return rows[0][0] if rows else None
 
     def run(self, **parameters: Any) -> int:
@@ -528,24 +515,20 @@ class Insertion(Statement):
         db.connection().executemany(self.sql, (self.nulls | row for row in rows))
 
 
-class compiled:  # noqa: N801 - a decorator-like descriptor, as `property` is
-    """A statement of a class: built on first use, then a plain attribute of the class.
+class statement:
+    """A decorator: the query that a method builds of its table becomes an attribute, its `Statement`.
 
-    The function, a lambda or a decorated method, gets the class and returns a query or a `Statement`.
-    So a query stands beside the method that runs it, and may refer to tables that are declared later.
+    It is built on first use, since a query may refer to tables that are declared later.
     """
 
-    def __init__(self, build: Callable[[Any], Query | Statement]):
+    def __init__(self, build: Callable[[Any], Any]):
         self.build = build
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: Any) -> Statement:
+    def __get__(self, instance: Any, owner: Any) -> Any:
         built = self.build(owner)
-        statement = built if isinstance(built, Statement) else Statement(built)
-        setattr(owner, self.name, statement)
-        return statement
+        made = built if isinstance(built, Statement) else Statement(built)
+        setattr(owner, self.build.__name__, made)
+        return made
 
 
 def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
@@ -564,7 +547,9 @@ class Base(Model):
         database = db
         legacy_table_names = False
 
-    insertion: ClassVar[Insertion] = compiled(Insertion)  # type: ignore[assignment]
+    @statement
+    def insertion(cls: Any):
+        return Insertion(cls)
 
     @classmethod
     def update_statement(cls, names: Iterable[str], *conditions: Expression) -> Statement:
@@ -578,8 +563,18 @@ class Identified(Base):
 
     id = TextField(primary_key=True)
 
-    row = compiled(lambda cls: cls.select(*columns(cls)).where(cls.id == placeholder("id")))
-    deletion = compiled(lambda cls: cls.delete().where(cls.id == placeholder("id")))
+    @classmethod
+    def select_stored(cls) -> Query:
+        """The rows as they are stored."""
+        return cls.select()
+
+    @statement
+    def stored_row(cls: Any):
+        return cls.select_stored().where(cls.id == placeholder("id"))
+
+    @statement
+    def deletion(cls: Any):
+        return cls.delete().where(cls.id == placeholder("id"))
 
     @classmethod
     def set_columns(cls, id: str, **values: Any) -> None:
@@ -605,8 +600,8 @@ class Sequenced(Identified):
 class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
-    While it stalls (no holder has reported progress for `STALL_SECONDS`), at most `most` threads hold it or
-    wait for it; the server's other threads stay free for reads.
+    If nobody got the database for `STALL_SECONDS`, because another process has locked it, only `most` threads
+    may hold or wait for this lock; others are refused at once, so that threads remain for reads.
     """
 
     STALL_SECONDS = 2.0
@@ -614,35 +609,29 @@ class FairLock:
     def __init__(self, most: int = 8) -> None:
         self.most = most
         self._mutex = threading.Lock()
-        self._held = False
         self._progress_at = 0.0
-        self._waiting: deque[threading.Lock] = deque()
+        # For the holder, then for each thread that waits: a lock, which is released when its turn comes.
+        self._turns: deque[threading.Lock] = deque()
 
     def acquire(self, timeout: float) -> bool:
         """Wait for the lock, at most so many seconds; returns whether it is held now."""
         ends_at = time.monotonic() + timeout
+        turn = threading.Lock()
+        turn.acquire()
         with self._mutex:
-            if not self._held:
-                self._held = True
-                self._progress_at = time.monotonic()
-                return True
-            if self._stalls() and len(self._waiting) + 1 >= self.most:
-                return False
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        while not turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS)):
+            self._turns.append(turn)
+            if len(self._turns) == 1:
+                self.progress()
+        while self._turns[0] is not turn:
             with self._mutex:
-                if turn not in self._waiting:  # it was handed over while the time ran out
-                    return True
-                too_many = self._stalls() and self._waiting.index(turn) + 1 >= self.most
-                if too_many or time.monotonic() >= ends_at:
-                    self._waiting.remove(turn)
+                at = time.monotonic()
+                stalls = at - self._progress_at > self.STALL_SECONDS
+                is_over = at >= ends_at or (stalls and self._turns.index(turn) >= self.most)
+                if is_over and self._turns[0] is not turn:
+                    self._turns.remove(turn)
                     return False
+            turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
         return True
-
-    def _stalls(self) -> bool:
-        return time.monotonic() - self._progress_at > self.STALL_SECONDS
 
     def progress(self) -> None:
         """Report that the holder has SQLite's lock too."""
@@ -650,10 +639,9 @@ class FairLock:
 
     def release(self) -> None:
         with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._held = False
+            self._turns.popleft()
+            if self._turns:
+                self._turns[0].release()
 
 
 write_turn = FairLock()

@@ -16,22 +16,21 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
-from peewee import SQL, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, ForeignKeyField, IntegerField, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
 import schemas
 from database import (
     DATABASE_ERRORS,
-    JSONText,
+    EncodedJSONField,
     Row,
     Sequenced,
     Statement,
     Unavailable,
-    columns,
-    compiled,
     deletion_of_some,
     epoch_ms,
     placeholder,
+    statement,
     to_json,
 )
 from limits import RateLimit, Slots
@@ -112,10 +111,10 @@ def find_route(path_info: str) -> Route | None:
 
 def prune_flows() -> None:
     """Delete flows that ended, or were idle, for longer than the limits allow."""
-    for limit, statement in (("retention_days", Flow.pruning), ("idle_days", Flow.pruning_of_idle)):
+    for limit, pruning in (("retention_days", Flow.pruning), ("idle_days", Flow.pruning_of_idle)):
         if days := intake.limits.get(limit):
             before = epoch_ms() - round(days * 86_400_000)
-            in_steps(partial(statement.run, before=before, most=100))
+            in_steps(partial(pruning.run, before=before, most=100))
 
 
 # A request, step by step ----------------------------------------------------------------------
@@ -236,8 +235,8 @@ class Flow(Sequenced):
     notify_policy = TextField()
     revision = IntegerField()
     current_step = TextField(null=True)
-    state_json = JSONText(null=True)  # null was never set; JSON's null is the text "null"
-    wait_json = JSONText(null=True)
+    state_json = EncodedJSONField(null=True)  # null was never set; JSON's null is the text "null"
+    wait_json = EncodedJSONField(null=True)
     blocked_task_id = TextField(null=True)
     blocked_summary = TextField(null=True)
     cancel_requested_at = IntegerField(null=True)
@@ -247,19 +246,19 @@ class Flow(Sequenced):
 
     TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 
-    @compiled
-    def owned(cls: Any) -> Query:
+    @statement
+    def owned(cls: Any):
         """One flow; a flow of another owner is treated as one that does not exist."""
-        return cls.select(*columns(cls)).where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
+        return cls.select().where(cls.owner == placeholder("owner"), cls.id == placeholder("id"))
 
-    @compiled
-    def of_owner(cls: Any) -> Query:
+    @statement
+    def of_owner(cls: Any):
         """Some of the owner's flows, the newest first; those of one millisecond in the order of creation."""
-        flows = cls.select(*columns(cls)).where(cls.owner == placeholder("owner"))
+        flows = cls.select().where(cls.owner == placeholder("owner"))
         return flows.order_by(cls.created_at.desc(), cls.seq).limit(placeholder("most"))
 
-    @compiled
-    def open_of_owner(cls: Any) -> Query:
+    @statement
+    def open_of_owner(cls: Any):
         return cls.of_owner.query.where(cls.status.not_in(cls.TERMINAL))
 
     @classmethod
@@ -269,7 +268,7 @@ class Flow(Sequenced):
         cls.insertion.run(
             id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
         )
-        return cls.owned.existing(owner=owner, id=id)
+        return cls.owned.one(owner=owner, id=id)
 
     @classmethod
     def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
@@ -281,7 +280,7 @@ class Flow(Sequenced):
         read = {"id": flow["id"], "read_owner": flow["owner"], "read_revision": flow["revision"]}
         if cls._swap_of(tuple(sorted(fields))).run(**fields, **read) != 1:
             raise Conflict("the flow has changed since it was read")
-        return cls.owned.existing(owner=flow["owner"], id=flow["id"])
+        return cls.owned.one(owner=flow["owner"], id=flow["id"])
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -294,13 +293,13 @@ class Flow(Sequenced):
             cls.revision == placeholder("read_revision"),
         )
 
-    @compiled
-    def pruning(cls: Any) -> Query:
+    @statement
+    def pruning(cls: Any):
         has_ended = cls.status.in_(list(cls.TERMINAL))
         return deletion_of_some(cls, (cls.ended_at < placeholder("before")) & has_ended)
 
-    @compiled
-    def pruning_of_idle(cls: Any) -> Query:
+    @statement
+    def pruning_of_idle(cls: Any):
         is_recent = FlowTask.last_event_at >= placeholder("before")
         has_recent_task = fn.EXISTS(FlowTask.select(SQL("1")).where(FlowTask.flow == cls.seq, is_recent))
         is_idle = cls.ended_at.is_null() & (cls.updated_at < placeholder("before")) & ~has_recent_task
@@ -341,12 +340,12 @@ class FlowTask(Sequenced):
     ended_at = IntegerField(null=True)
     cleanup_after = IntegerField(null=True)
 
-    @compiled
-    def of_flow(cls: Any) -> Query:
+    @statement
+    def of_flow(cls: Any):
         return cls.select().where(cls.flow == placeholder("flow_seq")).order_by(cls.seq)
 
-    @compiled
-    def same_run(cls: Any) -> Query:
+    @statement
+    def same_run(cls: Any):
         """The flow's first task of the same run; of a subagent, label and text must be the same too.
 
         Label and text, which may be long, are no columns of the index: they are compared row by row.
@@ -360,8 +359,8 @@ class FlowTask(Sequenced):
         )
         return run.limit(1)
 
-    @compiled
-    def counts(cls: Any) -> Query:
+    @statement
+    def counts(cls: Any):
         """The number of the flow's tasks of each status and runtime."""
         counted = cls.select(cls.status, cls.runtime, fn.COUNT(SQL("*")).alias("count"))
         return counted.where(cls.flow == placeholder("flow_seq")).group_by(cls.status, cls.runtime)
@@ -378,7 +377,7 @@ class FlowTask(Sequenced):
             "last_event_at": fields.get("started_at", at),
         }
         cls.insertion.run(id=id, flow_seq=flow["seq"], **defaults | fields)
-        return cls.row.existing(id=id)
+        return cls.stored_row.one(id=id)
 
     @classmethod
     def complete(cls, task: Row, fields: Row, prefer_metadata: bool) -> Row:
@@ -389,10 +388,10 @@ class FlowTask(Sequenced):
             filled |= {name: fields[name] for name in ("label", "task") if name in fields}
         if filled:
             cls.set_columns(task["id"], **filled)
-        return cls.row.existing(id=task["id"])
+        return cls.stored_row.one(id=task["id"])
 
-    @compiled
-    def cancellation(cls: Any) -> Query:
+    @statement
+    def cancellation(cls: Any):
         """UPDATE that cancels the flow's tasks that are queued or running."""
         cancelled = {cls.status: "cancelled", cls.error: "Cancelled by operator."}
         times = {cls.ended_at: placeholder("at"), cls.last_event_at: placeholder("at")}

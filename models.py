@@ -1,12 +1,14 @@
 """The tables of a workspace, each with its rules and its queries. Nothing here knows HTTP.
 
-A query stands in the class that runs it, as a `compiled` attribute. Every change runs in `write()`; a
-method that needs the actor or the time takes its `Transaction` first.
+A query stands in the class that runs it, as a `statement`. Every change runs in `write()`; a
+method that needs the actor or the time takes its `Transaction` first. A row has two forms:
+
+    stored(id)  its columns            `stored_row`, of `select_stored()`
+    shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
 """
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -29,16 +31,16 @@ from peewee import (
 )
 
 from database import (
-    JSON,
     ApiError,
     Base,
+    EncodedJSON,
+    EncodedJSONField,
     Identified,
     Insertion,
-    JSONText,
+    Joined,
     Row,
     Statement,
     columns,
-    compiled,
     db,
     deletion_of_some,
     digest,
@@ -46,12 +48,12 @@ from database import (
     first_id,
     fold,
     follow_clock,
-    group,
     new_id,
     new_request_id,
     now,
     placeholder,
     rowid,
+    statement,
     to_json,
     wire_time,
     write_transaction,
@@ -149,7 +151,6 @@ class Transaction:
         self.webhooks: list[Row] | None = None  # looked up once by `webhooks.emit`
 
     def new_id(self) -> str:
-        """An id for a row of this transaction."""
         return new_id()
 
     @property
@@ -192,9 +193,15 @@ def only_owner(transaction: Transaction, what: str) -> None:
 # Helpers of several tables --------------------------------------------------------------------
 
 
-def profile_columns(alias: Any, key: str) -> list:
-    """A member's columns that become one object under `key`."""
-    return group(alias, key, *PROFILE)
+def profile(table: Any, key: str) -> Joined:
+    """The profile of a joined member, as one object under `key`."""
+    return Joined(table, key, *PROFILE)
+
+
+def with_member(field: Any, *hidden: str) -> Any:
+    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to."""
+    selected = [*columns(field.model, *hidden), profile(Member, field.name)]
+    return field.model.select(*selected).join(Member, on=(field == Member.id))
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -204,12 +211,11 @@ def sorted_by(rows: list[Row], name: str) -> list[Row]:
 
 def differences(stored: Row, fields: Row) -> Row:
     """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
-    changes: Row = {}
-    for name, new in fields.items():
-        old = stored[name]
-        if old != new:
-            changes[name] = [old, JSON(new) if isinstance(old, JSON) else new]
-    return changes
+    return {
+        name: [stored[name], EncodedJSON(new) if isinstance(stored[name], EncodedJSON) else new]
+        for name, new in fields.items()
+        if stored[name] != new
+    }
 
 
 def check_references(
@@ -224,7 +230,7 @@ def check_references(
     for name, id in fields.items():
         foreign_key = model._meta.columns.get(name)
         if isinstance(foreign_key, ForeignKeyField) and id is not None:
-            rows[name] = foreign_key.rel_model.row.one(id=id)
+            rows[name] = foreign_key.rel_model.stored_row.one(id=id)
             if rows[name] is None:
                 problems.append((name, f"no such {foreign_key.rel_model.NOUN}"))
     problems += check(rows)
@@ -233,46 +239,48 @@ def check_references(
 
 
 class Entity(Identified):
-    """A table with a noun, whose rows are fetched as the API shows them."""
+    """A table whose rows the API shows."""
 
     NOUN: ClassVar[str]
+    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
 
     @classmethod
     def select_shown(cls) -> Query:
         """The rows as the API shows them."""
-        return cls.select(*columns(cls))
+        return cls.select_stored()
 
-    every = compiled(lambda cls: cls.select_shown())
-    by_id = compiled(lambda cls: cls.select_shown().where(cls.id == placeholder("id")))
+    @statement
+    def shown_rows(cls: Any):
+        return cls.select_shown()
+
+    @statement
+    def shown_row(cls: Any):
+        return cls.select_shown().where(cls.id == placeholder("id"))
 
     @classmethod
     def stored(cls, id: str) -> Row:
-        """The row alone, as it is stored. Raises `NotFound`."""
-        return cls.row.one(id=id) or not_found(cls.NOUN)
+        """The columns of the row. Raises `NotFound`."""
+        return cls.stored_row.one(id=id) or not_found(cls.NOUN)
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The row as the API shows it. Raises `NotFound`."""
-        return cls.by_id.one(id=id) or not_found(cls.NOUN)
+        return cls.shown_row.one(id=id) or not_found(cls.NOUN)
+
+    @classmethod
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`."""
+        id, task_id = row["id"], row["id"] if cls is Task else row.get("task_id")
+        described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
+        Activity.add(transaction, changes or {}, action=action, **described)
 
 
 class Resource(Entity):
-    """A table whose rows are added, edited and removed by the same methods.
-
-    A subclass declares its columns, its noun and its own rules. Tasks and members, whose rules differ, are
-    no subclasses.
-    """
-
-    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
+    """A table whose rows are added, edited and removed by the same methods; tasks and members have others."""
 
     @classmethod
     def check(cls, row: Row) -> None:
         """Raise `Invalid` for columns that do not go together."""
-
-    @classmethod
-    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity."""
-        Activity.record(transaction, action, cls.NOUN, row["id"], row[cls.TITLE], changes)
 
     @classmethod
     def stamp(cls, transaction: Transaction) -> Row:
@@ -280,26 +288,18 @@ class Resource(Entity):
         return {"updated_at": transaction.at}
 
     @classmethod
-    def insert_row(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Store a new row, and return it as it is stored. Raises as `add` does."""
+    def add(cls, transaction: Transaction, **fields: Any) -> Row:
+        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
         check_references(cls, fields)
         cls.check(fields)
         row = {**fields, "id": transaction.new_id(), "created_at": transaction.at} | cls.stamp(transaction)
         cls.insertion.run(**row)
         cls.record(transaction, "created", row)
-        return row
-
-    @classmethod
-    def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
-        return cls.fetch(cls.insert_row(transaction, **fields)["id"])
+        return cls.shown(row["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
-        """Change the fields that were sent. `also` are changes of related rows, for the activity.
-
-        Raises `NotFound`, and `Invalid` as `add` does.
-        """
+        """Change the fields that were sent; `also` are changes of related rows. Raises as `add` does."""
         stored = cls.stored(id)
         if changes := differences(stored, fields) | (also or {}):
             new = {name: fields[name] for name in changes if name in fields}
@@ -307,7 +307,7 @@ class Resource(Entity):
             cls.check(stored | fields)
             cls.set_columns(id, **new | cls.stamp(transaction))
             cls.record(transaction, "updated", stored | fields, changes)
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> None:
@@ -329,42 +329,41 @@ class Member(Entity):
     joined_at = TextField(null=True)
     created_at = TextField()
 
-    NOUN = "member"
+    NOUN, TITLE = "member", "full_name"
     ACTIVE = "active"
 
     @classmethod
-    def _select(cls) -> Query:
-        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
-        return cls.select(*columns(cls), kind)
-
-    @classmethod
-    def _active(cls, *conditions: Expression) -> Query:
-        return cls._select().where(cls.status == cls.ACTIVE, *conditions)
+    def select_stored(cls) -> Any:
+        """Members who are not removed; those who are stay stored for the rows that refer to them."""
+        return cls.select().where(cls.status != "removed")
 
     @classmethod
     def select_shown(cls) -> Query:
-        """Members who are not removed; those who are stay stored for the rows that refer to them."""
-        return cls._select().where(cls.status != "removed")
+        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
+        return cls.select_stored().select_extend(kind)
 
-    row = compiled(lambda cls: cls.by_id)
-    _team = compiled(lambda cls: cls._active(cls.role != "client"))
-    by_email = compiled(lambda cls: cls.select_shown().where(cls.email == placeholder("email")))
-    first_owner = compiled(lambda cls: cls._active(cls.role == "owner").order_by(cls.id).limit(1))
+    @statement
+    def by_email(cls: Any):
+        return cls.select_shown().where(cls.email == placeholder("email"))
+
+    @statement
+    def active_owners(cls: Any):
+        return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role == "owner").order_by(cls.id)
 
     @classmethod
     def everyone(cls) -> list[Row]:
         """All members by name, including clients and members who are only invited."""
-        return sorted_by(cls.every.all(), "full_name")
+        return sorted_by(cls.shown_rows.all(), "full_name")
 
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return sorted_by(cls._team.all(), "full_name")
+        return [row for row in cls.everyone() if row["kind"] == "team" and row["status"] == cls.ACTIVE]
 
     @classmethod
     def active(cls, id: str) -> Row:
         """The member. Raises `Invalid` for an id that is not an active member's."""
-        member = cls.row.one(id=id)
+        member = cls.stored_row.one(id=id)
         if member is None or member["status"] != cls.ACTIVE:
             raise Invalid(("member_id", "no such active member"))
         return member
@@ -377,14 +376,14 @@ class Member(Entity):
         id, at = transaction.new_id(), transaction.at
         joined_at = at if status == cls.ACTIVE else None
         cls.insertion.run(**fields, id=id, email=email, status=status, joined_at=joined_at, created_at=at)
-        return cls.fetch(id)
+        return cls.shown(id)
 
     @classmethod
     def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
         """Make the workspace's first owner, who becomes the transaction's actor."""
         owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
         transaction.actor = owner
-        Activity.record(transaction, "created", "member", owner["id"], full_name)
+        cls.record(transaction, "created", owner)
         return owner
 
     @classmethod
@@ -394,25 +393,20 @@ class Member(Entity):
         Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the role of
         owner; and `Conflict` where no owner would be left.
         """
-        stored = cls.fetch(id)
+        stored = cls.stored(id)
         changes = differences(stored, fields)
-        role = changes.get("role", ())
-        if transaction.actor["role"] not in ADMINS and (role or id != transaction.actor["id"]):
+        old_role, new_role = changes.get("role", (None, None))
+        if transaction.actor["role"] not in ADMINS and (new_role or id != transaction.actor["id"]):
             raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
-        if "owner" in role:
+        if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
         if changes:
             cls.set_columns(id, **{name: fields[name] for name in changes})
-            cls.record(transaction, stored | fields, changes)
-        if role:
-            Credential.follow_role(transaction, id, *role)
-        return cls.fetch(id)
-
-    @classmethod
-    def record(cls, transaction: Transaction, member: Row, changes: Row) -> None:
-        """Note the change in the activity."""
-        Activity.record(transaction, "updated", "member", member["id"], member["full_name"], changes)
+            cls.record(transaction, "updated", stored | fields, changes)
+        if new_role:
+            Credential.follow_role(transaction, id, old_role, new_role)
+        return cls.shown(id)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
@@ -420,24 +414,20 @@ class Member(Entity):
 
         Raises as `edit` does.
         """
-        stored = cls.fetch(id)
+        stored = cls.stored(id)
         if stored["role"] == "owner":
             only_owner(transaction, "remove an owner")
             cls._keep_an_owner(stored)
         cls.set_columns(id, status="removed")
         Credential.follow_role(transaction, id, stored["role"], None)
-        Activity.record(transaction, "deleted", "member", id, stored["full_name"])
+        cls.record(transaction, "deleted", stored)
         yield from Task.clear(transaction, Task.assignee, id)
 
     @classmethod
     def _keep_an_owner(cls, stored: Row) -> None:
         """Raise `Conflict` when this is the last active owner."""
-        if stored["role"] == "owner" and stored["status"] == cls.ACTIVE and cls._owners.value() == 1:
+        if [owner["id"] for owner in cls.active_owners.all()] == [stored["id"]]:
             raise Conflict("the last owner cannot go; make another one first")
-
-    _owners = compiled(
-        lambda cls: cls.select(fn.COUNT(SQL("*"))).where(cls.status == cls.ACTIVE, cls.role == "owner")
-    )
 
 
 # The address of a removed member can be used again.
@@ -451,38 +441,41 @@ class Credential(Entity):
     makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
     revoked_at = TextField(null=True)
 
-    @classmethod
-    def _revocation(cls, *conditions: Expression) -> Query:
-        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null(), *conditions)
+    @statement
+    def revocation(cls: Any):
+        is_open = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
+        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open)
 
-    revocation = compiled(lambda cls: cls._revocation(cls.member == placeholder("member_id")))
-
-    @compiled
-    def _revocation_of_made(cls: Any) -> Query:
-        is_maker = fn.INSTR(cls.makers, placeholder("member_id")) > 0
-        return cls._revocation(cls.member != placeholder("member_id"), is_maker)
-
-    @compiled
-    def _revocation_of_untrusted(cls: Any) -> Query:
-        others = fn.REPLACE(fn.REPLACE(cls.makers, placeholder("member_id"), ""), placeholder("actor_id"), "")
-        is_untrusted = cls.makers.is_null() | (fn.TRIM(others) != "")
-        return cls._revocation(cls.member == placeholder("member_id"), is_untrusted)
+    @statement
+    def unrevoked(cls: Any):
+        return cls.select().where(cls.revoked_at.is_null())
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
-        """Revoke what would give its makers rights that are not theirs, after a member's role changed.
+        """Revoke keys and links after a change of a member's role; `new` is None for a removed member.
 
-        Of a new owner that is what others than the owner and the actor made. By what a member with fewer
-        rights than before, or who was removed (None), made for others, that member would come back.
+        A key that an admin made for a new owner would be an owner's key in the admin's hands. With a key
+        that was made for somebody else, a member who lost rights would get them back.
         """
-        values = {"member_id": id, "actor_id": transaction.actor["id"], "now": transaction.at}
+        trusted = {id, transaction.actor["id"]}
+        loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
         for table in (ApiKey, Invitation):
-            if new is None:
-                table.revocation.run(**values)
-            if new == "owner":
-                table._revocation_of_untrusted.run(**values)
-            if new is None or ROLES.index(new) > ROLES.index(old):
-                table._revocation_of_made.run(**values)
+            for row in table.unrevoked.all():
+                makers = set((row["makers"] or "unknown").split())
+                if row["member_id"] == id:
+                    is_dangerous = new is None or (new == "owner" and not makers <= trusted)
+                else:
+                    is_dangerous = loses_rights and id in makers
+                if is_dangerous:
+                    table.set_columns(row["id"], revoked_at=transaction.at)
+
+    @classmethod
+    def store(cls, transaction: Transaction, **fields: Any) -> str:
+        """Store a new one, made by the actor; returns its id."""
+        id, makers = transaction.new_id(), transaction.makers
+        made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
+        cls.insertion.run(**fields, **made, id=id)
+        return id
 
 
 class Invitation(Credential):
@@ -498,11 +491,10 @@ class Invitation(Credential):
     def invite(
         cls, transaction: Transaction, days: float, *, email: str, **fields
     ) -> tuple[Row, str, str, bool]:
-        """Invite somebody, for so many days. An earlier invitation of the same address is revoked.
+        """Invite somebody, for so many days; an earlier link is revoked.
 
-        Returns the member, the link's token, when the link expires, and whether the member is new.
-        Raises `Forbidden` when somebody other than an owner invites an owner, and `Conflict` when
-        the address is that of an active member.
+        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Forbidden`
+        for an owner whom somebody else invites, and `Conflict` for an address of an active member.
         """
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
@@ -511,22 +503,18 @@ class Invitation(Credential):
             only_owner(transaction, "invite an owner")
         if stored:
             Member.set_columns(stored["id"], **{"phone_number": None, **fields})
-            member = Member.fetch(stored["id"])
+            member = Member.shown(stored["id"])
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
         token, expires_at = cls._issue(transaction, member["id"], days)
-        action = "updated" if stored else "created"
-        Activity.record(transaction, action, "member", member["id"], member["full_name"])
+        Member.record(transaction, "updated" if stored else "created", member)
         return member, token, expires_at, stored is None
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Make a new link for a member who is invited, and revoke the old one.
-
-        Returns the member, the link's token, and when the link expires.
-        """
+        """Replace the link of a member who is invited; returns the member, the new token and its expiry."""
         member = cls._invited(transaction, member_id)
-        Member.record(transaction, member, {"invitation": [None, "renewed"]})
+        Member.record(transaction, "updated", member, {"invitation": [None, "renewed"]})
         return member, *cls._issue(transaction, member_id, days)
 
     @classmethod
@@ -535,11 +523,11 @@ class Invitation(Credential):
         member = cls._invited(transaction, member_id)
         if not cls.revocation.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
-        Member.record(transaction, member, {"invitation": [None, "revoked"]})
+        Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
 
     @classmethod
     def _invited(cls, transaction: Transaction, member_id: str) -> Row:
-        member = Member.fetch(member_id)
+        member = Member.shown(member_id)
         if member["status"] == Member.ACTIVE:
             raise Conflict(f"{member['full_name']} has joined already")
         if member["role"] == "owner":
@@ -550,27 +538,18 @@ class Invitation(Credential):
     def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
         token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
         cls.revocation.run(member_id=member_id, now=transaction.at)
-        cls.insertion.run(
-            id=transaction.new_id(),
-            member_id=member_id,
-            token_hash=digest(token),
-            created_by=transaction.actor["id"],
-            makers=transaction.makers,
-            created_at=transaction.at,
-            expires_at=expires_at,
-        )
+        cls.store(transaction, member_id=member_id, token_hash=digest(token), expires_at=expires_at)
         return token, expires_at
 
-    @compiled
-    def _by_token(cls: Any) -> Query:
-        selected = [*columns(cls, "token_hash", "member_id"), *profile_columns(Member, "member")]
-        invitations = cls.select(*selected).join(Member, on=(cls.member == Member.id))
+    @statement
+    def by_token(cls: Any):
+        invitations = with_member(cls.member, "token_hash", "member_id")
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
     @classmethod
     def open(cls, token: str) -> Row:
         """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
-        invitation = cls._by_token.one(token_hash=digest(token)) or not_found("invitation")
+        invitation = cls.by_token.one(token_hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
             raise Gone("this enrollment link has already been used")
         if invitation["revoked_at"]:
@@ -581,17 +560,13 @@ class Invitation(Credential):
 
     @classmethod
     def accept(cls, transaction: Transaction, token: str) -> tuple[Row, str]:
-        """Use the link: the member becomes active and gets a first key.
-
-        Returns the member and the key. Raises as `open` does. Of several requests at the same time one
-        succeeds, since transactions run one after the other.
-        """
+        """Use the link: the member becomes active and gets a first key. Raises as `open` does."""
         invitation = cls.open(token)
         cls.set_columns(invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
-        transaction.actor = member = Member.fetch(member_id)
-        Member.record(transaction, member, {"status": ["invited", "active"]})
+        transaction.actor = member = Member.shown(member_id)
+        Member.record(transaction, "updated", member, {"status": ["invited", "active"]})
         _, key = ApiKey.issue(transaction, member_id, name="enrollment")
         return member, key
 
@@ -608,42 +583,30 @@ class ApiKey(Credential):
 
     NOUN = "key"
 
-    # Reads never write: the time at which a key was used waits here for the next write, and is
-    # written at most once a minute for each key.
-    _used: ClassVar[dict[str, str]] = {}
-    _written: ClassVar[dict[str, float]] = {}
+    # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
+    # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
+    _used: ClassVar[dict[str, str]] = {}  # by the key's id
 
     @classmethod
     def select_shown(cls) -> Query:
         creator = Member.alias("creator")
-        selected = [
-            *columns(cls, "hash", "member_id", "makers", "created_by"),
-            *profile_columns(Member, "member"),
-            *profile_columns(creator, "creator"),
-        ]
-        keys = cls.select(*selected).join(Member, on=(cls.member == Member.id)).switch(cls)
+        keys = with_member(cls.member, "hash", "member_id", "makers", "created_by")
+        keys = keys.select_extend(profile(creator, "creator")).switch(cls)
         return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
 
     @classmethod
     def issue(
         cls, transaction: Transaction, member_id: str, *, key: str | None = None, **fields: Any
     ) -> tuple[Row, str]:
-        """Make a new key of the member; returns its row and the key itself, which is not stored.
-
-        `fields` are its name and, where they are not the defaults, its scope and expiry.
-        """
+        """Make a new key of the member; returns its row and the key itself, which is not stored."""
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
-        id = transaction.new_id()
-        origin = {"id": id, "created_at": transaction.at, "created_by": transaction.actor["id"]}
-        origin["makers"] = transaction.makers
-        secret = {"prefix": key[:12], "hash": digest(key)}
-        cls.insertion.run(**{"scope": "write", **fields}, **origin, **secret, member_id=member_id)
-        return cls.fetch(id), key
+        fields = {"scope": "write", "prefix": key[:12], "hash": digest(key), **fields}
+        return cls.shown(cls.store(transaction, member_id=member_id, **fields)), key
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
         """The caller's keys; for an owner or admin everybody's."""
-        return [key for key in cls.every.all() if cls._is_visible(key, caller)]
+        return [key for key in cls.shown_rows.all() if cls._is_visible(key, caller)]
 
     @classmethod
     def _is_visible(cls, key: Row, caller: Row) -> bool:
@@ -668,19 +631,19 @@ class ApiKey(Credential):
         if key_expires_at and expires_at > key_expires_at:
             raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
         row, key = cls.issue(transaction, holder["id"], **fields)
-        Member.record(transaction, holder, {"api_key": [None, row["id"]]})
+        Member.record(transaction, "updated", holder, {"api_key": [None, row["id"]]})
         return row, key
 
     @classmethod
     def revoke(cls, transaction: Transaction, id: str) -> None:
         """Revoke a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
-        key = cls.fetch(id)
+        key = cls.shown(id)
         if not cls._is_visible(key, transaction.actor):
             raise NotFound("key")
         cls._check_manager(transaction, key["member"])
         if key["revoked_at"] is None:
             cls.set_columns(id, revoked_at=transaction.at)
-            Member.record(transaction, key["member"], {"api_key": [id, None]})
+            Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @classmethod
     def _check_manager(cls, transaction: Transaction, holder: Row) -> None:
@@ -690,11 +653,12 @@ class ApiKey(Credential):
             if transaction.actor["role"] not in allowed:
                 raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
 
-    @compiled
-    def _caller(cls: Any) -> Query:
+    @statement
+    def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        of_key = [cls.id.alias("key_id"), cls.expires_at.alias("key_expires_at")]
-        callers = cls.select(*of_member, cls.scope, *of_key, cls.makers.alias("key_makers"))
+        fields = (cls.id, cls.expires_at, cls.last_used_at, cls.makers)
+        of_key = [field.alias(f"key_{field.name}") for field in fields]
+        callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
             cls.revoked_at.is_null(),
@@ -706,8 +670,8 @@ class ApiKey(Credential):
     def caller(cls, key: str) -> Row | None:
         """The member of this valid key, with the key's id, scope, expiry and makers; else None."""
         at = now()
-        caller = cls._caller.one(hash=digest(key), now=at)
-        if caller and time.monotonic() - cls._written.get(caller["key_id"], float("-inf")) > 60:
+        caller = cls.by_hash.one(hash=digest(key), now=at)
+        if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
             cls._used[caller["key_id"]] = at
         return caller
 
@@ -724,7 +688,6 @@ class ApiKey(Credential):
         while cls._used:
             id, at = cls._used.popitem()
             cls.set_columns(id, last_used_at=at)
-            cls._written[id] = time.monotonic()
 
 
 class StoredAnswer(Base):
@@ -735,7 +698,7 @@ class StoredAnswer(Base):
     request = TextField()  # a digest of path and body
     status = IntegerField()
     headers = TextField()  # a JSON object
-    data = JSONText()
+    data = EncodedJSONField()
     created_at = TextField(index=True)
 
     DAY = 86400.0  # seconds
@@ -743,21 +706,22 @@ class StoredAnswer(Base):
     class Meta:
         primary_key = CompositeKey("api_key", "idempotency_key")
 
-    @classmethod
-    def _is_this(cls) -> Expression:
-        return (cls.api_key == placeholder("api_key_id")) & (
-            cls.idempotency_key == placeholder("idempotency_key")
-        )
+    @statement
+    def by_key(cls: Any):
+        is_this = cls.idempotency_key == placeholder("idempotency_key")
+        is_kept = cls.created_at > placeholder("after")
+        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
-    _by_key = compiled(
-        lambda cls: cls.select(*columns(cls)).where(cls._is_this(), cls.created_at > placeholder("after"))
-    )
-    _deletion = compiled(lambda cls: cls.delete().where(cls._is_this()))
+    @statement
+    def replacement(cls: Any):
+        """Inserts an answer in place of one of more than a day ago."""
+        return cls.insertion.query.on_conflict_replace()
 
     @classmethod
     def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
         """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        stored = cls._by_key.one(after=now(-cls.DAY), **cls._primary_key(transaction, key))
+        key_id = transaction.actor["key_id"]
+        stored = cls.by_key.one(after=now(-cls.DAY), api_key_id=key_id, idempotency_key=key)
         if stored and stored["request"] != request:
             raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
         return stored
@@ -767,21 +731,18 @@ class StoredAnswer(Base):
         cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
     ) -> None:
         """Store the answer in the same transaction as the change."""
-        primary_key = cls._primary_key(transaction, key)
-        cls._deletion.run(**primary_key)  # an answer of more than a day ago
-        texts = {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        cls.insertion.run(**primary_key, **texts, request=request, status=status, created_at=transaction.at)
+        row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
+        row |= {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
+        cls.replacement.run(**row, status=status, created_at=transaction.at)
 
-    @classmethod
-    def _primary_key(cls, transaction: Transaction, key: str) -> Row:
-        return {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
-
-    _pruning = compiled(lambda cls: deletion_of_some(cls, cls.created_at < placeholder("before")))
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls.created_at < placeholder("before"))
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
         """Delete some answers that are no longer replayed; returns how many."""
-        return cls._pruning.run(before=now(-cls.DAY), most=most)
+        return cls.pruning.run(before=now(-cls.DAY), most=most)
 
 
 # Work -----------------------------------------------------------------------------------------
@@ -803,7 +764,7 @@ class Project(Resource):
         overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, IS_OVERDUE).alias("overdue")
         selected = [*columns(cls, "owner_id", "description"), *description, *counters, overdue]
         return (
-            cls.select(*selected, *profile_columns(Member, "owner"))
+            cls.select(*selected, profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
             .join(TaskCount, JOIN.LEFT_OUTER, on=(TaskCount.project == cls.id))
         )
@@ -812,13 +773,13 @@ class Project(Resource):
     def select_shown(cls) -> Query:
         return cls._select(cls.description)
 
-    @compiled
-    def _listed(cls: Any) -> Query:
+    @statement
+    def listed(cls: Any):
         """The projects with this status, or all, with the beginnings of their descriptions."""
         beginning = fn.SUBSTR(cls.description, 1, MAX_LISTED).alias("description")
         is_cut = Case(None, [(fn.LENGTH(cls.description) > MAX_LISTED, "true")], "false")
         has_status = placeholder("status").is_null() | (cls.status == placeholder("status"))
-        return cls._select(beginning, is_cut.alias("description_cut:json")).where(has_status)
+        return cls._select(beginning, fn.JSON(is_cut).alias("description_cut")).where(has_status)
 
     @classmethod
     def select_archived(cls) -> Query:
@@ -826,14 +787,14 @@ class Project(Resource):
         return cls.select(cls.id).where(cls.status == "archived")
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The project with its owner and statistics. Raises `NotFound`."""
-        return cls._with_stats(cls.by_id.one(id=id, now=now()) or not_found("project"))
+        return cls._with_stats(cls.shown_row.one(id=id, now=now()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        rows = cls._listed.all(status=status, now=now())
+        rows = cls.listed.all(status=status, now=now())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -918,20 +879,20 @@ class Milestone(Resource):
 
     NOUN = "milestone"
 
-    @compiled
-    def _of_project(cls: Any) -> Query:
-        milestones = cls.select(*columns(cls)).where(cls.project == placeholder("project_id"))
+    @statement
+    def of_project(cls: Any):
+        milestones = cls.select().where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
     @classmethod
     def of(cls, project_id: str) -> list[Row]:
         """The project's milestones by date, those without a date last. Raises `NotFound`."""
         Project.stored(project_id)
-        return cls._of_project.all(project_id=project_id)
+        return cls.of_project.all(project_id=project_id)
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, as one of the milestone's project."""
+        """Note it as a change of the milestone's project."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
@@ -955,7 +916,7 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
-    metadata = JSONText()
+    metadata = EncodedJSONField()
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -976,7 +937,7 @@ class Task(Entity):
     @classmethod
     def first_with(cls, field: Any, id: str, most: int = 500) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
-        tasks = cls.select_shown().where(field == placeholder("id")).order_by(cls.id)
+        tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
         return Statement(tasks.limit(placeholder("most"))).all(id=id, most=most)
 
     @classmethod
@@ -990,42 +951,38 @@ class Task(Entity):
             clearing.run(id=id, last=before[-1]["id"], now=at)
             after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
             for task in after:
-                Activity.record(transaction, "updated", "task", task["id"], task["title"], {name: [id, None]})
+                cls.record(transaction, "updated", task, {name: [id, None]})
                 yield task, {name: [id, None]}
 
     @classmethod
-    def select_shown(cls) -> Query:
+    def select_stored(cls) -> Query:
         return cls.select(*cls.shown_columns())
 
-    row = compiled(lambda cls: cls.by_id)
-
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The task with its project, milestone, profiles, attachments and number of comments."""
-        task = cls.detail.one(id=id) or not_found("task")
-        task["attachments"] = Attachment.of_task.all(task_id=id) if task["attachments"] else []
+        task = super().shown(id)
+        task["attachments"] = Attachment.all_of_task.all(task_id=id) if task["attachments"] else []
         return task
 
-    @compiled
-    def detail(cls: Any) -> Query:
+    @classmethod
+    def select_shown(cls) -> Query:
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
+        attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
         return (
             cls.select(
                 *cls.shown_columns(),
                 cls.comment_count(),
-                fn.EXISTS(Attachment.select(Attachment.id).where(Attachment.task == cls.id)).alias(
-                    "attachments"
-                ),
-                *group(Project, "project", "id", "name", "status", "owner_id"),
-                *group(Milestone, "milestone", "id", "title", "due_date"),
-                *profile_columns(assignee, "assignee"),
-                *profile_columns(creator, "creator"),
+                fn.EXISTS(attachments).alias("attachments"),
+                Joined(Project, "project", "id", "name", "status", "owner_id"),
+                Joined(Milestone, "milestone", "id", "title", "due_date"),
+                profile(assignee, "assignee"),
+                profile(creator, "creator"),
             )
             .join(Project, on=(cls.project == Project.id))
             .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
             .join(assignee, JOIN.LEFT_OUTER, on=(cls.assignee == assignee.id))
             .join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id))
-            .where(cls.id == placeholder("id"))
         )
 
     @classmethod
@@ -1033,25 +990,19 @@ class Task(Entity):
         """Make a new task, of `folded` texts. Raises `Invalid` for what does not exist or belong together."""
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
-        row = (
-            cls.insertion.nulls
-            | fields
-            | {
-                "id": transaction.new_id(),
-                "project_id": project_id,
-                "title": title,
-                "status": "todo",
-                "priority": fields.get("priority") or DEFAULT_PRIORITY,
-                "created_by": transaction.actor["id"],
-                "metadata": JSON(fields.get("metadata", "{}")),
-                "version": 1,
-                "created_at": transaction.at,
-                "updated_at": transaction.at,
-                "search": cls.searchable(**folded),
-            }
-        )
+        row = cls.insertion.nulls | fields | {"project_id": project_id, "title": title, "status": "todo"}
+        row |= {
+            "id": transaction.new_id(),
+            "priority": fields.get("priority") or DEFAULT_PRIORITY,
+            "created_by": transaction.actor["id"],
+            "metadata": EncodedJSON(fields.get("metadata", "{}")),
+            "version": 1,
+            "created_at": transaction.at,
+            "updated_at": transaction.at,
+            "search": cls.searchable(**folded),
+        }
         cls.insertion.run(**row)
-        Activity.record(transaction, "created", "task", row["id"], title)
+        cls.record(transaction, "created", row)
         del row["search"]
         return row
 
@@ -1079,7 +1030,9 @@ class Task(Entity):
         """The column `search` of these folded texts; the unit separator keeps a match from spanning both."""
         return f"{title}\x1f{description}"
 
-    _search = compiled(lambda cls: cls.select(cls.search).where(cls.id == placeholder("id")))
+    @statement
+    def searched(cls: Any):
+        return cls.select(cls.search).where(cls.id == placeholder("id"))
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
@@ -1100,16 +1053,16 @@ class Task(Entity):
         cls._check_dates(stored, new)
         new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if folded:
-            parts = cls._search.value(id=id).split("\x1f", 1)
+            parts = cls.searched.value(id=id).split("\x1f", 1)
             new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)
         task = stored | new
-        task["metadata"] = JSON(task["metadata"])
+        task["metadata"] = EncodedJSON(task["metadata"])
         task.pop("search", None)
         action = "moved" if "status" in changes else "updated"
-        Activity.record(transaction, action, "task", id, task["title"], changes)
+        cls.record(transaction, action, task, changes)
         return task, changes
 
     @classmethod
@@ -1117,7 +1070,7 @@ class Task(Entity):
         """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
         cls.deletion.run(id=task["id"])
-        Activity.record(transaction, "deleted", "task", id, task["title"])
+        cls.record(transaction, "deleted", task)
         return task
 
     @classmethod
@@ -1128,7 +1081,7 @@ class Task(Entity):
         while tasks := cls.first_with(cls.project, project_id):
             deletion.run(id=project_id, last=tasks[-1]["id"])
             for task in tasks:
-                Activity.record(transaction, "deleted", "task", task["id"], task["title"])
+                cls.record(transaction, "deleted", task)
                 yield task
 
     @classmethod
@@ -1143,8 +1096,8 @@ class Task(Entity):
         first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
         return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
-    @compiled
-    def urgent(cls: Any) -> Query:
+    @statement
+    def urgent(cls: Any):
         """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
         not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
         is_active = cls.project.not_in(Project.select_archived())
@@ -1155,7 +1108,7 @@ class Task(Entity):
             *cls.shown_columns(),
             Project.name.alias("project_name"),
             assignee.full_name.alias("assignee_name"),
-            SQL('"chosen"."overdue"').alias("overdue:json"),
+            fn.JSON(SQL('"chosen"."overdue"')).alias("overdue"),
         ]
         # Left joins, which SQLite does not reorder.
         return (
@@ -1205,104 +1158,107 @@ def newest_of(rows: list[Row], limit: int) -> tuple[list[Row], Row]:
     return shown, {"limit": limit, "has_more": more, "next_before": shown[-1]["id"] if more else None}
 
 
-class Comment(Identified):
+class PartOfTask(Entity):
+    """A table of what belongs to a task, whose id the API takes too."""
+
     task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
+
+    @classmethod
+    def of_task(cls, task_id: str, id: str) -> Row:
+        """The row as the API shows it. Raises `NotFound`, also for another task's."""
+        row = cls.shown(id)
+        return row if row["task_id"] == task_id else not_found(cls.NOUN)
+
+
+class Comment(PartOfTask):
     author = ForeignKeyField(Member, index=False)
     content = TextField()
     created_at = TextField()
     edited_at = TextField(null=True)
 
+    NOUN = "comment"
+
     @classmethod
-    def _select(cls, condition: Expression) -> Query:
-        return (
-            cls.select(*columns(cls), *profile_columns(Member, "author"))
-            .join(Member, on=(cls.author == Member.id))
-            .order_by(cls.id.desc())
-            .where(condition)
-        )
+    def select_shown(cls) -> Query:
+        return with_member(cls.author)
 
-    _by_id = compiled(lambda cls: cls._select(cls.id == placeholder("id")))
-
-    @compiled
-    def _latest(cls: Any) -> Query:
+    @statement
+    def latest(cls: Any):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
-        return cls._select(is_before).limit(placeholder("most"))
+        return cls.select_shown().where(is_before).order_by(cls.id.desc()).limit(placeholder("most"))
 
-    _sizes = compiled(lambda cls: cls._latest.query.select(fn.LENGTH(cls.content).alias("size")))
+    @statement
+    def sizes(cls: Any):
+        return cls.latest.query.select(fn.LENGTH(cls.content).alias("size"))
 
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
         """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        sizes = accumulate(row["size"] for row in cls._sizes.all(task_id=task_id, before=before, most=limit))
+        sizes = accumulate(row["size"] for row in cls.sizes.all(task_id=task_id, before=before, most=limit))
         count = sum(size <= MAX_LISTED_COMMENTS for size in sizes) or 1
-        latest, pagination = newest_of(cls._latest.all(task_id=task_id, before=before, most=count + 1), count)
+        latest, pagination = newest_of(cls.latest.all(task_id=task_id, before=before, most=count + 1), count)
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
-
-    @classmethod
-    def fetch(cls, task_id: str, id: str) -> Row:
-        """A comment of this task, with its author. Raises `NotFound`, also for another task's."""
-        comment = cls._by_id.one(id=id)
-        return comment if comment and comment["task_id"] == task_id else not_found("comment")
 
     @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
         """Comment on a task; returns the comment and the task. Raises `NotFound`."""
         task, id = Task.stored(task_id), transaction.new_id()
-        author_id, at = transaction.actor["id"], transaction.at
-        cls.insertion.run(id=id, task_id=task_id, author_id=author_id, content=content, created_at=at)
-        Activity.record(transaction, "created", "comment", id, task["title"], task_id=task_id)
-        return cls._by_id.existing(id=id), task
+        made = {"author_id": transaction.actor["id"], "created_at": transaction.at}
+        cls.insertion.run(id=id, task_id=task_id, content=content, **made)
+        comment = cls.shown(id)
+        super().record(transaction, "created", comment | {"title": task["title"]})
+        return comment, task
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
         """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment = cls.fetch(task_id, id)
+        comment = cls.of_task(task_id, id)
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
             new = fields | {"edited_at": transaction.at}
             cls.set_columns(id, **new)
             comment |= new
-            cls._record(transaction, "updated", comment, {"content": [None, None]})
+            cls.record(transaction, "updated", comment, {"content": [None, None]})
         return comment
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete a comment. Raises `NotFound` and `Forbidden`."""
-        comment = cls.fetch(task_id, id)
+        comment = cls.of_task(task_id, id)
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
             raise Forbidden("only its author, an owner or an admin may delete a comment")
         cls.deletion.run(id=id)
-        cls._record(transaction, "deleted", comment)
+        cls.record(transaction, "deleted", comment)
 
     @classmethod
-    def _record(cls, transaction: Transaction, action: str, comment: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, which does not keep what the author took back."""
-        id, task_id = comment["id"], comment["task_id"]
-        title = Task.stored(task_id)["title"]
-        Activity.record(transaction, action, "comment", id, title, changes, task_id=task_id)
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note it under the task's title; the activity does not keep what the author took back."""
+        titled = row | {"title": Task.stored(row["task_id"])["title"]}
+        super().record(transaction, action, titled, changes)
 
 
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
 
 
-class Attachment(Identified):
+class Attachment(PartOfTask):
     """A file's description; its bytes are in `AttachmentContent`, so that a list never reads them."""
 
-    task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
     filename = TextField()
     content_type = TextField()
     size = IntegerField()
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     created_at = TextField()
 
-    of_task = compiled(
-        lambda cls: cls.select(*columns(cls)).where(cls.task == placeholder("task_id")).order_by(cls.id)
-    )
+    NOUN = "attachment"
 
-    @compiled
-    def incomplete(cls: Any) -> Query:
+    @statement
+    def all_of_task(cls: Any):
+        return cls.select().where(cls.task == placeholder("task_id")).order_by(cls.id)
+
+    @statement
+    def incomplete(cls: Any):
         """How many have no content, or one of another size."""
         size: Any = fn.COALESCE(fn.LENGTH(AttachmentContent.data), -1)
         return cls.select(fn.COUNT(cls.id)).join(AttachmentContent, JOIN.LEFT_OUTER).where(size != cls.size)
@@ -1311,18 +1267,12 @@ class Attachment(Identified):
     def of(cls, task_id: str) -> list[Row]:
         """The descriptions of the task's attachments, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        return cls.of_task.all(task_id=task_id)
-
-    @classmethod
-    def fetch(cls, task_id: str, id: str) -> Row:
-        """The description of an attachment of this task. Raises `NotFound`, also for another task's."""
-        row = cls.row.one(id=id)
-        return row if row and row["task_id"] == task_id else not_found("attachment")
+        return cls.all_of_task.all(task_id=task_id)
 
     @classmethod
     def content(cls, task_id: str, id: str) -> tuple[Row, bytes]:
         """The description and the bytes. Raises `NotFound`."""
-        row, data = cls.fetch(task_id, id), AttachmentContent.of_attachment.value(id=id)
+        row, data = cls.of_task(task_id, id), AttachmentContent.of_attachment.value(id=id)
         return row, not_found("attachment") if data is None else data  # deleted between the two reads
 
     @classmethod
@@ -1333,19 +1283,15 @@ class Attachment(Identified):
         row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
         cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
-        cls._record(transaction, task, [None, row["filename"]])
+        Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
         return row
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete it. Raises `NotFound`."""
-        row = cls.fetch(task_id, id)
+        row = cls.of_task(task_id, id)
         cls.deletion.run(id=id)
-        cls._record(transaction, Task.stored(task_id), [row["filename"], None])
-
-    @classmethod
-    def _record(cls, transaction: Transaction, task: Row, names: list[str | None]) -> None:
-        Activity.record(transaction, "updated", "task", task["id"], task["title"], {"attachment": names})
+        Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
 
 
 Attachment.add_index(Attachment.task, Attachment.id, name="attachment_task")
@@ -1355,13 +1301,18 @@ class AttachmentContent(Base):
     attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
     data = BlobField()
 
-    of_attachment = compiled(lambda cls: cls.select(cls.data).where(cls.attachment == placeholder("id")))
-    _insertion_of_zeros = compiled(lambda cls: Insertion(cls, data=fn.ZEROBLOB(placeholder("size"))))
+    @statement
+    def of_attachment(cls: Any):
+        return cls.select(cls.data).where(cls.attachment == placeholder("id"))
+
+    @statement
+    def insertion(cls: Any):
+        return Insertion(cls, data=fn.ZEROBLOB(placeholder("size")))
 
     @classmethod
     def add(cls, attachment_id: str, data: bytes) -> None:
         """Store the bytes by blob I/O: SQLite would keep a bound parameter with the cached statement."""
-        rowid = cls._insertion_of_zeros.run(attachment_id=attachment_id, size=len(data))
+        rowid = cls.insertion.run(attachment_id=attachment_id, size=len(data))
         with db.connection().blobopen(cls._meta.table_name, "data", rowid) as blob:
             blob.write(data)
 
@@ -1388,26 +1339,25 @@ class Meeting(Resource):
 
     @classmethod
     def select_shown(cls) -> Query:
-        selected = [*columns(cls, "organizer_id"), *profile_columns(Member, "organizer")]
-        return cls.select(*selected).join(Member, on=(cls.organizer == Member.id))
+        return with_member(cls.organizer, "organizer_id")
 
-    _of_member = compiled(
-        lambda cls: cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
-    )
+    @statement
+    def of_member(cls: Any):
+        return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
         """The member's meetings: the next upcoming first, then the past ones, newest first."""
-        meetings = cls._of_member.all(member_id=member_id)
+        meetings = cls.of_member.all(member_id=member_id)
         cls._complete(meetings, Participant.of_member.all(member_id=member_id))
         upcoming = [meeting for meeting in meetings if meeting["when"] == "upcoming"]
         past = [meeting for meeting in meetings if meeting["when"] == "past"]
         return upcoming + past[::-1]
 
     @classmethod
-    def fetch(cls, id: str) -> Row:
+    def shown(cls, id: str) -> Row:
         """The meeting with its organizer and participants. Raises `NotFound`."""
-        meeting = super().fetch(id)
+        meeting = super().shown(id)
         cls._complete([meeting], Participant.of_meeting.all(id=id))
         return meeting
 
@@ -1431,9 +1381,9 @@ class Meeting(Resource):
     @classmethod
     def add(cls, transaction: Transaction, *, participant_ids: list[str] | None = None, **fields: Any) -> Row:
         """Make a new meeting, which the actor organizes."""
-        row = cls.insert_row(transaction, organizer_id=transaction.actor["id"], **fields)
-        Participant.replace_all(row["id"], [], participant_ids or [])
-        return cls.fetch(row["id"])
+        meeting = super().add(transaction, organizer_id=transaction.actor["id"], **fields)
+        Participant.replace_all(meeting["id"], [], participant_ids or [])
+        return cls.shown(meeting["id"])
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -1468,56 +1418,55 @@ class Participant(Base):
 
     @classmethod
     def _select(cls, condition: Expression) -> Query:
-        return (
-            cls.select(cls.meeting, *profile_columns(Member, "member"))
-            .join(Member, on=(cls.member == Member.id))
-            .order_by(cls.meeting, Member.full_name, Member.id)
-            .where(condition)
-        )
+        participants = with_member(cls.member, "member_id").where(condition)
+        return participants.order_by(cls.meeting, Member.full_name, Member.id)
 
-    of_meeting = compiled(lambda cls: cls._select(cls.meeting == placeholder("id")))
-    of_member = compiled(  # the participants of all meetings that the member attends
-        lambda cls: cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
-    )
-    _deletion = compiled(lambda cls: cls.delete().where(cls.meeting == placeholder("meeting_id")))
+    @statement
+    def of_meeting(cls: Any):
+        return cls._select(cls.meeting == placeholder("id"))
+
+    @statement
+    def of_member(cls: Any):
+        """The participants of all meetings that the member attends."""
+        return cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
+
+    @statement
+    def deletion(cls: Any):
+        return cls.delete().where(cls.meeting == placeholder("meeting_id"))
 
     @classmethod
     def replace_all(cls, meeting_id: str, old: list[str], new: list[str]) -> None:
-        """Replace the meeting's participants.
-
-        Raises `Invalid` for new participants who are not members; old ones may have been removed since.
-        """
-        ids = list(dict.fromkeys(new))
+        """Replace the meeting's participants. Raises `Invalid` for new ones who are not members."""
         problems = [
             (f"participant_ids.{n}", "no such member")
             for n, id in enumerate(new)
-            if id not in old and not Member.row.one(id=id)
+            if id not in old and not Member.stored_row.one(id=id)
         ]
         if problems:
             raise Invalid(*problems)
-        cls._deletion.run(meeting_id=meeting_id)
-        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in ids)
+        cls.deletion.run(meeting_id=meeting_id)
+        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
 
 
 class Whiteboard(Resource):
     title = TextField()
     project = ForeignKeyField(Project, null=True, on_delete="SET NULL")
-    content = JSONText()
+    content = EncodedJSONField()
     updated_by = ForeignKeyField(Member, column_name="updated_by", object_id_name="editor_id", index=False)
     created_at = TextField()
     updated_at = TextField()
 
     NOUN = "whiteboard"
 
-    @compiled
-    def latest(cls: Any) -> Query:
+    @statement
+    def latest(cls: Any):
         """Whiteboards without contents, the last updated first; at most `:most`, all where that is -1."""
         whiteboards = cls.select(cls.id, cls.title, cls.project, cls.updated_at, cls.updated_by)
         return whiteboards.order_by(cls.updated_at.desc(), cls.id.desc()).limit(placeholder("most"))
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note the change in the activity, which does not keep contents, since they may be large."""
+        """Note it without contents, which may be large."""
         without = {"content": [None, None]} if changes and "content" in changes else {}
         super().record(transaction, action, row, (changes or {}) | without)
 
@@ -1543,22 +1492,23 @@ class Activity(Identified):
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
     title = TextField()
-    changes = JSONText()
+    changes = EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
 
-    # The newest activity's id, from whose time the first transaction of a process continues.
-    newest = compiled(lambda cls: cls.select(fn.MAX(cls.id)))
+    @statement
+    def newest(cls: Any):
+        """The newest activity's id, from whose time the first transaction of a process continues."""
+        return cls.select(fn.MAX(cls.id))
 
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
         """Activities with their actors, newest first, at most `:most`."""
-        selected = [*columns(cls, "actor_id", "request_id", *hidden), *profile_columns(Member, "actor")]
-        activities = cls.select(*selected).join(Member, on=(cls.actor == Member.id))
+        activities = with_member(cls.actor, "actor_id", "request_id", *hidden)
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 
-    @compiled
-    def recent(cls: Any) -> Query:
+    @statement
+    def recent(cls: Any):
         """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
         is_shown = (placeholder("of_tasks") == 0) | cls.task_id.is_null(False)
         return cls.select_newest("task_id").where(cls.action != "deleted", is_shown)
@@ -1573,38 +1523,22 @@ class Activity(Identified):
         return {"activity": shown, "pagination": pagination}
 
     @classmethod
-    def record(
-        cls,
-        transaction: Transaction,
-        action: str,
-        noun: str,
-        id: str,
-        title: str,
-        changes: Row | None = None,
-        task_id: str | None = None,
-    ) -> None:
-        """Write what the actor did. `changes` are `{field: [old, new]}`; a comment has a `task_id`."""
-        shortened = {name: [*map(cls._shortened, pair)] for name, pair in (changes or {}).items()}
-        cls.insertion.run(
-            id=transaction.new_id(),
-            actor_id=transaction.actor["id"],
-            action=action,
-            entity=noun,
-            entity_id=id,
-            task_id=id if noun == "task" else task_id,
-            title=title,
-            changes=to_json(shortened).decode(),
-            request_id=transaction.request_id,
-            created_at=transaction.at,
-        )
+    def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
+        """Store what the actor did."""
+        shortened = {name: [*map(cls._shortened, pair)] for name, pair in changes.items()}
+        made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
+        made |= {"request_id": transaction.request_id, "changes": to_json(shortened).decode()}
+        cls.insertion.run(**described, **made)
 
     @staticmethod
     def _shortened(value: Any) -> Any:
         """The value; of one that is longer than `MAX_CHANGE`, only its length."""
         text = to_json(value)
-        return JSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
+        return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
-    pruning = compiled(lambda cls: deletion_of_some(cls, cls.id < placeholder("before")))
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls.id < placeholder("before"))
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
-    JSONText,
+    EncodedJSONField,
     Row,
     Sequenced,
     Statement,
     columns,
-    compiled,
     deletion_of_some,
     now,
     placeholder,
+    statement,
     to_json,
 )
 from models import (
@@ -48,7 +48,7 @@ class Webhook(Entity):
 
     name = TextField(unique=True)
     url = TextField()
-    events = JSONText()
+    events = EncodedJSONField()
     state = TextField()  # WEBHOOK_STATES
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
@@ -71,20 +71,20 @@ class Webhook(Entity):
     @classmethod
     def listing(cls) -> list[Row]:
         """Every webhook by name, with the number of deliveries that are pending."""
-        return sorted_by(cls.every.all(), "name")
+        return sorted_by(cls.shown_rows.all(), "name")
 
     @classmethod
-    def fetch_configured(cls, id: str) -> Row:
+    def shown_configured(cls, id: str) -> Row:
         """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
-        webhook = cls.fetch(id)
+        webhook = cls.shown(id)
         if webhook["reason"] == cls.LEFT:
             raise Conflict(f"the webhook {webhook['name']} is {cls.LEFT}; put it back there first")
         return webhook
 
     @classmethod
-    def fetch_enabled(cls, id: str) -> Row:
-        """The webhook. Raises as `fetch_configured` does, and `Conflict` where it is disabled."""
-        webhook = cls.fetch_configured(id)
+    def shown_enabled(cls, id: str) -> Row:
+        """The webhook. Raises as `shown_configured` does, and `Conflict` where it is disabled."""
+        webhook = cls.shown_configured(id)
         if webhook["state"] == "disabled":
             raise Conflict(
                 f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
@@ -95,8 +95,8 @@ class Webhook(Entity):
     def _has_left(cls) -> Expression:
         return fn.COALESCE(cls.reason, "") == cls.LEFT
 
-    @compiled
-    def configured(cls: Any) -> Query:
+    @statement
+    def configured(cls: Any):
         """The webhooks that get events, and which events; those that are `healthy` can be sent to at once.
 
         Later events wait behind deliveries that are queued, and behind those that were leased before
@@ -105,8 +105,8 @@ class Webhook(Entity):
         is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
         return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
 
-    @compiled
-    def _due(cls: Any) -> Query:
+    @statement
+    def with_due(cls: Any):
         can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
         is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
         return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
@@ -114,16 +114,16 @@ class Webhook(Entity):
     @classmethod
     def due(cls, times: Row) -> list[str]:
         """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in cls._due.all(**times)]
+        return [row["id"] for row in cls.with_due.all(**times)]
 
-    @compiled
-    def failing(cls: Any) -> Query:
+    @statement
+    def failing(cls: Any):
         """The number of webhooks that fail or are disabled."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
         return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
 
-    @compiled
-    def _waited_for(cls: Any) -> Query:
+    @statement
+    def waited_for(cls: Any):
         """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
         of_this = Delivery.webhook == cls.id
         has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
@@ -139,7 +139,7 @@ class Webhook(Entity):
 
         These webhooks left the configuration, or their ids are not in `configured_ids`.
         """
-        return sum(row["left"] or row["id"] not in configured_ids for row in cls._waited_for.all())
+        return sum(row["left"] or row["id"] not in configured_ids for row in cls.waited_for.all())
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
@@ -166,18 +166,18 @@ class Webhook(Entity):
             cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]
 
-    @compiled
-    def _parking(cls: Any) -> Query:
+    @statement
+    def parking(cls: Any):
         """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
         parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
         return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
 
-    @compiled
-    def _resumption(cls: Any) -> Query:
+    @statement
+    def resumption(cls: Any):
         return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
 
-    @compiled
-    def _hurry(cls: Any) -> Query:
+    @statement
+    def hurry(cls: Any):
         """Makes what is queued due now."""
         is_queued = Delivery.queued == 1
         return Delivery.update({Delivery.next_at: placeholder("now")}).where(
@@ -188,24 +188,24 @@ class Webhook(Entity):
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
         """Send nothing more to the webhook, and park its pending deliveries."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls._parking.run(webhook_id=id)
+        cls.parking.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
         """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
-        cls.fetch(id)
+        cls.shown(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
-        cls._resumption.run(webhook_id=id)
-        cls._hurry.run(webhook_id=id, now=now())
-        return cls.fetch(id)
+        cls.resumption.run(webhook_id=id)
+        cls.hurry.run(webhook_id=id, now=now())
+        return cls.shown(id)
 
     @classmethod
     def reached(cls, transaction: Transaction, id: str, *, accepted: bool) -> None:
         """Store that the receiver answered, and whether it accepted."""
-        stored = cls.row.existing(id=id)
+        stored = cls.stored(id)
         fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
         if stored["failures"]:  # what waits behind the failure need not wait any longer
-            cls._hurry.run(webhook_id=id, now=now())
+            cls.hurry.run(webhook_id=id, now=now())
         if differences(stored, fields):
             cls.set_columns(id, **fields, updated_at=transaction.at)
 
@@ -215,7 +215,7 @@ class Webhook(Entity):
 
         An open circuit keeps its time, unless that is after `far`, which means that the clock was set back.
         """
-        stored = cls.row.existing(id=id)
+        stored = cls.stored(id)
         if stored["open_until"] and now() < stored["open_until"] <= far:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
@@ -235,7 +235,7 @@ class Event(Sequenced):
     """
 
     name = TextField()
-    body = JSONText()
+    body = EncodedJSONField()
     created_at = TextField()
 
     @classmethod
@@ -243,11 +243,13 @@ class Event(Sequenced):
         """Store the event; returns its place in the sequence."""
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 
-    _seq_of = compiled(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
+    @statement
+    def seq_of(cls: Any):
+        return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
-    @compiled
-    def _after(cls: Any) -> Query:
-        events = cls.select(cls.id, cls.body.alias("body:json"))
+    @statement
+    def later(cls: Any):
+        events = cls.select(cls.id, cls.body)
         later = events.where(cls.seq > placeholder("seq"), cls.name != "ping")
         return later.order_by(cls.seq).limit(placeholder("most"))
 
@@ -259,12 +261,12 @@ class Event(Sequenced):
         """
         seq = 0
         if id is not None:
-            seq = cls._seq_of.value(id=id)
+            seq = cls.seq_of.value(id=id)
             if seq is None:
                 raise Invalid(
                     ("after", "no such event, or not any more; without it, the first kept is the first")
                 )
-        rows = cls._after.all(seq=seq, most=most + 1)
+        rows = cls.later.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
 
     @classmethod
@@ -277,17 +279,19 @@ class Event(Sequenced):
     def _is_old(cls) -> Expression:
         return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
 
-    @compiled
-    def _last_before(cls: Any) -> Query:
+    @statement
+    def last_older(cls: Any):
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
         return old.order_by(cls.seq.desc()).limit(1)
 
     @classmethod
     def last_before(cls, before: str) -> int:
         """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
-        return cls._last_before.value(before=before) or 0
+        return cls.last_older.value(before=before) or 0
 
-    pruning = compiled(lambda cls: deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq))
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq)
 
 
 class Delivery(Entity):
@@ -350,7 +354,7 @@ class Delivery(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         """The deliveries, each with its event's body."""
-        return cls._select(Event.body.alias("payload:json"))
+        return cls._select(Event.body.alias("payload"))
 
     @classmethod
     def page(cls, *, limit: int, offset: int, **filters: str) -> Row:
@@ -377,17 +381,19 @@ class Delivery(Entity):
         conditions = [columns[name] == placeholder(name) for name in sorted(filters)]
         return query.where(*conditions) if conditions else query
 
-    pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
+    @statement
+    def pending(cls: Any):
+        return cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING)
 
-    @compiled
-    def parked(cls: Any) -> Query:
+    @statement
+    def parked(cls: Any):
         """The number of parked deliveries, by the webhook's name."""
         counts = cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
         by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name)
         return by_webhook.where(cls.status == "parked")
 
-    @compiled
-    def _to_send(cls: Any) -> Query:
+    @statement
+    def sendable(cls: Any):
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), Event.body]
         deliveries = cls.select(cls.id, cls.webhook, cls.attempts, *of_event)
         return deliveries.join(Event, on=(cls.event == Event.seq)).where(cls.id == placeholder("id"))
@@ -395,20 +401,20 @@ class Delivery(Entity):
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
         """These deliveries, as `webhooks.send` takes them."""
-        return [cls._to_send.existing(id=id) for id in ids]
+        return [cls.sendable.one(id=id) for id in ids]
 
     @classmethod
     def _is_refused(cls) -> Expression:
         """Whether the receiver refused it: later events do not wait behind it."""
         return (cls.queued == 0) & cls.duration_ms.is_null(False)
 
-    @compiled
-    def due(cls: Any) -> Query:
+    @statement
+    def due(cls: Any):
         deliveries = cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
         return deliveries.where(OF_WEBHOOK, CAN_BE_SENT).order_by(cls.event).limit(placeholder("most"))
 
-    @compiled
-    def first_in_progress(cls: Any) -> Query:
+    @statement
+    def first_in_progress(cls: Any):
         """The first event that another thread is sending."""
         is_leased = cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far")
         before_last = cls.event < placeholder("last")
@@ -462,12 +468,12 @@ class Delivery(Entity):
         return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
 
     # Whether a delivery is queued for the webhook, which the sweeper has to send.
-    queued_for = compiled(
-        lambda cls: cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
-    )
+    @statement
+    def queued_for(cls: Any):
+        return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
 
-    @compiled
-    def _release_of_all(cls: Any) -> Query:
+    @statement
+    def release_of_all(cls: Any):
         released = {cls.leased_until: None, cls.queued: 1}
         return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
 
@@ -475,10 +481,10 @@ class Delivery(Entity):
     def release_all(cls) -> None:
         """End all leases, when the processes that held them have ended; later events wait for them."""
         with write():
-            cls._release_of_all.run()
+            cls.release_of_all.run()
 
-    @compiled
-    def _reopening(cls: Any) -> Query:
+    @statement
+    def reopening(cls: Any):
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
         reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
         return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
@@ -489,22 +495,22 @@ class Delivery(Entity):
 
         Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
         """
-        row = cls.fetch(id)
-        Webhook.fetch_enabled(row["webhook_id"])
+        row = cls.shown(id)
+        Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
             raise Conflict("the delivery is being sent")
-        cls._reopening.run(id=id)
+        cls.reopening.run(id=id)
         cls.lease(row, lease)
         return row
 
-    @compiled
-    def newest_too_many(cls: Any) -> Query:
+    @statement
+    def newest_too_many(cls: Any):
         """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
         waiting = cls.select(cls.event).where(OF_WEBHOOK, IS_WAITING)
         return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
-    @compiled
-    def deletion_of_superfluous(cls: Any) -> Query:
+    @statement
+    def deletion_of_superfluous(cls: Any):
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
         return deletion_of_some(cls, OF_WEBHOOK & IS_WAITING & is_superfluous, cls.event)
 
@@ -517,8 +523,8 @@ class Delivery(Entity):
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
         return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
-    @compiled
-    def pruning(cls: Any) -> Query:
+    @statement
+    def pruning(cls: Any):
         return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
 
     @classmethod

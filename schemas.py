@@ -17,7 +17,7 @@ from peewee import ForeignKeyField, IntegerField
 
 import models
 import outbox
-from database import ApiError, JSONText, fold, instant, to_json
+from database import ApiError, EncodedJSONField, fold, instant, to_json
 from limits import READ_SECONDS, UPLOAD_SECONDS
 from lists import SORTS
 
@@ -710,7 +710,7 @@ def field_of(column: Any, **options: Any) -> fields.Field:
         return Id(**options)
     if isinstance(column, IntegerField):
         return fields.Integer(**options)
-    if isinstance(column, JSONText):
+    if isinstance(column, EncodedJSONField):
         return fields.Dict(**options)
     is_time = column.column_name.endswith(("_at", "_date", "_until"))
     return (Moment if is_time else fields.String)(**options)

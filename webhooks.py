@@ -443,7 +443,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
     Raises `NotFound`, and `Conflict` where it is disabled.
     """
-    name = Webhook.fetch_enabled(webhook_id)["name"]
+    name = Webhook.shown_enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
     data = {"webhook": {"id": webhook_id, "name": name}}
@@ -452,7 +452,7 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
-    webhook = Webhook.fetch_configured(webhook_id)
+    webhook = Webhook.shown_configured(webhook_id)
     _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
     left_something.set()
     return Webhook.enable(transaction, webhook_id)
@@ -592,7 +592,7 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
     if attempt.receiver_failed:
-        wait = attempt.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
+        wait = attempt.retry_after or _retry_wait(Webhook.stored(webhook_id)["failures"])
         until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
         Delivery.settle(row, queued=1, next_at=until, **result)
     else:
@@ -601,7 +601,7 @@ def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
         status = "parked" if parked else "pending"
         Delivery.settle(row, status=status, queued=0, next_at=now(wait), **result)
         Webhook.reached(transaction, webhook_id, accepted=False)
-    condition = Webhook.row.existing(id=webhook_id)
+    condition = Webhook.stored(webhook_id)
     if condition["state"] != "active":  # an earlier row of the same batch has disabled it
         return
     if attempt.status == 410:
@@ -634,7 +634,7 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
     count = 0
     while not stopping.is_set():
         # After a failure, one delivery tells whether the receiver can be reached again.
-        most = 1 if Webhook.row.existing(id=webhook_id)["failures"] else BATCH
+        most = 1 if Webhook.stored(webhook_id)["failures"] else BATCH
         times = sending.times
         with write():
             rows = Delivery.claim(webhook_id, most, times)

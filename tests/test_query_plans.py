@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from harness import tables
 
-from database import Statement, compiled
+from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import BY_ID, FILTERS, SORTS, counting, is_counted, places
 from models import ACTIVITY_FILTERS, PRIORITIES, Activity, Project, StoredAnswer, Task, activities
@@ -177,7 +177,8 @@ def test_the_tasks_of_every_pair_of_filters_are_counted_in_the_index_that_was_ch
 
 
 @pytest.mark.parametrize(
-    ("table", "name"), [(Task, "urgent"), (Project, "every"), (Project, "by_id"), (Task, "detail")]
+    ("table", "name"),
+    [(Task, "urgent"), (Project, "shown_rows"), (Project, "shown_row"), (Task, "shown_row")],
 )
 def test_the_context_scans_no_table_of_tasks(plan, table, name):
     steps = plan(getattr(table, name))
@@ -189,7 +190,7 @@ def test_the_context_scans_no_table_of_tasks(plan, table, name):
     [
         (Task, "urgent", "task_overdue"),
         (Task, "urgent", "task_urgent"),
-        (Project, "every", "task_project_overdue"),
+        (Project, "shown_rows", "task_project_overdue"),
     ],
 )
 def test_overdue_and_urgent_tasks_come_from_the_indexes_made_for_them(plan, table, name, index):
@@ -212,7 +213,7 @@ def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, tab
         (Flow, "pruning", "flow_ended"),
         (Flow, "pruning_of_idle", "flow_idle"),
         (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
-        (StoredAnswer, "_pruning", "stored_answer_created_at"),
+        (StoredAnswer, "pruning", "stored_answer_created_at"),
     ],
 )
 def test_what_is_to_be_deleted_is_found_by_an_index(plan, table, name, index):
@@ -222,7 +223,7 @@ def test_what_is_to_be_deleted_is_found_by_an_index(plan, table, name, index):
 
 @pytest.mark.parametrize(
     ("table", "name"),
-    [(Delivery, "newest_too_many"), (Delivery, "deletion_of_superfluous"), (Webhook, "_resumption")],
+    [(Delivery, "newest_too_many"), (Delivery, "deletion_of_superfluous"), (Webhook, "resumption")],
 )
 def test_what_waits_for_a_disabled_webhook_is_found_by_its_own_index(plan, table, name):
     assert any("INDEX delivery_waiting" in step for step in plan(getattr(table, name)))
@@ -273,7 +274,7 @@ def test_a_history_is_read_in_order_and_that_of_a_task_from_its_index(plan, filt
 def statements(table):
     """The names of a table's statements, its own and those that every table has."""
     declared = {name: value for cls in reversed(table.__mro__) for name, value in vars(cls).items()}
-    return [name for name, value in declared.items() if isinstance(value, (compiled, Statement))]
+    return [name for name, value in declared.items() if isinstance(value, (statement, Statement))]
 
 
 @pytest.mark.parametrize("table", tables())
