@@ -10,7 +10,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial, reduce, wraps
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -71,17 +71,16 @@ def register(app: Flask) -> None:
 # What the server runs too ---------------------------------------------------------------------
 
 
-def start(config: dict[str, Any]) -> tuple[Row, str] | None:
+def start(config: dict[str, Any], locks: ExitStack | None = None) -> tuple[Row, str] | None:
     """Create or upgrade the database; with `bootstrap.api_key`, also add the first owner.
 
     Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
     """
     key = bootstrap_key(config)
-    with database.turn_to_start():
-        is_new = database.is_missing()
-        database.prepare()
-        if is_new:
-            store_webhooks(config)
+    is_new = database.is_missing()
+    database.prepare(locks)
+    if is_new:
+        store_webhooks(config)
     return bootstrap(config, key) if key else None
 
 
@@ -91,13 +90,13 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
     return resolve_webhooks(config)
 
 
-def store_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
+def store_webhooks(config: dict[str, Any]) -> list[str]:
     """Update the table of webhooks from the configuration; return the names of the webhooks that left it.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
     with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
+        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=True)
 
 
 def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:

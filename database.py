@@ -16,7 +16,7 @@ import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -662,25 +662,39 @@ def write_transaction() -> Iterator[None]:
 # The file -------------------------------------------------------------------------------------
 
 
-def prepare() -> list[str]:
+def prepare(locks: ExitStack | None = None) -> list[str]:
     """Create the database file if there is none, look for damage, and apply the migrations.
 
-    Returns the names of the migrations that were applied; an older database is copied first. Raises
-    `BadDatabase` with what to do, also if there are migrations to apply beneath a server that is registered.
+    A server passes its `locks`, to which the lock for the one server is added before. Returns the names of
+    the migrations that were applied; an older database is copied first. Raises `BadDatabase` with what to do.
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
     with _as_bad_database(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_log(path)
-        if not path.exists():
-            _create_private(path)
-        db.connect(reuse_if_open=True)
-        _look_for_damage(path)
-        applied = _migrate(path)
-        _update_statistics()
-        _prepared_files[db.database] = _file_identity(db.database)
-        return applied
+        with _turn_to_prepare(path.parent):
+            if locks is not None:
+                locks.enter_context(lock_server())
+            _check_log(path)
+            if not path.exists():
+                path.touch(0o600)  # SQLite would let others read it
+            db.connect(reuse_if_open=True)
+            _look_for_damage(path)
+            applied = _migrate(path, is_server=locks is not None)
+            _update_statistics()
+            _prepared_files[db.database] = _file_identity(db.database)
+    return applied
+
+
+@contextmanager
+def _turn_to_prepare(folder: Path) -> Iterator[None]:
+    """Let no other process prepare a database in this folder meanwhile; wait for it."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _check_log(path: Path) -> None:
@@ -786,13 +800,12 @@ def _update_statistics() -> None:
             db.execute_sql(f"PRAGMA user_version = {migrations}")
 
 
-def _migrate(path: Path) -> list[str]:
+def _migrate(path: Path, *, is_server: bool) -> list[str]:
     runner = Runner(db, str(MIGRATIONS))
     pending, applied = _migration_names(path, runner)
     if pending and applied:
-        with register_server() as serving:
-            if not is_only_server(serving):  # the other one would write as if nothing had changed
-                raise BadDatabase(f"{path}: a server of an older version uses it; stop it first")
+        if not is_server:
+            lock_server().close()  # a server of an older version would write as if nothing had changed
         backup(path.with_name(f"{path.name}.before-{pending[0]}"))
     return runner.up()
 
@@ -821,11 +834,6 @@ def _as_bad_database(path: Path) -> Iterator[None]:
         raise BadDatabase(f"{path} cannot be used: {error}") from error
 
 
-def _create_private(path: Path) -> None:
-    """Create an empty file that only its owner can read; SQLite would let others read it."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
 def open_lock_file(path: Path) -> IO[str]:
     """Open an empty file for locking, which only its owner can open."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
@@ -841,58 +849,36 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     """Lock the database, shared or `alone`, until the returned file is closed.
 
     Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
-    The kernel releases the lock when the process ends.
     """
-    path = Path(f"{db.database}.server")
+    path = Path(db.database)
     with _as_bad_database(path):
         if not may_be_new:
-            _check_log(Path(db.database))
+            _check_log(path)
             if is_missing():
-                made = "`init` makes one, `restore` puts a copy there"
-                raise BadDatabase(f"there is no database at {db.database}; {made}")
+                raise BadDatabase(
+                    f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
+                )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open_lock_file(path)
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            by = "a server or a command uses it; stop it first" if alone else "a backup is being restored"
-            raise BadDatabase(f"{db.database}: {by}") from error
-    return file
+        if alone:
+            return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")
+        return _lock("server", fcntl.LOCK_SH, "a backup is being restored")
 
 
-@contextmanager
-def turn_to_start() -> Iterator[None]:
-    """Let no other process prepare the database or store a configuration meanwhile; wait for it."""
-    path = Path(f"{db.database}.start")
-    with _as_bad_database(path):
-        file = open_lock_file(path)
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def lock_server() -> IO[str]:
+    """Lock the database for the one server that may use it, beside commands. Raises `BadDatabase`."""
+    with _as_bad_database(Path(db.database)):
+        return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
 
 
-def register_server() -> IO[str]:
-    """Count this process and its forks as a server, until all of them have closed the returned file."""
-    path = Path(f"{db.database}.serving")
-    with _as_bad_database(path):
-        serving = open_lock_file(path)
-        fcntl.flock(serving, fcntl.LOCK_SH)
-    return serving
-
-
-def is_only_server(serving: IO[str]) -> bool:
-    """Whether no other server uses the database; to be called inside `turn_to_start`.
-
-    Commands lock the database too, but not this file.
-    """
+def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
+    """Lock a file beside the database until this process and its forks have closed it, or have ended."""
+    file = open_lock_file(Path(f"{db.database}.{suffix}"))
     try:
-        fcntl.flock(serving, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        fcntl.flock(serving, fcntl.LOCK_SH)  # also after a failure, which releases the shared lock
-    return True
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise BadDatabase(f"{db.database}: {refusal}") from error
+    return file
 
 
 # Copies ---------------------------------------------------------------------------------------
@@ -914,7 +900,7 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
     """Copy a database to `target`, which appears when it is complete and which only its owner can read."""
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        _create_private(partial)
+        partial.touch(0o600, exist_ok=False)
         with closing(sqlite3.connect(partial)) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")

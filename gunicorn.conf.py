@@ -30,13 +30,10 @@ from database import (
     Unavailable,
     db,
     is_missing,
-    is_only_server,
     lock_database,
     new_request_id,
     now,
-    register_server,
     to_json,
-    turn_to_start,
     write_turn,
 )
 from limits import HEAD_SECONDS, SocketDeadline
@@ -298,7 +295,7 @@ def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     limit_unread(server)
     with exit_on_error():
-        apply_configuration(server, server.app.callable.config, server.webhooks, server.locks)
+        apply_configuration(server, server.app.callable.config, server.webhooks)
 
 
 def on_reload(server):
@@ -311,7 +308,7 @@ def on_reload(server):
             configured = commands.check_webhooks(app.config)
             bootstrap_key(app.config)
             locks = server.locks if db.database == before else hold_database(server, app.config)
-            apply_configuration(server, app.config, configured, locks)
+            apply_configuration(server, app.config, configured)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -319,7 +316,7 @@ def on_reload(server):
     else:
         server.app.callable = app
         if locks is not server.locks:
-            server.locks[0].close()
+            server.locks.close()
         server.locks = locks
 
 
@@ -332,28 +329,24 @@ def limit_unread(server):
 
 
 def hold_database(server, config):
-    """Upgrade the database; return the files that lock it until all workers have ended."""
-    with contextlib.ExitStack() as files:
+    """Upgrade the database; return its locks, which all workers hold until they have ended."""
+    with contextlib.ExitStack() as locks:
         # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
-        files.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
+        locks.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
         if is_missing():
             server.log.warning("There was no database at %s; a new one is made", db.database)
-        if bootstrapped := commands.start(config):
+        if bootstrapped := commands.start(config, locks):
             email = bootstrapped[0]["email"]
             server.log.info("The first owner is %s, with the API key from the configuration", email)
-        serving = files.enter_context(register_server())  # after the upgrade, which other servers prevent
-        with contextlib.suppress(Unavailable, *DATABASE_ERRORS), turn_to_start():  # else the leases expire
-            if is_only_server(serving):
-                Delivery.release_all()
-        return files.pop_all(), serving
+        with contextlib.suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
+            Delivery.release_all()
+        return locks.pop_all()
 
 
-def apply_configuration(server, config, configured, locks):
+def apply_configuration(server, config, configured):
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     try:
-        with turn_to_start():
-            left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
-        for name in left:
+        for name in commands.store_webhooks(config):
             name = without_paths(name)
             server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy

@@ -1,5 +1,6 @@
 """The database file: versions, upgrades, what is refused; and the write lock that all changes take."""
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -15,17 +16,7 @@ from upgrades import Upgrade, content, older_database, schema, versions
 
 import models
 import schemas
-from database import (
-    DATABASE_ERRORS,
-    MIGRATIONS,
-    BadDatabase,
-    FairLock,
-    db,
-    is_outage,
-    new_id,
-    prepare,
-    register_server,
-)
+from database import DATABASE_ERRORS, MIGRATIONS, BadDatabase, FairLock, db, is_outage, new_id, prepare
 from models import Member, Resource, Task
 from outbox import Event
 
@@ -141,10 +132,11 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
 def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server):
     older_database(server.database, versions()[0])
     before = content(server.database)
-    db.init(str(server.database))
-    with register_server():  # as that server does
-        assert "a server of an older version uses it; stop it first" in refusal(server)
-        assert "a server of an older version uses it; stop it first" in server.flask("init").stderr
+    said = f"Error: {server.database}: another server uses this database; stop it first"
+    with server.database.with_name("tasks.db.serving").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as that server does
+        assert refusal(server) == said
+        assert server.flask("init").stderr == f"{said}\n"
         assert content(server.database) == before
     server.start()
     assert server.flask("doctor").returncode == 0
