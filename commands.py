@@ -57,6 +57,9 @@ from settings import (
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
+STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}  # of which each ends the command `throwaway`
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+    STOPPING.add(signal.SIGHUP)
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
@@ -550,42 +553,6 @@ def seed(tasks: int, seed: int) -> None:
 # A server to throw away -----------------------------------------------------------------------
 
 
-class Programs:
-    """The programs that a command starts, of which SIGINT, SIGTERM and SIGHUP terminate the current one.
-
-    No signal raises an exception: just after the start of a program that would leave it running.
-    """
-
-    def __init__(self) -> None:
-        self.current: Popen | None = None
-        self.stopped_by = 0  # the number of the last signal
-        signal.signal(signal.SIGINT, self._stop)
-        signal.signal(signal.SIGTERM, self._stop)
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
-            signal.signal(signal.SIGHUP, self._stop)
-
-    def _stop(self, number: int, _: Any) -> None:
-        self.stopped_by = number
-        if self.current:
-            self.current.terminate()
-
-    def start(self, *words: str, **options: Any) -> Popen:
-        """Start a program. Raises `OSError`."""
-        return self.watch(Popen(words, **options))  # noqa: S603 - ours, and the one that the user gave
-
-    def watch(self, program: Popen) -> Popen:
-        """Make a program the current one, also for a signal that came before."""
-        self.current = program
-        if self.stopped_by:
-            program.terminate()
-        return program
-
-    def run(self, *words: str, **options: Any) -> int:
-        """Run a program, unless a signal came before; return its exit code as a shell would."""
-        code = -self.stopped_by or self.start(*words, **options).wait()
-        return code if code >= 0 else 128 - code
-
-
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--seed", type=int, help="Fill it as the command seed does with this number.")
 @click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
@@ -599,18 +566,22 @@ def throwaway(seed: int | None, log: BinaryIO | None, command: tuple[str, ...]) 
     printed as one line, TASKS_URL=... TASKS_KEY=..., or with a COMMAND put into its environment. The exit
     code is that of COMMAND.
     """
-    programs = Programs()
+    # No signal raises an exception, which just after the start of a program would leave it running.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOPPING, signal.SIGCHLD})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)  # where it is ignored, it could not be waited for
+    run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before))
     with TemporaryDirectory(prefix="tasks-") as folder:
-        server = start_throwaway(programs, folder, log or sys.stderr.buffer)
+        server = start_throwaway(run, folder, log or sys.stderr.buffer)
         try:
-            code = use_throwaway(programs, server, seed, command)
+            code = use_throwaway(run, server, seed, command)
         finally:
             server.terminate()
             server.wait()
     sys.exit(code)
 
 
-def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
+def start_throwaway(run: Callable[..., Popen], folder: str, log: BinaryIO) -> Popen:
     """Start a server on a free port, with settings that this process gets too. Raises `LookupError`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
@@ -624,39 +595,59 @@ def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
         os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", KEY_PREFIX + secrets.token_urlsafe(32))
         key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
         os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))
-        # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
-        # may need the server for what it does then.
-        words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
-        options = {"pass_fds": [listener.fileno()], "cwd": HOME, "process_group": 0, "stdin": DEVNULL}
-        # These may be meant for the program that is tested.
-        options["env"] = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
-        return programs.start(*words, **options, stdout=log, stderr=log)
+        return run(
+            [sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}"],
+            pass_fds=[listener.fileno()],
+            cwd=HOME,
+            # These may be meant for the program that is tested.
+            env={name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES},
+            # A group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND may
+            # need the server for what it does then.
+            process_group=0,
+            stdin=DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
 
-def use_throwaway(programs: Programs, server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
+def use_throwaway(
+    run: Callable[..., Popen], server: Popen, seed: int | None, command: tuple[str, ...]
+) -> int:
     """Serve until the command or, without one, the server ends; return the exit code."""
-    if not is_healthy(os.environ["TASKS_URL"].removeprefix("http://")):
-        if programs.stopped_by:
-            return 128 + programs.stopped_by
-        raise click.ClickException("the server did not start; its log says why")
+    while not is_healthy(os.environ["TASKS_URL"].removeprefix("http://")) and not stopped_by():
+        if server.poll() is not None:
+            raise click.ClickException("the server did not start; its log says why")
+    if number := stopped_by():
+        return 128 + number
     if seed is not None:
         words = (sys.executable, "-m", "flask", "--app", "app", "seed", "--seed", str(seed))
-        if code := programs.run(*words, stdout=sys.stderr, cwd=HOME):
+        if code := wait(run(words, stdout=sys.stderr, cwd=HOME)):
             return code
     if command:
         # A terminal sends Ctrl-C to the command too, which decides what it does.
-        signal.signal(signal.SIGINT, lambda *_: None)
-        return programs.run(*command)
+        return wait(run(command), STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
-    programs.watch(server).wait()
-    if not programs.stopped_by:
+    if wait(server):
         raise click.ClickException("the server has ended; its log says why")
     return 0
 
 
+def stopped_by() -> int:
+    """The number of a signal that is to end this command, or 0."""
+    return max(signal.sigpending() & STOPPING, default=0)
+
+
+def wait(program: Popen, stopping: set[int] = STOPPING) -> int:
+    """Wait for a program, which these signals terminate; return its exit code as a shell would."""
+    while (code := program.poll()) is None:
+        if signal.sigwait({*stopping, signal.SIGCHLD}) in stopping:
+            program.terminate()
+    return code if code >= 0 else 128 - code
+
+
 def is_healthy(address: str) -> bool:
-    """Return whether the server answers that it is; False when it has ended."""
-    with closing(HTTPConnection(address)) as connection, suppress(OSError, HTTPException):
+    """Whether the server answers that it is, within a second."""
+    with closing(HTTPConnection(address, timeout=1)) as connection, suppress(OSError, HTTPException):
         connection.request("GET", f"{schemas.API}/health")
         return connection.getresponse().status == 200
     return False
