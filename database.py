@@ -69,22 +69,7 @@ class ThreadState(threading.local):
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
 
 
-class ExistingFile(SqliteDatabase):
-    """SQLite that makes no file where there is none: the next start would take it for a new database."""
-
-    def _connect(self: Any) -> sqlite3.Connection:
-        uri = f"{Path(self.database).absolute().as_uri()}?mode=rw"
-        options = {"timeout": self._timeout, "isolation_level": None, "uri": True} | self.connect_params
-        connection = sqlite3.connect(uri, **options)
-        try:
-            self._add_conn_hooks(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-class Database(ExistingFile):
+class Database(SqliteDatabase):
     """SQLite, with one connection through which all threads write, and some from which they read.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
@@ -94,7 +79,7 @@ class Database(ExistingFile):
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        self._writer = ExistingFile(None, pragmas=PRAGMAS, thread_safe=False)
+        self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
         self.refused_since: str | None = None  # when the first write failed after the last commit
@@ -108,7 +93,7 @@ class Database(ExistingFile):
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()  # another file may be where the database was
-        return super()._connect()
+        return super()._connect()  # type: ignore[misc]
 
     def connection(self) -> sqlite3.Connection:
         """The connection for what peewee itself executes: in a write transaction the writer's."""
@@ -663,7 +648,7 @@ def write_transaction() -> Iterator[None]:
 
 
 def prepare(locks: ExitStack | None = None) -> list[str]:
-    """Create the database file if there is none, look for damage, and apply the migrations.
+    """Create the database file if there is none, and apply the migrations.
 
     A server passes its `locks`, to which the lock for the one server is added before. Returns the names of
     the migrations that were applied; an older database is copied first. Raises `BadDatabase` with what to do.
@@ -679,10 +664,12 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
             if not path.exists():
                 path.touch(0o600)  # SQLite would let others read it
             db.connect(reuse_if_open=True)
-            _look_for_damage(path)
             applied = _migrate(path, is_server=locks is not None)
-            _update_statistics()
-            _prepared_files[db.database] = _file_identity(db.database)
+            # At every start, as an earlier one may have been interrupted before; it takes some 20 ms. A
+            # database that is full or busy can be read without it.
+            with suppress(Unavailable, sqlite3.OperationalError):
+                optimize(everything=True)
+            _prepared_files[db.database] = os.stat(path)
     return applied
 
 
@@ -707,15 +694,7 @@ def _check_log(path: Path) -> None:
         )
 
 
-_prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared database: device and inode
-
-
-def _file_identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+_prepared_files: dict[str, os.stat_result] = {}  # by path
 
 
 def check_in_place() -> None:
@@ -724,34 +703,10 @@ def check_in_place() -> None:
     SQLite would continue with a moved or deleted file, and its writes would be lost.
     """
     prepared = _prepared_files.get(db.database)
-    if prepared and _file_identity(db.database) != prepared:
-        raise Unavailable(
-            "the database file was moved, replaced or deleted; put it back and restart the server"
-        )
-
-
-def _look_for_damage(path: Path) -> None:
-    """Raise `BadDatabase`, or SQLite's error, for damage that shows without reading the whole file.
-
-    That is a file that is no database, has a schema that cannot be read, or is too short even with its log;
-    and a table whose newest row cannot be reached, since what an interrupted copy or a power failure has
-    lost is mostly what was written last. Damage elsewhere, also in indexes, is found by
-    `integrity_problems`, by a copy, and by the request that reads it.
-    """
-    pages = db.execute_sql("PRAGMA page_count").fetchone()[0]
-    expected = pages * db.execute_sql("PRAGMA page_size").fetchone()[0]
-    # SQLite itself compares the sizes where there is no log. A page that the file lacks may be in the log,
-    # whose size is read first, because another process may move pages from the log to the file.
-    found = sum(file.stat().st_size for file in (Path(f"{path}-wal"), path) if file.exists())
-    if found < expected:
-        raise BadDatabase(f"{path} is damaged ({found} of {expected} bytes); restore a backup")
-    # For each table, SQLite itself writes the statement that goes from the root to the last page.
-    reads = db.execute_sql(
-        "SELECT printf('SELECT max(rowid) FROM \"%w\"', name) FROM sqlite_master"
-        " WHERE type = 'table' AND rootpage > 0 AND sql NOT LIKE '%WITHOUT ROWID%'"
-    )
-    for (read,) in reads.fetchall():
-        db.execute_sql(read).fetchone()
+    with suppress(OSError):
+        if prepared is None or os.path.samestat(prepared, os.stat(db.database)):
+            return
+    raise Unavailable("the database file was moved, replaced or deleted; put it back and restart the server")
 
 
 def integrity_problems() -> list[str]:
@@ -788,16 +743,6 @@ def optimize(*, everything: bool = False) -> None:
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE" if everything else "PRAGMA optimize")
-
-
-def _update_statistics() -> None:
-    """Update SQLite's statistics: of everything after a migration, also if that start was interrupted."""
-    (migrations,) = db.execute_sql("SELECT COUNT(*) FROM schema_migration").fetchone()
-    is_new = db.execute_sql("PRAGMA user_version").fetchone()[0] != migrations
-    optimize(everything=is_new)
-    if is_new:
-        with write_transaction():
-            db.execute_sql(f"PRAGMA user_version = {migrations}")
 
 
 def _migrate(path: Path, *, is_server: bool) -> list[str]:
