@@ -240,7 +240,6 @@ def exit_on_error():
 
 def on_starting(server):
     """Check everything before a port is bound."""
-    open_standard_streams()
     with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections at a time
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -257,13 +256,6 @@ def on_starting(server):
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
-
-
-def open_standard_streams():
-    """Open what is closed: a file that got the number of standard output would get the log's lines."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
 
 
 def hide_secrets(record):
