@@ -10,7 +10,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial, reduce, wraps
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -44,15 +44,8 @@ from models import (
     write,
 )
 from outbox import Delivery, Webhook
-from settings import (
-    GIVEN,
-    SettingsError,
-    Unset,
-    bootstrap_key,
-    exposed_secrets,
-    read_settings,
-    resolve_webhooks,
-)
+from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
+from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
@@ -69,48 +62,6 @@ def register(app: Flask) -> None:
     single = (init, deliver_command, redeliver_command, seed, backup_command, restore_command, doctor)
     for command in (*groups, *single, throwaway):
         app.cli.add_command(command)
-
-
-# What the server runs too ---------------------------------------------------------------------
-
-
-def start(config: dict[str, Any], locks: ExitStack | None = None) -> tuple[Row, str] | None:
-    """Create or upgrade the database; with `bootstrap.api_key`, also add the first owner.
-
-    Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
-    """
-    key = bootstrap_key(config)
-    is_new = database.is_missing()
-    database.prepare(locks)
-    if is_new:
-        store_webhooks(config)
-    return bootstrap(config, key) if key else None
-
-
-def check_webhooks(config: dict[str, Any]) -> list[Row]:
-    """Return the configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
-    webhooks.tls_context(config["DELIVERY"]["ca_file"])
-    return resolve_webhooks(config)
-
-
-def store_webhooks(config: dict[str, Any]) -> list[str]:
-    """Update the table of webhooks from the configuration; return the names of the webhooks that left it.
-
-    Only `init` and the server do this: the environment of a command may contain another configuration.
-    """
-    with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=True)
-
-
-def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:
-    """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
-    settings = config["BOOTSTRAP"]
-    with write() as transaction:
-        if Member.first_owner.one():
-            return None
-        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
-    return owner, key
 
 
 # Helpers --------------------------------------------------------------------------------------
@@ -199,7 +150,7 @@ def init() -> None:
     check_user()
     check_webhooks(config)
     with closing(database.lock_database(may_be_new=True)):
-        first = start(config) or bootstrap(config)
+        first = create_database(config) or bootstrap(config)
     click.echo(f"The database {db.database} is ready.")
     if first is None:
         click.echo("The workspace already has an owner.")

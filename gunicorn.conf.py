@@ -13,34 +13,20 @@ import time
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-import commands
 import gateway
+import startup
 import webhooks
 from app import create_app
-from database import (
-    DATABASE_ERRORS,
-    LOCK_SECONDS,
-    BadDatabase,
-    Unavailable,
-    db,
-    is_missing,
-    lock_database,
-    new_request_id,
-    now,
-    to_json,
-    write_turn,
-)
+from database import LOCK_SECONDS, BadDatabase, db, new_request_id, now, to_json, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from models import Activity, StoredAnswer, TaskCount
-from outbox import Delivery
-from schemas import VERSION, Instant
-from settings import bootstrap_key, exposed_secrets, without_paths
+from schemas import VERSION
+from settings import exposed_secrets
 from wire import KEY, TOKEN
 
 LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
@@ -251,8 +237,7 @@ def on_starting(server):
         gunicorns.addFilter(hide_secrets)
     with exit_on_error():
         app = create_app()
-        server.webhooks = commands.check_webhooks(app.config)
-        server.locks = hold_database(server, app.config)
+        startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
@@ -287,7 +272,7 @@ def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     limit_unread(server)
     with exit_on_error():
-        apply_configuration(server, server.app.callable.config, server.webhooks)
+        startup.apply(server.app.callable.config, startup.held, server.cfg.threads)
 
 
 def on_reload(server):
@@ -297,19 +282,13 @@ def on_reload(server):
     try:
         with exit_on_error():
             app = create_app()
-            configured = commands.check_webhooks(app.config)
-            bootstrap_key(app.config)
-            locks = server.locks if db.database == before else hold_database(server, app.config)
-            apply_configuration(server, app.config, configured)
+            startup.apply(app.config, startup.hold(app.config), server.cfg.threads)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
-        if locks is not server.locks:
-            server.locks.close()
-        server.locks = locks
 
 
 def limit_unread(server):
@@ -318,35 +297,6 @@ def limit_unread(server):
         # Accepted connections inherit the option, which not every platform has.
         if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
-
-
-def hold_database(server, config):
-    """Upgrade the database; return its locks, which all workers hold until they have ended."""
-    with contextlib.ExitStack() as locks:
-        # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
-        locks.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
-        if is_missing():
-            server.log.warning("There was no database at %s; a new one is made", db.database)
-        if bootstrapped := commands.start(config, locks):
-            email = bootstrapped[0]["email"]
-            server.log.info("The first owner is %s, with the API key from the configuration", email)
-        with contextlib.suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
-            Delivery.release_all()
-        return locks.pop_all()
-
-
-def apply_configuration(server, config, configured):
-    """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
-    try:
-        for name in commands.store_webhooks(config):
-            name = without_paths(name)
-            server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
-    except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
-        server.log.error("the webhooks are as they were until the next reload: %s", error)
-    webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)
-    gateway.open_routes(config)
-    Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
-    db.disconnect()  # before the fork
 
 
 def post_request(worker, request, environ, response):
