@@ -655,33 +655,22 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
-    with _as_bad_database(path):
+    with _as_bad_database(path), ExitStack() as turn:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _turn_to_prepare(path.parent):
-            if locks is not None:
-                locks.enter_context(lock_server())
-            _check_log(path)
-            if not path.exists():
-                path.touch(0o600)  # SQLite would let others read it
-            db.connect(reuse_if_open=True)
-            applied = _migrate(path, is_server=locks is not None)
-            # At every start, as an earlier one may have been interrupted before; it takes some 20 ms. A
-            # database that is full or busy can be read without it.
-            with suppress(Unavailable, sqlite3.OperationalError):
-                optimize(everything=True)
-            _prepared_files[db.database] = os.stat(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        turn.callback(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)  # wait for another process that prepares a database here
+        if locks is not None:
+            locks.enter_context(lock_server())
+        _check_log(path)
+        if not path.exists():
+            path.touch(0o600)  # SQLite would let others read it
+        db.connect(reuse_if_open=True)
+        applied = _migrate(path, is_server=locks is not None)
+        with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
+            optimize()  # at every start, as one that has applied migrations may have been interrupted
+        _prepared_files[db.database] = os.stat(path)
     return applied
-
-
-@contextmanager
-def _turn_to_prepare(folder: Path) -> Iterator[None]:
-    """Let no other process prepare a database in this folder meanwhile; wait for it."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
 
 
 def _check_log(path: Path) -> None:
@@ -734,15 +723,11 @@ def integrity_problems() -> list[str]:
     return problems
 
 
-def optimize(*, everything: bool = False) -> None:
-    """Update SQLite's statistics, from which it chooses indexes, in a write transaction.
-
-    Unless it is to be `everything`, SQLite itself chooses, among the tables that this process has used
-    since it connected: after a migration, new indexes would stay without statistics for long.
-    """
+def optimize() -> None:
+    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms."""
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
-        db.execute_sql("ANALYZE" if everything else "PRAGMA optimize")
+        db.execute_sql("ANALYZE")
 
 
 def _migrate(path: Path, *, is_server: bool) -> list[str]:

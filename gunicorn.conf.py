@@ -47,6 +47,7 @@ class Worker(ThreadWorker):
     """
 
     def __init__(self, *arguments, **options):
+        """Bound the connections by the file descriptors too; gunicorn has only the setting."""
         super().__init__(*arguments, **options)
         self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -94,20 +95,21 @@ class Worker(ThreadWorker):
             self.linger(conn)
 
     def handle(self, conn):
-        """Read a request, whose head must arrive within `HEAD_SECONDS`, and answer it."""
+        """Bound the time in which a request's head arrives; gunicorn would wait for ever."""
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
         with conn.head:
             return super().handle(conn)
 
     def handle_request(self, request, conn):
+        """Close the connection of a client that stopped reading; gunicorn would log a fault of its own."""
         conn.head.__exit__()  # the head is here; other deadlines follow
         try:
             return super().handle_request(request, conn)
-        except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own
+        except TimeoutError as error:  # TCP_USER_TIMEOUT
             raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
 
     def handle_error(self, req, client, addr, exc):
-        """Refuse a malformed request, without repeating in log and answer what may be a secret."""
+        """Refuse a malformed request; gunicorn repeats it, with what may be a secret, in log and answer."""
         if isinstance(exc, ParseException):
             for name, value in vars(exc).items():
                 if isinstance(value, str | bytes) and name != "msg":  # which is gunicorn's own text
@@ -168,13 +170,13 @@ class Worker(ThreadWorker):
         return False
 
     def _cap_keepalive(self, deadline):
-        """Let a stop wait for silent new connections no longer than for idle ones that are kept alive."""
+        """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
         super()._cap_keepalive(deadline)
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close connections that have timed out; called about once a second, also during a graceful stop."""
+        """Close lingering connections too; gunicorn calls it once a second, also during a graceful stop."""
         super().murder_pending()
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
@@ -182,7 +184,7 @@ class Worker(ThreadWorker):
 
 
 def shown_of_head(text):
-    """Return the beginning of what a client sent in place of a head, if it tells what is wrong."""
+    """The beginning of what a client sent in place of a head, if it tells what is wrong."""
     shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
     if shown is None:
         return "..."
@@ -191,17 +193,32 @@ def shown_of_head(text):
 
 
 def number(name, default, most):
-    """Return the number in an environment variable, or the default; a wrong value ends the program."""
+    """The number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
     return int(text)
 
 
+def write_error(sock, status, reason, message):
+    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
+    fault = {"code": "invalid_request", "message": message[:200] or reason}
+    meta = {"timestamp": now(), "version": VERSION, "request_id": new_request_id()}
+    body = to_json({"success": False, "error": fault, "meta": meta})
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"X-Request-Id: {meta['request_id']}\r\nX-Content-Type-Options: nosniff\r\n"
+        "Cache-Control: no-store\r\n\r\n"
+    )
+    gunicorn.util.write_nonblock(sock, head.encode() + body)
+
+
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
 workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
 worker_class = Worker
+gunicorn.util.write_error = write_error  # gunicorn has no hook for this
 threads = 16
 worker_connections = 500
 graceful_timeout = 30
@@ -249,23 +266,6 @@ def hide_secrets(record):
     text = re.sub(r"://[^\s/'\"]*@", "://…@", re.sub(r"\?[^\s'\"]+", "?…", text))
     record.msg, record.args = text, ()
     return True
-
-
-def write_error(sock, status, reason, message):
-    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
-    fault = {"code": "invalid_request", "message": message[:200] or reason}
-    meta = {"timestamp": now(), "version": VERSION, "request_id": new_request_id()}
-    body = to_json({"success": False, "error": fault, "meta": meta})
-    head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        f"X-Request-Id: {meta['request_id']}\r\nX-Content-Type-Options: nosniff\r\n"
-        "Cache-Control: no-store\r\n\r\n"
-    )
-    gunicorn.util.write_nonblock(sock, head.encode() + body)
-
-
-gunicorn.util.write_error = write_error
 
 
 def when_ready(server):

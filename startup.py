@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import database
 import gateway
 import webhooks
-from database import DATABASE_ERRORS, Row, Unavailable, db
+from database import DATABASE_ERRORS, Row, Unavailable, db, is_missing, lock_database, prepare
 from models import ApiKey, Member, write
 from outbox import Delivery, Webhook
 from schemas import Instant
@@ -35,18 +34,17 @@ def hold(config: dict[str, Any]) -> Held:
 
     Raises `BadDatabase`, and `LookupError` for what cannot be resolved.
     """
-    configured = check_webhooks(config)
+    configured, key = check_webhooks(config), bootstrap_key(config)
     if held.path == db.database:
-        bootstrap_key(config)  # a mistake in it is one in a reload too
         return replace(held, webhooks=configured)
     with ExitStack() as locks:
         # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
-        locks.enter_context(database.lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
-        if database.is_missing():
+        locks.enter_context(lock_database(may_be_new=key is not None))
+        if is_missing():
             log.warning("There was no database at %s; a new one is made", db.database)
-        if bootstrapped := create_database(config, locks):
-            email = bootstrapped[0]["email"]
-            log.info("The first owner is %s, with the API key from the configuration", email)
+        create_database(config, locks)
+        if key and (made := bootstrap(config, key)):
+            log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
         with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
             Delivery.release_all()
         return Held(configured, db.database, locks.pop_all())
@@ -70,21 +68,16 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
     held = new
 
 
-def create_database(config: dict[str, Any], locks: ExitStack | None = None) -> tuple[Row, str] | None:
-    """Create or upgrade the database; with `bootstrap.api_key`, also add the first owner.
-
-    Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
-    """
-    key = bootstrap_key(config)
-    is_new = database.is_missing()
-    database.prepare(locks)
+def create_database(config: dict[str, Any], locks: ExitStack | None = None) -> None:
+    """Create or upgrade the database; a new one has the configured webhooks. Raises `BadDatabase`."""
+    is_new = is_missing()
+    prepare(locks)
     if is_new:
         store_webhooks(config)
-    return bootstrap(config, key) if key else None
 
 
-def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:
-    """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
+def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
+    """Add the first owner with this key, or a new one; returns both, or None where there is an owner."""
     settings = config["BOOTSTRAP"]
     with write() as transaction:
         if Member.first_owner.one():
