@@ -650,8 +650,8 @@ def write_transaction() -> Iterator[None]:
 def prepare(locks: ExitStack | None = None) -> list[str]:
     """Create the database file if there is none, and apply the migrations.
 
-    A server passes its `locks`, to which the lock for the one server is added before. Returns the names of
-    the migrations that were applied; an older database is copied first. Raises `BadDatabase` with what to do.
+    To the `locks` of a server, that of the one server is added first. An older database is copied before it
+    is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase` with what to do.
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
@@ -666,11 +666,17 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
         if not path.exists():
             path.touch(0o600)  # SQLite would let others read it
         db.connect(reuse_if_open=True)
-        applied = _migrate(path, is_server=locks is not None)
+        runner = Runner(db, str(MIGRATIONS))
+        pending, applied = _migration_names(path, runner)
+        if pending and applied:
+            if locks is None:
+                lock_server().close()  # a server of an older version would write as if nothing had changed
+            backup(path.with_name(f"{path.name}.before-{pending[0]}"))
+        runner.up()
         with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
             optimize()  # at every start, as one that has applied migrations may have been interrupted
         _prepared_files[db.database] = os.stat(path)
-    return applied
+    return pending
 
 
 def _check_log(path: Path) -> None:
@@ -683,7 +689,7 @@ def _check_log(path: Path) -> None:
         )
 
 
-_prepared_files: dict[str, os.stat_result] = {}  # by path
+_prepared_files: dict[str, os.stat_result] = {}  # of the databases that were prepared, by path
 
 
 def check_in_place() -> None:
@@ -728,16 +734,6 @@ def optimize() -> None:
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE")
-
-
-def _migrate(path: Path, *, is_server: bool) -> list[str]:
-    runner = Runner(db, str(MIGRATIONS))
-    pending, applied = _migration_names(path, runner)
-    if pending and applied:
-        if not is_server:
-            lock_server().close()  # a server of an older version would write as if nothing had changed
-        backup(path.with_name(f"{path.name}.before-{pending[0]}"))
-    return runner.up()
 
 
 def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
@@ -789,20 +785,20 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
                     f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
                 )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if alone:
-            return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")
-        return _lock("server", fcntl.LOCK_SH, "a backup is being restored")
+    if alone:
+        return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")
+    return _lock("server", fcntl.LOCK_SH, "a backup is being restored")
 
 
 def lock_server() -> IO[str]:
     """Lock the database for the one server that may use it, beside commands. Raises `BadDatabase`."""
-    with _as_bad_database(Path(db.database)):
-        return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
+    return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
 
 
 def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
     """Lock a file beside the database until this process and its forks have closed it, or have ended."""
-    file = open_lock_file(Path(f"{db.database}.{suffix}"))
+    with _as_bad_database(Path(db.database)):
+        file = open_lock_file(Path(f"{db.database}.{suffix}"))
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError as error:
