@@ -28,75 +28,21 @@ import gateway
 import models
 import schemas
 import webhooks
-from database import DATABASE_ERRORS, ApiError, BadDatabase, Row, db, now
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
-from models import KEY_PREFIX, ROLES, SCOPES, ApiKey, Invitation, Member, Project, permit, write
 from outbox import Delivery, Webhook
-from settings import (
-    GIVEN,
-    SettingsError,
-    Unset,
-    bootstrap_key,
-    exposed_secrets,
-    read_settings,
-    resolve_webhooks,
-)
+from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
+from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
-HOME = Path(__file__).parent  # where gunicorn and flask find their files
-GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
 def register(app: Flask) -> None:
     """Add the commands to the application."""
-    groups = (key_commands, member_commands, project_commands, webhook_commands)
-    single = (init, deliver_command, redeliver_command, seed, backup_command, restore_command, doctor)
-    for command in (*groups, *single, throwaway):
+    commands = [init, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
+    commands += [redeliver_command, key_commands, member_commands, project_commands, webhook_commands]
+    for command in commands:
         app.cli.add_command(command)
-
-
-# What the server runs too ---------------------------------------------------------------------
-
-
-def start(config: dict[str, Any]) -> tuple[Row, str] | None:
-    """Create or upgrade the database; with `bootstrap.api_key`, also add the first owner.
-
-    Raises `BadDatabase`, and `LookupError` for a key that cannot be resolved.
-    """
-    key = bootstrap_key(config)
-    with database.turn_to_start():
-        is_new = database.is_missing()
-        database.prepare()
-        if is_new:
-            store_webhooks(config)
-    return bootstrap(config, key) if key else None
-
-
-def check_webhooks(config: dict[str, Any]) -> list[Row]:
-    """Return the configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
-    webhooks.tls_context(config["DELIVERY"]["ca_file"])
-    return resolve_webhooks(config)
-
-
-def store_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
-    """Update the table of webhooks from the configuration; return the names of the webhooks that left it.
-
-    Only `init` and the server do this: the environment of a command may contain another configuration.
-    """
-    with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
-
-
-def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:
-    """Add the first owner with this key, or a new one; return both, or None where there is an owner."""
-    settings = config["BOOTSTRAP"]
-    with write() as transaction:
-        if Member.active_owners.one():
-            return None
-        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
-    return owner, key
 
 
 # Helpers --------------------------------------------------------------------------------------
@@ -108,18 +54,19 @@ def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        origin = f"{db.database}: " if isinstance(error, DATABASE_ERRORS) else ""
+        origin = f"{database.db.database}: " if isinstance(error, database.DATABASE_ERRORS) else ""
         raise click.ClickException(f"{origin}{error}") from error
 
 
 def check_user() -> None:
     """Raise `BadDatabase` as root in another user's folder: that user could not open the new files."""
-    folder = next(filter(os.path.exists, Path(db.database).parents))
+    folder = next(filter(os.path.exists, Path(database.db.database).parents))
     if os.geteuid() == 0 != (owner := folder.stat().st_uid):
         name = f"'#{owner}'"
         with suppress(KeyError):  # the user has no name
             name = folder.owner()
-        raise BadDatabase(f"{folder} belongs to another user; run this command as that user: sudo -u {name}")
+        message = f"{folder} belongs to another user; run this command as that user: sudo -u {name}"
+        raise database.BadDatabase(message)
 
 
 def in_database(command: Callable) -> Callable:
@@ -127,7 +74,7 @@ def in_database(command: Callable) -> Callable:
 
     @wraps(command)
     @with_appcontext
-    @as_click_errors(ApiError, BadDatabase, *DATABASE_ERRORS)
+    @as_click_errors(database.ApiError, database.BadDatabase, *database.DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
         check_user()
         with closing(database.lock_database()):
@@ -136,8 +83,8 @@ def in_database(command: Callable) -> Callable:
     return call
 
 
-def load_fields(schema: Schema, **fields: Any) -> Row:
-    """Return the fields as the API would load them. Raises `click.UsageError`."""
+def load_fields(schema: Schema, **fields: Any) -> database.Row:
+    """The fields as the API would load them. Raises `click.UsageError`."""
     try:
         return schema.load({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -145,22 +92,25 @@ def load_fields(schema: Schema, **fields: Any) -> Row:
         raise click.UsageError(problems) from error
 
 
-def fetch_actor(email: str | None, role: str = "client") -> Row:
-    """Return the active member with this address, or the first owner. Raises `Forbidden` for a low role."""
-    member = Member.by_email.one(email=email.strip().lower()) if email else Member.active_owners.one()
-    if not member or member["status"] != Member.ACTIVE:
+def fetch_actor(email: str | None, role: str = "client") -> database.Row:
+    """The active member with this address, or the first owner. Raises `Forbidden` for a low role."""
+    member = (
+        models.Member.by_email.one(email=email.strip().lower())
+        if email
+        else models.Member.active_owners.one()
+    )
+    if not member or member["status"] != models.Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
-    permit(member, role)
+    models.permit(member, role)
     return member
 
 
-def table(rows: list[Row], headings: str, paths: str) -> None:
+def table(rows: list[database.Row], headings: str, paths: str) -> None:
     """Print the values at these paths, such as `owner.email`, of each row under these headings."""
-    values = [
-        [reduce(lambda of, name: of and of[name], path.split("."), row) for path in paths.split()]
-        for row in rows
-    ]
-    lines = [headings.split(), *[["-" if value is None else str(value) for value in line] for line in values]]
+    lines = [headings.split()]
+    for row in rows:
+        values = [reduce(lambda of, name: of and of[name], path.split("."), row) for path in paths.split()]
+        lines.append(["-" if value is None else str(value) for value in values])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -174,7 +124,7 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @click.command()
 @with_appcontext
-@as_click_errors(ApiError, BadDatabase, LookupError)
+@as_click_errors(database.ApiError, database.BadDatabase, LookupError)
 def init() -> None:
     """Create the database, and the first owner with an API key.
 
@@ -184,12 +134,14 @@ def init() -> None:
     config = current_app.config
     check_user()
     check_webhooks(config)
+    key = bootstrap_key(config)
     with closing(database.lock_database(may_be_new=True)):
-        first = start(config) or bootstrap(config)
-    click.echo(f"The database {db.database} is ready.")
+        create_database(config)
+        first = bootstrap(config, key)
+    click.echo(f"The database {database.db.database} is ready.")
     if first is None:
         click.echo("The workspace already has an owner.")
-    elif config["BOOTSTRAP"]["api_key"]:
+    elif key:
         click.echo("The first owner has the API key from the configuration.")
     else:
         owner, key = first
@@ -206,7 +158,7 @@ key_commands = AppGroup("key", help="Create, list and revoke API keys.")
 @key_commands.command("create")
 @click.option("--member", "holder_email", metavar="EMAIL", help="The key's member (default: first owner).")
 @click.option("--name", default="command line", show_default=True, help="What the key is for.")
-@click.option("--scope", type=click.Choice(SCOPES), default="write", show_default=True)
+@click.option("--scope", type=click.Choice(models.SCOPES), default="write", show_default=True)
 @click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (default: never).")
 @as_option
 @in_database
@@ -216,9 +168,9 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
     holder = fetch_actor(holder_email)
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
-    expires_at = now(days * 86400) if days else None
-    with write(fetch_actor(email)) as transaction:
-        _, key = ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
+    expires_at = database.now(days * 86400) if days else None
+    with models.write(fetch_actor(email)) as transaction:
+        _, key = models.ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(key)
 
 
@@ -227,7 +179,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
-        ApiKey.shown_rows.all(),
+        models.ApiKey.shown_rows.all(),
         "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
         "prefix member.email name scope created_at creator.email last_used_at expires_at revoked_at id",
     )
@@ -241,11 +193,11 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
     # A whole key is accepted too, but only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
+    keys = [key for key in models.ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
-    with write(fetch_actor(email)) as transaction:
-        ApiKey.revoke(transaction, keys[0]["id"])
+    with models.write(fetch_actor(email)) as transaction:
+        models.ApiKey.revoke(transaction, keys[0]["id"])
     click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
 
 
@@ -256,13 +208,14 @@ member_commands = AppGroup("member", help="List and invite members.")
 @in_database
 def member_list() -> None:
     """List the team, the clients and all invited people."""
-    table(Member.everyone(), "NAME EMAIL ROLE STATUS JOINED ID", "full_name email role status joined_at id")
+    members = models.Member.everyone()
+    table(members, "NAME EMAIL ROLE STATUS JOINED ID", "full_name email role status joined_at id")
 
 
 @member_commands.command("invite")
 @click.argument("address", metavar="EMAIL")
 @click.argument("full_name")
-@click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
+@click.option("--role", type=click.Choice(models.ROLES), default="member", show_default=True)
 @click.option("--phone", "phone_number", help="The person's phone number.")
 @as_option
 @in_database
@@ -271,9 +224,9 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
     invitation = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
     config = current_app.config
     configure_webhooks()
-    with write(fetch_actor(email, "admin")) as transaction:
+    with models.write(fetch_actor(email, "admin")) as transaction:
         days = config["WORKSPACE"]["invitation_days"]
-        member, token, expires_at, _ = Invitation.invite(transaction, days, **invitation)
+        member, token, expires_at, _ = models.Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
     webhooks.deliver(transaction)
     click.echo(f"{config['SERVER']['base_url']}/enroll/{token}")
@@ -291,8 +244,8 @@ project_commands = AppGroup("project", help="Create and list projects.")
 def project_create(email: str | None, **fields: str | None) -> None:
     """Create a project, and print its id."""
     fields = load_fields(schemas.CREATE_PROJECT, **fields)
-    with write(fetch_actor(email, "member")) as transaction:
-        click.echo(Project.add(transaction, **fields)["id"])
+    with models.write(fetch_actor(email, "member")) as transaction:
+        click.echo(models.Project.add(transaction, **fields)["id"])
 
 
 @project_commands.command("list")
@@ -300,7 +253,7 @@ def project_create(email: str | None, **fields: str | None) -> None:
 def project_list() -> None:
     """List the projects with the numbers of their tasks."""
     table(
-        Project.listing(),
+        models.Project.listing(),
         "NAME STATUS TASKS DONE OVERDUE OWNER ID",
         "name status stats.total stats.done stats.overdue owner.email id",
     )
@@ -317,7 +270,7 @@ def configure_webhooks() -> None:
 
 
 def webhook_id(name_or_id: str) -> str:
-    """Return the id of the webhook with this name or id. Raises `click.ClickException`."""
+    """The id of the webhook with this name or id. Raises `click.ClickException`."""
     for webhook in Webhook.listing():
         if name_or_id in (webhook["name"], webhook["id"]):
             return webhook["id"]
@@ -353,7 +306,7 @@ def webhook_list() -> None:
 def webhook_test(name: str, email: str | None) -> None:
     """Send a ping to the webhook NAME, and print its answer."""
     configure_webhooks()
-    with write(fetch_actor(email, "admin")) as transaction:
+    with models.write(fetch_actor(email, "admin")) as transaction:
         delivery_id = webhooks.ping(transaction, webhook_id(name))
     send_and_report(transaction, delivery_id)
 
@@ -363,7 +316,7 @@ def webhook_test(name: str, email: str | None) -> None:
 @in_database
 def webhook_enable(name: str) -> None:
     """Enable a disabled webhook; its parked deliveries are sent first."""
-    with write() as transaction:
+    with models.write() as transaction:
         webhooks.enable(transaction, webhook_id(name))
     click.echo(f"{name} is active.")
 
@@ -386,7 +339,7 @@ def deliver_command() -> None:
 def redeliver_command(delivery_id: str) -> None:
     """Send a delivery again, with the same id and body."""
     configure_webhooks()
-    with write() as transaction:
+    with models.write() as transaction:
         webhooks.redeliver(transaction, delivery_id)
     send_and_report(transaction, delivery_id)
 
@@ -414,7 +367,7 @@ def backup_command(file: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @with_appcontext
-@as_click_errors(BadDatabase)
+@as_click_errors(database.BadDatabase)
 def restore_command(file: Path) -> None:
     """Replace the database with the backup FILE.
 
@@ -425,7 +378,7 @@ def restore_command(file: Path) -> None:
     exit_on_sigterm()
     if old := database.restore(file):
         click.echo(f"The replaced database is now {old}.")
-    click.echo(f"{db.database} is restored; start the server.")
+    click.echo(f"{database.db.database} is restored; start the server.")
 
 
 @click.command()
@@ -437,7 +390,7 @@ def doctor() -> None:
     """
     config = current_app.config
     problems = database_problems()
-    for path in (Path(db.database), Path(f"{db.database}-wal")):
+    for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += exposed_secrets(config) + gateway_problems(config)
@@ -455,22 +408,22 @@ def doctor() -> None:
         click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
     if problems:
         raise click.exceptions.Exit(1)
-    click.echo(f"{db.database} and its configuration are in order.")
+    click.echo(f"{database.db.database} and its configuration are in order.")
 
 
 def database_problems() -> list[str]:
-    """Print notes on the database, and return its problems."""
+    """Print notes on the database; returns its problems."""
     problems: list[str] = []
     try:
         problems += database.integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
-        if not Member.active_owners.one():
+        if not models.Member.active_owners.one():
             problems.append(NO_OWNER)
         return problems + delivery_problems()
-    except BadDatabase as error:
+    except database.BadDatabase as error:
         return [*problems, str(error)]
-    except DATABASE_ERRORS as error:
+    except database.DATABASE_ERRORS as error:
         name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"))
         remedy = "restore a backup" if is_damaged else "see that its disk has space, and that you may open it"
@@ -478,7 +431,7 @@ def database_problems() -> list[str]:
 
 
 def delivery_problems() -> list[str]:
-    """Print the numbers of deliveries that wait, and return a problem for each disabled webhook."""
+    """Print the numbers of deliveries that wait; returns a problem for each disabled webhook."""
     if pending := Delivery.pending.value():
         click.echo(f"note: deliveries that are pending: {pending}")
     for row in Delivery.parked.all():
@@ -492,7 +445,7 @@ def delivery_problems() -> list[str]:
 
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:
-    """Print the gateway's routes and secret providers, and return why routes are skipped."""
+    """Print the gateway's routes and secret providers; returns why routes are skipped."""
     problems = []
     for id, route, secret in gateway.resolved_routes(config):
         state = "served" if isinstance(secret, str) else "unknown" if isinstance(secret, Unset) else "skipped"
@@ -519,11 +472,11 @@ def seed(tasks: int, seed: int) -> None:
     It has people of every role, projects with milestones, tasks in every status with due dates around
     today, comments, past and upcoming meetings, whiteboards and attachments.
     """
-    if Project.listing():
+    if models.Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
-    with write(fetch_actor(None)) as transaction:
+    with models.write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
-    database.optimize(everything=True)
+    database.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")
 
@@ -531,40 +484,14 @@ def seed(tasks: int, seed: int) -> None:
 # A server to throw away -----------------------------------------------------------------------
 
 
-class Programs:
-    """The programs that a command starts, of which SIGINT, SIGTERM and SIGHUP terminate the current one.
-
-    No signal raises an exception: just after the start of a program that would leave it running.
-    """
-
-    def __init__(self) -> None:
-        self.current: Popen | None = None
-        self.stopped_by = 0  # the number of the last signal
-        signal.signal(signal.SIGINT, self._stop)
-        signal.signal(signal.SIGTERM, self._stop)
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
-            signal.signal(signal.SIGHUP, self._stop)
-
-    def _stop(self, number: int, _: Any) -> None:
-        self.stopped_by = number
-        if self.current:
-            self.current.terminate()
-
-    def start(self, *words: str, **options: Any) -> Popen:
-        """Start a program. Raises `OSError`."""
-        return self.watch(Popen(words, **options))  # noqa: S603 - ours, and the one that the user gave
-
-    def watch(self, program: Popen) -> Popen:
-        """Make a program the current one, also for a signal that came before."""
-        self.current = program
-        if self.stopped_by:
-            program.terminate()
-        return program
-
-    def run(self, *words: str, **options: Any) -> int:
-        """Run a program, unless a signal came before; return its exit code as a shell would."""
-        code = -self.stopped_by or self.start(*words, **options).wait()
-        return code if code >= 0 else 128 - code
+HOME = Path(__file__).parent  # where gunicorn and flask find their files
+GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
+STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+    STOPPING.add(signal.SIGHUP)
+# `throwaway` blocks these signals, and waits for them where it can stop; the programs that it starts do not.
+BLOCKED = {*STOPPING, signal.SIGCHLD}
+run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, BLOCKED))
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -580,18 +507,21 @@ def throwaway(seed: int | None, log: BinaryIO | None, command: tuple[str, ...]) 
     printed as one line, TASKS_URL=... TASKS_KEY=..., or with a COMMAND put into its environment. The exit
     code is that of COMMAND.
     """
-    programs = Programs()
+    # A handler that raised an exception just after the start of a program would leave the program running.
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    for number in BLOCKED:
+        signal.signal(number, lambda *_: None)  # a signal that is ignored cannot be waited for
     with TemporaryDirectory(prefix="tasks-") as folder:
-        server = start_throwaway(programs, folder, log or sys.stderr.buffer)
+        server = start_throwaway(folder, log or sys.stderr.buffer)
         try:
-            code = use_throwaway(programs, server, seed, command)
+            code = use_throwaway(server, seed, command)
         finally:
             server.terminate()
             server.wait()
     sys.exit(code)
 
 
-def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
+def start_throwaway(folder: str, log: BinaryIO) -> Popen:
     """Start a server on a free port, with settings that this process gets too. Raises `LookupError`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
@@ -602,42 +532,50 @@ def start_throwaway(programs: Programs, folder: str, log: BinaryIO) -> Popen:
             "TASKS_SERVER__DATABASE": f"{folder}/tasks.db",
             "TASKS_SERVER__BASE_URL": url,
         }
-        os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", KEY_PREFIX + secrets.token_urlsafe(32))
+        os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
         key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
         os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))
+        # These may be meant for the program that is tested.
+        environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
         # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
         # may need the server for what it does then.
+        options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
         words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
-        options = {"pass_fds": [listener.fileno()], "cwd": HOME, "process_group": 0, "stdin": DEVNULL}
-        # These may be meant for the program that is tested.
-        options["env"] = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
-        return programs.start(*words, **options, stdout=log, stderr=log)
+        return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
 
 
-def use_throwaway(programs: Programs, server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
-    """Serve until the command or, without one, the server ends; return the exit code."""
-    if not is_healthy(os.environ["TASKS_URL"].removeprefix("http://")):
-        if programs.stopped_by:
-            return 128 + programs.stopped_by
-        raise click.ClickException("the server did not start; its log says why")
+def use_throwaway(server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
+    """Serve until the command or, without one, the server ends; returns the exit code."""
+    address = os.environ["TASKS_URL"].removeprefix("http://")
+    while not is_healthy(address) and not signal.sigpending() & STOPPING:
+        if server.poll() is not None:
+            raise click.ClickException("the server did not start; its log says why")
+    if stopped_by := signal.sigpending() & STOPPING:
+        return 128 + max(stopped_by)
     if seed is not None:
         words = (sys.executable, "-m", "flask", "--app", "app", "seed", "--seed", str(seed))
-        if code := programs.run(*words, stdout=sys.stderr, cwd=HOME):
+        if code := wait(run(words, stdout=sys.stderr, cwd=HOME)):
             return code
     if command:
         # A terminal sends Ctrl-C to the command too, which decides what it does.
-        signal.signal(signal.SIGINT, lambda *_: None)
-        return programs.run(*command)
+        return wait(run(command), STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
-    programs.watch(server).wait()
-    if not programs.stopped_by:
+    if wait(server):
         raise click.ClickException("the server has ended; its log says why")
     return 0
 
 
+def wait(program: Popen, stopping: set[int] = STOPPING) -> int:
+    """Wait for a program, which these signals terminate; returns its exit code as a shell would."""
+    while (code := program.poll()) is None:
+        if signal.sigwait(stopping | {signal.SIGCHLD}) in stopping:
+            program.terminate()
+    return code if code >= 0 else 128 - code
+
+
 def is_healthy(address: str) -> bool:
-    """Return whether the server answers that it is; False when it has ended."""
-    with closing(HTTPConnection(address)) as connection, suppress(OSError, HTTPException):
+    """Whether the server answers that it is, within a second."""
+    with closing(HTTPConnection(address, timeout=1)) as connection, suppress(OSError, HTTPException):
         connection.request("GET", f"{schemas.API}/health")
         return connection.getresponse().status == 200
     return False

@@ -16,7 +16,7 @@ import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -73,22 +73,7 @@ class ThreadState(threading.local):
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
 
 
-class ExistingFile(SqliteDatabase):
-    """SQLite that makes no file where there is none: the next start would take it for a new database."""
-
-    def _connect(self: Any) -> sqlite3.Connection:
-        uri = f"{Path(self.database).absolute().as_uri()}?mode=rw"
-        options = {"timeout": self._timeout, "isolation_level": None, "uri": True} | self.connect_params
-        connection = sqlite3.connect(uri, **options)
-        try:
-            self._add_conn_hooks(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-class Database(ExistingFile):
+class Database(SqliteDatabase):
     """SQLite, with one connection through which all threads write, and some from which they read.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
@@ -98,7 +83,7 @@ class Database(ExistingFile):
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        self._writer = ExistingFile(None, pragmas=PRAGMAS, thread_safe=False)
+        self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
         self.refused_since: str | None = None  # when the first write failed after the last commit
@@ -112,7 +97,7 @@ class Database(ExistingFile):
 
     def _connect(self) -> sqlite3.Connection:
         check_in_place()  # another file may be where the database was
-        return super()._connect()
+        return super()._connect()  # type: ignore[misc]
 
     def connection(self) -> sqlite3.Connection:
         """The connection for what peewee itself executes: in a write transaction the writer's."""
@@ -675,25 +660,36 @@ def write_transaction() -> Iterator[None]:
 # The file -------------------------------------------------------------------------------------
 
 
-def prepare() -> list[str]:
-    """Create the database file if there is none, look for damage, and apply the migrations.
+def prepare(locks: ExitStack | None = None) -> list[str]:
+    """Create the database file if there is none, and apply the migrations.
 
-    Returns the names of the migrations that were applied; an older database is copied first. Raises
-    `BadDatabase` with what to do, also if there are migrations to apply beneath a server that is registered.
+    To the `locks` of a server, that of the one server is added first. An older database is copied before it
+    is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase` with what to do.
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
-    with _as_bad_database(path):
+    with _as_bad_database(path), ExitStack() as turn:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        turn.callback(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)  # wait for another process that prepares a database here
+        if locks is not None:
+            locks.enter_context(lock_server())
         _check_log(path)
         if not path.exists():
-            _create_private(path)
+            path.touch(0o600)  # SQLite would let others read it
         db.connect(reuse_if_open=True)
-        _look_for_damage(path)
-        applied = _migrate(path)
-        _update_statistics()
-        _prepared_files[db.database] = _file_identity(db.database)
-        return applied
+        runner = Runner(db, str(MIGRATIONS))
+        pending, applied = _migration_names(path, runner)
+        if pending and applied:
+            if locks is None:
+                lock_server().close()  # a server of an older version would write as if nothing had changed
+            backup(path.with_name(f"{path.name}.before-{pending[0]}"))
+        runner.up()
+        with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
+            optimize()  # at every start, as one that has applied migrations may have been interrupted
+        _prepared_files[db.database] = os.stat(path)
+    return pending
 
 
 def _check_log(path: Path) -> None:
@@ -706,15 +702,7 @@ def _check_log(path: Path) -> None:
         )
 
 
-_prepared_files: dict[str, tuple[int, int] | None] = {}  # of each prepared database: device and inode
-
-
-def _file_identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+_prepared_files: dict[str, os.stat_result] = {}  # of the databases that were prepared, by path
 
 
 def check_in_place() -> None:
@@ -723,35 +711,13 @@ def check_in_place() -> None:
     SQLite would continue with a moved or deleted file, and its writes would be lost.
     """
     prepared = _prepared_files.get(db.database)
-    if prepared and _file_identity(db.database) != prepared:
-        raise Unavailable(
-            "the database file was moved, replaced or deleted; put it back and restart the server",
-            retry_after=None,
-        )
-
-
-def _look_for_damage(path: Path) -> None:
-    """Raise `BadDatabase`, or SQLite's error, for damage that shows without reading the whole file.
-
-    That is a file that is no database, has a schema that cannot be read, or is too short even with its log;
-    and a table whose newest row cannot be reached, since what an interrupted copy or a power failure has
-    lost is mostly what was written last. Damage elsewhere, also in indexes, is found by
-    `integrity_problems`, by a copy, and by the request that reads it.
-    """
-    pages = db.execute_sql("PRAGMA page_count").fetchone()[0]
-    expected = pages * db.execute_sql("PRAGMA page_size").fetchone()[0]
-    # SQLite itself compares the sizes where there is no log. A page that the file lacks may be in the log,
-    # whose size is read first, because another process may move pages from the log to the file.
-    found = sum(file.stat().st_size for file in (Path(f"{path}-wal"), path) if file.exists())
-    if found < expected:
-        raise BadDatabase(f"{path} is damaged ({found} of {expected} bytes); restore a backup")
-    # For each table, SQLite itself writes the statement that goes from the root to the last page.
-    reads = db.execute_sql(
-        "SELECT printf('SELECT max(rowid) FROM \"%w\"', name) FROM sqlite_master"
-        " WHERE type = 'table' AND rootpage > 0 AND sql NOT LIKE '%WITHOUT ROWID%'"
+    with suppress(OSError):
+        if prepared is None or os.path.samestat(prepared, os.stat(db.database)):
+            return
+    raise Unavailable(
+        "the database file was moved, replaced or deleted; put it back and restart the server",
+        retry_after=None,
     )
-    for (read,) in reads.fetchall():
-        db.execute_sql(read).fetchone()
 
 
 def integrity_problems() -> list[str]:
@@ -779,36 +745,11 @@ def integrity_problems() -> list[str]:
     return problems
 
 
-def optimize(*, everything: bool = False) -> None:
-    """Update SQLite's statistics, from which it chooses indexes, in a write transaction.
-
-    Unless it is to be `everything`, SQLite itself chooses, among the tables that this process has used
-    since it connected: after a migration, new indexes would stay without statistics for long.
-    """
+def optimize() -> None:
+    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms."""
     with write_transaction():
         db.execute_sql("PRAGMA analysis_limit = 400")
-        db.execute_sql("ANALYZE" if everything else "PRAGMA optimize")
-
-
-def _update_statistics() -> None:
-    """Update SQLite's statistics: of everything after a migration, also if that start was interrupted."""
-    (migrations,) = db.execute_sql("SELECT COUNT(*) FROM schema_migration").fetchone()
-    is_new = db.execute_sql("PRAGMA user_version").fetchone()[0] != migrations
-    optimize(everything=is_new)
-    if is_new:
-        with write_transaction():
-            db.execute_sql(f"PRAGMA user_version = {migrations}")
-
-
-def _migrate(path: Path) -> list[str]:
-    runner = Runner(db, str(MIGRATIONS))
-    pending, applied = _migration_names(path, runner)
-    if pending and applied:
-        with register_server() as serving:
-            if not is_only_server(serving):  # the other one would write as if nothing had changed
-                raise BadDatabase(f"{path}: a server of an older version uses it; stop it first")
-        backup(path.with_name(f"{path.name}.before-{pending[0]}"))
-    return runner.up()
+        db.execute_sql("ANALYZE")
 
 
 def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
@@ -835,11 +776,6 @@ def _as_bad_database(path: Path) -> Iterator[None]:
         raise BadDatabase(f"{path} cannot be used: {error}") from error
 
 
-def _create_private(path: Path) -> None:
-    """Create an empty file that only its owner can read; SQLite would let others read it."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
 def open_lock_file(path: Path) -> IO[str]:
     """Open an empty file for locking, which only its owner can open."""
     return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
@@ -855,58 +791,36 @@ def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
     """Lock the database, shared or `alone`, until the returned file is closed.
 
     Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
-    The kernel releases the lock when the process ends.
     """
-    path = Path(f"{db.database}.server")
+    path = Path(db.database)
     with _as_bad_database(path):
         if not may_be_new:
-            _check_log(Path(db.database))
+            _check_log(path)
             if is_missing():
-                made = "`init` makes one, `restore` puts a copy there"
-                raise BadDatabase(f"there is no database at {db.database}; {made}")
+                raise BadDatabase(
+                    f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
+                )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open_lock_file(path)
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            by = "a server or a command uses it; stop it first" if alone else "a backup is being restored"
-            raise BadDatabase(f"{db.database}: {by}") from error
-    return file
+    if alone:
+        return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")
+    return _lock("server", fcntl.LOCK_SH, "a backup is being restored")
 
 
-@contextmanager
-def turn_to_start() -> Iterator[None]:
-    """Let no other process prepare the database or store a configuration meanwhile; wait for it."""
-    path = Path(f"{db.database}.start")
-    with _as_bad_database(path):
-        file = open_lock_file(path)
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def lock_server() -> IO[str]:
+    """Lock the database for the one server that may use it, beside commands. Raises `BadDatabase`."""
+    return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
 
 
-def register_server() -> IO[str]:
-    """Count this process and its forks as a server, until all of them have closed the returned file."""
-    path = Path(f"{db.database}.serving")
-    with _as_bad_database(path):
-        serving = open_lock_file(path)
-        fcntl.flock(serving, fcntl.LOCK_SH)
-    return serving
-
-
-def is_only_server(serving: IO[str]) -> bool:
-    """Whether no other server uses the database; to be called inside `turn_to_start`.
-
-    Commands lock the database too, but not this file.
-    """
+def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
+    """Lock a file beside the database until this process and its forks have closed it, or have ended."""
+    with _as_bad_database(Path(db.database)):
+        file = open_lock_file(Path(f"{db.database}.{suffix}"))
     try:
-        fcntl.flock(serving, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        fcntl.flock(serving, fcntl.LOCK_SH)  # also after a failure, which releases the shared lock
-    return True
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise BadDatabase(f"{db.database}: {refusal}") from error
+    return file
 
 
 # Copies ---------------------------------------------------------------------------------------
@@ -928,7 +842,7 @@ def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
     """Copy a database to `target`, which appears when it is complete and which only its owner can read."""
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        _create_private(partial)
+        partial.touch(0o600, exist_ok=False)
         with closing(sqlite3.connect(partial)) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")

@@ -12,35 +12,19 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-import commands
 import gateway
+import startup
 import webhooks
 from app import create_app
-from database import (
-    DATABASE_ERRORS,
-    LOCK_SECONDS,
-    BadDatabase,
-    Unavailable,
-    db,
-    is_missing,
-    is_only_server,
-    lock_database,
-    new_request_id,
-    register_server,
-    turn_to_start,
-    write_turn,
-)
+from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from models import Activity, StoredAnswer
-from outbox import Delivery
-from schemas import Instant
-from settings import bootstrap_key, exposed_secrets, without_paths
+from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
 LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
@@ -61,6 +45,7 @@ class Worker(ThreadWorker):
     """
 
     def __init__(self, *arguments, **options):
+        """Bound the connections by the file descriptors too; gunicorn has only the setting."""
         super().__init__(*arguments, **options)
         self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -108,20 +93,21 @@ class Worker(ThreadWorker):
             self.linger(conn)
 
     def handle(self, conn):
-        """Read a request, whose head must arrive within `HEAD_SECONDS`, and answer it."""
+        """Bound the time in which a request's head arrives; gunicorn would wait for ever."""
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
         with conn.head:
             return super().handle(conn)
 
     def handle_request(self, request, conn):
+        """Close the connection of a client that stopped reading; gunicorn would log a fault of its own."""
         conn.head.stop()  # the head is here; other deadlines follow
         try:
             return super().handle_request(request, conn)
-        except TimeoutError as error:  # TCP_USER_TIMEOUT; gunicorn would log it as a fault of its own
+        except TimeoutError as error:  # TCP_USER_TIMEOUT
             raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
 
     def handle_error(self, req, client, addr, exc):
-        """Refuse a malformed request, without repeating in log and answer what may be a secret."""
+        """Refuse a malformed request; gunicorn repeats it, with what may be a secret, in log and answer."""
         if isinstance(exc, ParseException):
             for name, value in vars(exc).items():
                 if isinstance(value, str | bytes) and name != "msg":  # which is gunicorn's own text
@@ -182,13 +168,13 @@ class Worker(ThreadWorker):
         return False
 
     def _cap_keepalive(self, deadline):
-        """Let a stop wait for silent new connections no longer than for idle ones that are kept alive."""
+        """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
         super()._cap_keepalive(deadline)
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close connections that have timed out; called about once a second, also during a graceful stop."""
+        """Close lingering connections too; gunicorn calls it once a second, also during a graceful stop."""
         super().murder_pending()
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
@@ -196,7 +182,7 @@ class Worker(ThreadWorker):
 
 
 def shown_of_head(text):
-    """Return the beginning of what a client sent in place of a head, if it tells what is wrong."""
+    """The beginning of what a client sent in place of a head, if it tells what is wrong."""
     shown = SHOWN_OF_HEAD.match(text) if isinstance(text, str) else None
     if shown is None:
         return "..."
@@ -205,17 +191,31 @@ def shown_of_head(text):
 
 
 def number(name, default, most):
-    """Return the number in an environment variable, or the default; a wrong value ends the program."""
+    """The number in an environment variable, or the default; a wrong value ends the program."""
     text = os.environ.get(name) or default
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         sys.exit(f"Error: {name} = {text!r} must be a whole number from 1 to {most}")
     return int(text)
 
 
+def write_error(sock, status, reason, message):
+    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
+    error = {"code": "invalid_request", "message": message[:200] or reason}
+    body = envelope(request_id := new_request_id(), {"success": False, "error": error})
+    head = (
+        f"HTTP/1.1 {STATUS_LINES[status]}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"X-Request-Id: {request_id}\r\nX-Content-Type-Options: nosniff\r\n"
+        "Cache-Control: no-store\r\n\r\n"
+    )
+    gunicorn.util.write_nonblock(sock, head.encode() + body)
+
+
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
 workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
 worker_class = Worker
+gunicorn.util.write_error = write_error  # gunicorn has no hook for this
 threads = 16
 worker_connections = 500
 graceful_timeout = 30
@@ -240,7 +240,6 @@ def exit_on_error():
 
 def on_starting(server):
     """Check everything before a port is bound."""
-    open_standard_streams()
     with contextlib.suppress(OSError, ValueError):  # not allowed: fewer connections at a time
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -252,18 +251,10 @@ def on_starting(server):
         gunicorns.addFilter(hide_secrets)
     with exit_on_error():
         app = create_app()
-        server.webhooks = commands.check_webhooks(app.config)
-        server.locks = hold_database(server, app.config)
+        startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
-
-
-def open_standard_streams():
-    """Open what is closed: a file that got the number of standard output would get the log's lines."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
 
 
 def hide_secrets(record):
@@ -274,27 +265,11 @@ def hide_secrets(record):
     return True
 
 
-def write_error(sock, status, reason, message):
-    """Answer a request that gunicorn cannot read as the API answers errors; gunicorn's own answer is HTML."""
-    error = {"code": "invalid_request", "message": message[:200] or reason}
-    body = envelope(request_id := new_request_id(), {"success": False, "error": error})
-    head = (
-        f"HTTP/1.1 {STATUS_LINES[status]}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        f"X-Request-Id: {request_id}\r\nX-Content-Type-Options: nosniff\r\n"
-        "Cache-Control: no-store\r\n\r\n"
-    )
-    gunicorn.util.write_nonblock(sock, head.encode() + body)
-
-
-gunicorn.util.write_error = write_error
-
-
 def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     limit_unread(server)
     with exit_on_error():
-        apply_configuration(server, server.app.callable.config, server.webhooks, server.locks)
+        startup.apply(server.app.callable.config, startup.held, server.cfg.threads)
 
 
 def on_reload(server):
@@ -304,19 +279,13 @@ def on_reload(server):
     try:
         with exit_on_error():
             app = create_app()
-            configured = commands.check_webhooks(app.config)
-            bootstrap_key(app.config)
-            locks = server.locks if db.database == before else hold_database(server, app.config)
-            apply_configuration(server, app.config, configured, locks)
+            startup.apply(app.config, startup.hold(app.config), server.cfg.threads)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
-        if locks is not server.locks:
-            server.locks[0].close()
-        server.locks = locks
 
 
 def limit_unread(server):
@@ -325,39 +294,6 @@ def limit_unread(server):
         # Accepted connections inherit the option, which not every platform has.
         if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
-
-
-def hold_database(server, config):
-    """Upgrade the database; return the files that lock it until all workers have ended."""
-    with contextlib.ExitStack() as files:
-        # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
-        files.enter_context(lock_database(may_be_new=bool(config["BOOTSTRAP"]["api_key"])))
-        if is_missing():
-            server.log.warning("There was no database at %s; a new one is made", db.database)
-        if bootstrapped := commands.start(config):
-            email = bootstrapped[0]["email"]
-            server.log.info("The first owner is %s, with the API key from the configuration", email)
-        serving = files.enter_context(register_server())  # after the upgrade, which other servers prevent
-        with contextlib.suppress(Unavailable, *DATABASE_ERRORS), turn_to_start():  # else the leases expire
-            if is_only_server(serving):
-                Delivery.release_all()
-        return files.pop_all(), serving
-
-
-def apply_configuration(server, config, configured, locks):
-    """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
-    try:
-        with turn_to_start():
-            left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
-        for name in left:
-            name = without_paths(name)
-            server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
-    except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
-        server.log.error("the webhooks are as they were until the next reload: %s", error)
-    webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)
-    gateway.open_routes(config)
-    Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
-    db.disconnect()  # before the fork
 
 
 def post_request(worker, request, environ, response):

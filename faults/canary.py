@@ -25,7 +25,7 @@ from harness import BIN, EVERY_EVENT, PATIENCE, ROOT, Server, at_once, receivers
 from misplaced import CONFIGURATION, FILES, HEADS, MISTAKES, PROGRAM, REQUESTS, SERVED, Sent
 from traces import Hunt
 
-import commands
+import startup
 from settings import SettingsError, bootstrap_key, read_settings
 
 # Of a webhook. The other secret that may be seen is what a program gets in its environment.
@@ -271,7 +271,7 @@ def message() -> str:
     """The line that ends the start with this configuration."""
     try:
         config = {section.upper(): values for section, values in read_settings({}).items()}
-        commands.check_webhooks(config)
+        startup.check_webhooks(config)
         bootstrap_key(config)
     except (SettingsError, LookupError) as error:
         return str(error)

@@ -48,7 +48,6 @@ class Storm:
         self.problems: list[str] = []
         self.count: Counter[str] = Counter()
         self.slowest_stop = 0.0
-        self.orphans: list[int] = []  # workers whose master was killed
         self.writers = Writers(server, random, WRITERS, partial(self.note, "answers"))
 
     def note(self, kind: str, *problems: str) -> None:
@@ -99,19 +98,16 @@ class Storm:
         if what == "the master":
             self.server.process.kill()
             self.server.process.wait()
-            self.orphans += children
-            if self.workers == 1:  # so that there is only one at any time
-                self.wait_for_orphans()
+            self.wait_until_gone(children)  # who still hold the server's lock
             self.server.start()
             return
         for child in children if what == "every worker" else [self.random.choice(children)]:
             with suppress(ProcessLookupError):  # it has died of an earlier kill
                 os.kill(child, signal.SIGKILL)
 
-    def wait_for_orphans(self) -> None:
-        """Wait until the workers have gone whose master was killed."""
-        wait_until(lambda: not any(Path(f"/proc/{orphan}").exists() for orphan in self.orphans))
-        self.orphans.clear()
+    def wait_until_gone(self, workers: list[int]) -> None:
+        """Wait until these workers have ended, whose master was killed."""
+        wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
     def stop(self) -> None:
         """Stop the server with SIGTERM amid the writes, and start it again."""
@@ -142,7 +138,6 @@ class Storm:
         """Let every event arrive, stop the server, and look at what has arrived, and at the log."""
         for recorder in self.recorders:
             recorder.change("up")
-        self.wait_for_orphans()
         waiting = "SELECT count(*) AS n FROM delivery WHERE status != 'delivered'"
         ends_at = time.monotonic() + PATIENCE
         while (left := self.server.rows(waiting)[0]["n"]) and time.monotonic() < ends_at:

@@ -38,7 +38,7 @@ ENOUGH = 20_000  # requests, from which the growth for 100 000 can be told
 FILES = 2 * 16 + 4  # may be more: threads that had not read before open a connection, of two files each
 THREADS = 16 + 4  # may be more: gunicorn starts its threads as they are needed
 LOG_MB = 64.0  # of the database's log at most, after which `journal_size_limit` truncates it
-KEPT = {f"tasks.db{suffix}" for suffix in ("", "-wal", "-shm", ".server", ".serving", ".start", ".sender")}
+KEPT = {f"tasks.db{suffix}" for suffix in ("", "-wal", "-shm", ".server", ".serving", ".sender")}
 
 
 def run(run: Run) -> None:

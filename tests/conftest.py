@@ -27,7 +27,7 @@ LONGEST = (
     "reload",
 )
 LONGEST += ("wire", "bad_input", "gateway", "gateway_ladder", "serving", "enrollment_page", "database")
-LONGEST += ("two_servers", "config", "errors", "docs_page", "clock", "readme", "sweeper", "throwaway")
+LONGEST += ("startup", "config", "errors", "docs_page", "clock", "readme", "sweeper", "throwaway")
 
 
 def pytest_configure(config):

@@ -162,7 +162,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, how, sai
     assert str(copy) in done.stderr
     assert names(server) == {"Kept", "Later"}
     left = {file.name.removeprefix("tasks.db") for file in server.database.parent.iterdir()}
-    assert left <= {"", "-wal", "-shm", ".server", ".serving", ".start", ".sender"}
+    assert left <= {"", "-wal", "-shm", ".server", ".serving", ".sender"}
 
 
 def test_a_database_behind_a_link_is_replaced_where_it_is(server, copy):

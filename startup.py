@@ -1,0 +1,102 @@
+"""What a server does at its start and at a reload: it locks the database, and applies its configuration."""
+
+import logging
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import gateway
+import webhooks
+from database import DATABASE_ERRORS, Row, Unavailable, db, is_missing, lock_database, prepare
+from models import ApiKey, Member, write
+from outbox import Delivery, Webhook
+from schemas import Instant
+from settings import bootstrap_key, resolve_webhooks, without_paths
+
+log = logging.getLogger("tasks")
+
+
+@dataclass
+class Held:
+    """What the server holds since its start or its last reload."""
+
+    webhooks: list[Row]  # with their secrets
+    path: str  # of the database
+    locks: ExitStack  # of the database, which the workers inherit: it is free when all of them have ended
+
+
+held = Held([], "", ExitStack())
+
+
+def hold(config: dict[str, Any]) -> Held:
+    """Resolve the secrets, and lock and upgrade the database, unless `held` has locked it.
+
+    Raises `BadDatabase`, and `LookupError` for what cannot be resolved.
+    """
+    configured, key = check_webhooks(config), bootstrap_key(config)
+    if held.path == db.database:
+        return replace(held, webhooks=configured)
+    with ExitStack() as locks:
+        # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
+        locks.enter_context(lock_database(may_be_new=key is not None))
+        if is_missing():
+            log.warning("There was no database at %s; a new one is made", db.database)
+        create_database(config, locks)
+        if key and (made := bootstrap(config, key)):
+            log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
+        with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
+            Delivery.release_all()
+        return Held(configured, db.database, locks.pop_all())
+
+
+def apply(config: dict[str, Any], new: Held, threads: int) -> None:
+    """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
+    global held
+    try:
+        for name in store_webhooks(config):
+            message = "webhook %s is no longer configured; what waits for it is parked"
+            log.warning(message, without_paths(name))
+    except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
+        log.error("the webhooks are as they were until the next reload: %s", error)
+    webhooks.configure(new.webhooks, config["DELIVERY"], threads)
+    gateway.open_routes(config)
+    Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
+    db.disconnect()  # before the fork
+    if held.locks is not new.locks:
+        held.locks.close()
+    held = new
+
+
+def create_database(config: dict[str, Any], locks: ExitStack | None = None) -> None:
+    """Create or upgrade the database; a new one has the configured webhooks. Raises `BadDatabase`."""
+    is_new = is_missing()
+    prepare(locks)
+    if is_new:
+        store_webhooks(config)
+
+
+def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
+    """Add the first owner with this key, or a new one; returns both, or None where there is an owner."""
+    settings = config["BOOTSTRAP"]
+    with write() as transaction:
+        if Member.active_owners.one():
+            return None
+        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
+        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
+    return owner, key
+
+
+def check_webhooks(config: dict[str, Any]) -> list[Row]:
+    """The configured webhooks with their secrets. Raises `LookupError` for what cannot be read."""
+    webhooks.tls_context(config["DELIVERY"]["ca_file"])
+    return resolve_webhooks(config)
+
+
+def store_webhooks(config: dict[str, Any]) -> list[str]:
+    """Update the table of webhooks from the configuration; returns the names of the webhooks that left it.
+
+    Only `init` and the server do this: the environment of a command may contain another configuration.
+    """
+    with write() as transaction:
+        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=True)
