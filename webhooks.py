@@ -1,9 +1,9 @@
 """Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
 `emit` stores an event and its deliveries in the transaction of the change. After the commit `deliver`
-sends them (`_send_in_order`, `send`, `post`) and stores the results (`settle`). The `Sweeper` does so for
-deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays pending until its
-receiver has accepted it, so that each event arrives at least once.
+sends them (`_send`: for each webhook a `Batch`, which calls `post`) and stores the results (`settle`). The
+`Sweeper` does so for deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays
+pending until its receiver has accepted it, so that each event arrives at least once.
 """
 
 import base64
@@ -17,12 +17,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,6 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
-from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
@@ -66,137 +63,6 @@ DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have
 # One POST -------------------------------------------------------------------------------------
 
 
-class Exchange(threading.local):
-    """The POST that this thread makes: its deadline, and the sockets that are shut down at the deadline."""
-
-    ends_at = 0.0
-    cut = False
-    reuses = False  # whether it uses a connection that was kept from an earlier one
-    sockets: tuple[socket.socket, ...] = ()
-
-    def begin(self, seconds: float) -> Callable[[], None]:
-        """Set the deadline; returns the function that another thread calls at the deadline."""
-        self.ends_at, self.cut, self.sockets = time.monotonic() + seconds, False, ()
-        self.reuses = False
-        state = self.__dict__  # of this thread; in the other thread `self` has another state
-
-        def cut() -> None:
-            state["cut"] = True
-            for sock in state["sockets"]:
-                _shut(sock)
-
-        return cut
-
-    def uses(self, sock: socket.socket) -> None:
-        """Shut this socket down too at the deadline."""
-        self.sockets += (sock,)
-        if self.cut:
-            _shut(sock)
-
-    @property
-    def left(self) -> float:
-        """Seconds until the deadline. Raises `TimeoutError` after it."""
-        left = self.ends_at - time.monotonic()
-        if self.cut or left <= 0:
-            raise TimeoutError("timed out")
-        return left
-
-
-exchange = Exchange()
-
-
-def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        log.debug("the connection was closed already")
-
-
-def _resolve(host: str, port: int) -> list[tuple]:
-    """The host's addresses. `getaddrinfo` has no time limit, so another thread waits for it."""
-    answer: Future[list[tuple]] = Future()
-
-    def look_up() -> None:
-        try:
-            answer.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            answer.set_exception(OSError(f"cannot resolve {host}: {error}"))
-
-    threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return answer.result(exchange.left)
-
-
-def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
-    """Connect to the first address that answers within its share of the time left.
-
-    The shares are equal, so that an address that does not answer leaves time for the next one.
-    """
-    failure = OSError("no address")
-    for number, address in enumerate(addresses):
-        try:
-            return socket.create_connection(address, exchange.left / (len(addresses) - number))
-        except OSError as error:
-            failure = error
-    raise failure
-
-
-class _FinalResponse(HTTPResponse):
-    """A response without the interim ones before it, of which `http.client` skips only 100."""
-
-    def begin(self) -> None:
-        super().begin()
-        while 101 < self.status < 200:
-            self.headers = self.msg = None  # type: ignore[assignment]
-            super().begin()
-
-
-_answered: dict[tuple[str, int], tuple] = {}  # the address of each receiver that was connected to last
-
-
-class _Cuttable:
-    """A connection that the deadline of this thread's exchange can shut down at any point."""
-
-    response_class: Any = _FinalResponse
-    duplicate: socket.socket | None = None
-
-    def _new_conn(self: Any) -> socket.socket:
-        receiver = (self._dns_host, self.port)
-        try:
-            addresses = [address[:2] for *_, address in _resolve(*receiver)]
-            # An address that is silent must not take its share of the time from every request.
-            addresses.sort(key=lambda address: address != _answered.get(receiver))
-            sock = _connect(addresses)
-        except OSError as failure:
-            raise HTTPError(str(failure)) from failure
-        _answered[receiver] = sock.getpeername()[:2]
-        sock.settimeout(self.timeout)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # TLS replaces the socket object; a duplicate still refers to the same connection.
-        self.duplicate = sock.dup()
-        exchange.uses(self.duplicate)
-        return sock
-
-    def putrequest(self: Any, *arguments: Any, **options: Any) -> None:
-        if self.duplicate is not None and self.duplicate not in exchange.sockets:  # of an earlier exchange
-            exchange.uses(self.duplicate)
-            exchange.reuses = True
-        super().putrequest(*arguments, **options)  # type: ignore[misc]
-
-    def close(self: Any) -> None:
-        super().close()  # type: ignore[misc]
-        if self.duplicate is not None:
-            self.duplicate.close()
-            self.duplicate = None
-
-
-class _HTTPPool(HTTPConnectionPool):
-    class ConnectionCls(_Cuttable, HTTPConnection): ...
-
-
-class _HTTPSPool(HTTPSConnectionPool):
-    class ConnectionCls(_Cuttable, HTTPSConnection): ...
-
-
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
     """The TLS context for receivers: certifi's authorities and those of the file.
 
@@ -211,10 +77,20 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, ssl_context=sending.tls, **options)
-        self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+class _Connection:
+    """A connection whose socket the thread's `Batch` knows, and can shut down at the deadline."""
+
+    def getresponse(self: Any) -> Any:
+        threading.current_thread().socket = self.sock  # type: ignore[attr-defined]
+        return super().getresponse()  # type: ignore[misc]
+
+
+class _HTTPPool(HTTPConnectionPool):
+    class ConnectionCls(_Connection, HTTPConnection): ...
+
+
+class _HTTPSPool(HTTPSConnectionPool):
+    class ConnectionCls(_Connection, HTTPSConnection): ...
 
 
 class _Session(requests.Session):
@@ -222,24 +98,22 @@ class _Session(requests.Session):
         """Return None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
 
 
-_sessions = threading.local()
-
-
-def _session() -> requests.Session:
-    """This thread's session: it keeps connections, but no cookies, and reads no environment variables."""
-    if not hasattr(_sessions, "session"):
-        session = _Session()
-        session.trust_env = False
-        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        session.mount("http://", _Adapter())
-        session.mount("https://", _Adapter())
-        _sessions.session = session
-    return _sessions.session
+def new_session(tls: ssl.SSLContext, receivers: int, connections: int) -> requests.Session:
+    """A session for all threads: it keeps connections, but no cookies, and reads no environment variables."""
+    adapter = HTTPAdapter()
+    adapter.init_poolmanager(receivers, connections, ssl_context=tls)
+    adapter.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+    session = _Session()
+    session.trust_env = False
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
 
 
 @dataclass
-class Attempt:
-    """The result of one POST. `status` is None where there was no answer."""
+class Result:
+    """What came of one POST. `status` is None where there was no answer."""
 
     status: int | None
     error: str | None
@@ -256,37 +130,34 @@ class Attempt:
         return self.status is None or self.status == 429 or self.status >= 500
 
 
-def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Attempt:
-    """POST the body; connecting, sending and reading together take at most so many seconds."""
+def timed_out(seconds: float) -> Result:
+    return Result(None, f"timed out after {seconds:.1f} s", seconds)
+
+
+def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Result:
+    """POST the body. What comes after so many seconds counts as no answer, but `post` may wait longer for it.
+
+    Connecting to an address takes at most a third of the time, so that a dead one leaves time for the next.
+    """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
+    request = partial(sending.session.post, url, body, headers=headers, stream=True, allow_redirects=False)
     try:
-        with (
-            deadlines.within(seconds, exchange.begin(seconds)),
-            _request(url, body, headers) as response,
-            suppress(HTTPError, OSError),  # the status decides, also where the body breaks off
-        ):
+        with request(timeout=(seconds / 3, seconds)) as response:
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
-            response.raw.read(ANSWER_BYTES, decode_content=False)
+            with suppress(HTTPError, OSError):  # the status decides, also where the body breaks off
+                response.raw.read(ANSWER_BYTES, decode_content=False)
+    except requests.Timeout:
+        return timed_out(min(time.monotonic() - started_at, seconds))
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
         error = _in_words(failure, url)
-    if exchange.cut or time.monotonic() - started_at >= seconds:
-        status, error = None, f"timed out after {seconds:.1f} s"
-    elif status is not None and not 200 <= status < 300:
+    took = time.monotonic() - started_at
+    if took >= seconds:
+        return timed_out(seconds)
+    if status is not None and not 200 <= status < 300:
         error = f"answered {status}"
-    return Attempt(status, error, time.monotonic() - started_at, retry_after)
-
-
-def _request(url: str, body: bytes, headers: dict[str, str]) -> requests.Response:
-    """Send the request, again if the receiver has ended the connection that was kept from an earlier one."""
-    request = partial(_session().post, url, body, headers=headers, stream=True, allow_redirects=False)
-    try:
-        return request(timeout=exchange.left)
-    except requests.ConnectionError:
-        if not exchange.reuses:
-            raise
-    return request(timeout=exchange.left)
+    return Result(status, error, took, retry_after)
 
 
 def _retry_after(text: str) -> float | None:
@@ -343,9 +214,8 @@ class Sending:
 
     webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
     delivery: Row = field(default_factory=dict)  # the section of the configuration
-    tls: ssl.SSLContext | None = None  # for all threads: to make one takes 30 ms and half a megabyte
+    session: requests.Session = field(default_factory=requests.Session)  # replaced by `configure`
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
-    senders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
 
     @property
     def times(self) -> Row:
@@ -374,10 +244,10 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
     turns = max(threads // 4, 1)
     sending.turns = threading.BoundedSemaphore(turns)
-    # A thread for each delivery that may hang; they start when they are needed.
-    sending.senders = ThreadPoolExecutor(turns * MOST_AT_ONCE, thread_name_prefix="sender")
     sending.delivery = delivery
-    sending.tls = tls_context(delivery["ca_file"])
+    # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
+    receivers = max(len(webhooks), 1)
+    sending.session = new_session(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
 
 # Delivering -----------------------------------------------------------------------------------
@@ -491,63 +361,84 @@ def _deliver(rows: list[Row]) -> int:
         by_webhook: dict[str, list[Row]] = {}
         for row in rows:
             by_webhook.setdefault(row["webhook_id"], []).append(row)
-        delivered = sum(_send_side_by_side(list(by_webhook.values()), ends_at))
+        results = _send(list(by_webhook.values()), ends_at)
     finally:
         sending.turns.release()
     # Other deliveries may have been queued behind these.
     if any(Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
         left_something.set()
-    return delivered
+    return sum(result.delivered for result in results)
 
 
-Attempts = list[tuple[Row, Attempt]]
-
-
-def _send_side_by_side(groups: list[list[Row]], ends_at: float) -> Iterator[int]:
-    """Send each webhook its deliveries in order; returns how many were accepted, as they are settled.
+def _send(groups: list[list[Row]], ends_at: float, each: float | None = None) -> list[Result]:
+    """Send each webhook its deliveries, as `Batch` does, and settle them; returns the results.
 
     A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
     wait until the earlier ones are settled.
     """
-    if len(groups) == 1:
-        yield _settled([_send_in_order(groups[0], ends_at)])
-        return
-    sent = {sending.senders.submit(_send_in_order, rows, ends_at) for rows in groups}
-    while sent:
-        done, sent = wait(sent, SETTLE_SECONDS)
-        yield _settled([future.result() for future in done])
+    results = []
+    batches = [Batch(rows, ends_at, each) for rows in groups]
+    while batches:
+        settle_at = time.monotonic() + SETTLE_SECONDS
+        done = [batch for batch in batches if batch.is_done_by(settle_at)]
+        batches = [batch for batch in batches if batch not in done]
+        settle([pair for batch in done for pair in batch.results], [row for b in done for row in b.unsent])
+        results += [result for batch in done for _, result in batch.results]
+    return results
 
 
-def _settled(results: list[tuple[Attempts, list[Row]]]) -> int:
-    """Settle what `_send_in_order` returned; returns how many deliveries were accepted."""
-    attempts = [pair for pairs, _ in results for pair in pairs]
-    settle(attempts, [row for _, unsent in results for row in unsent])
-    return sum(attempt.delivered for _, attempt in attempts)
+class Batch(threading.Thread):
+    """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
 
-
-def _send_in_order(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Attempts, list[Row]]:
-    """Send deliveries to one webhook in order, until `ends_at` or until it cannot be reached.
-
-    Returns the attempts, and the deliveries that were not tried. `each` limits one attempt, in seconds; None
-    stands for the time left.
+    A name server or a receiver may hold the thread for any time. When the deadline of an attempt has passed,
+    whoever waits for the batch takes the results that are there, and shuts the connection down. `each` limits
+    an attempt, in seconds; None stands for the time left.
     """
-    attempts: Attempts = []
-    for number, row in enumerate(rows):
-        webhook, left = sending.webhooks.get(row["webhook_id"]), ends_at - time.monotonic()
-        # Earlier attempts may have left too little time for a healthy receiver.
-        budget = sending.delivery["request_budget_seconds"]
-        least = 0 if each or not number else min(1.0, budget / 2)
-        if webhook is None or left <= least or stopping.is_set():
-            return attempts, rows[number:]
-        attempt = send(row, webhook, each or left)
-        attempts.append((row, attempt))
-        if attempt.receiver_failed or attempt.status == 410:
-            return attempts, rows[number + 1 :]
-    return attempts, []
+
+    def __init__(self, rows: list[Row], ends_at: float, each: float | None):
+        super().__init__(name="batch", daemon=True)
+        self.rows, self.ends_at, self.each = rows, ends_at, each
+        self.deadline = ends_at  # of the attempt that is being made
+        self.socket: socket.socket | None = None  # which that attempt uses
+        self.results: list[tuple[Row, Result]] = []
+        self.start()
+
+    @property
+    def unsent(self) -> list[Row]:
+        return self.rows[len(self.results) :]
+
+    def run(self) -> None:
+        results = self.results  # in whose place `is_done_by` puts a copy
+        for row in self.rows:
+            webhook, left = sending.webhooks.get(row["webhook_id"]), self.ends_at - time.monotonic()
+            # Earlier attempts may have left too little time for a healthy receiver.
+            budget = sending.delivery["request_budget_seconds"]
+            least = 0 if self.each or not results else min(1.0, budget / 2)
+            if webhook is None or left <= least or stopping.is_set():
+                return
+            seconds = self.each or left
+            self.socket, self.deadline = None, time.monotonic() + seconds
+            results.append((row, timed_out(seconds)))  # unless there is a result in time
+            result = send(row, webhook, seconds)
+            results[-1] = row, result
+            if result.receiver_failed or result.status == 410:
+                return
+
+    def is_done_by(self, at: float) -> bool:
+        """Wait until that time at most. Whether the results are final; what comes later is ignored."""
+        self.join(max(min(at, self.deadline) - time.monotonic(), 0))
+        if self.is_alive():
+            if time.monotonic() < self.deadline:
+                return False
+            self.ends_at, self.results = 0.0, self.results.copy()  # the thread makes no other attempt
+            if self.socket is not None:
+                with suppress(OSError):  # the connection is closed already
+                    self.socket.shutdown(socket.SHUT_RDWR)
+        return True
 
 
-def send(delivery: Row, webhook: Row, seconds: float) -> Attempt:
-    """Try once to send a delivery, for at most so many seconds."""
+def send(delivery: Row, webhook: Row, seconds: float) -> Result:
+    """Try once to send a delivery, as `post` does."""
     body, timestamp, secrets = delivery["body"].encode(), int(time.time()), webhook["secrets"]
     headers = {
         "Content-Type": "application/json",
@@ -561,50 +452,48 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Attempt:
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, secrets),
     }
-    attempt = post(webhook["url"], body, headers, seconds)
-    if not attempt.delivered:
-        log.warning(
-            "webhook %s: delivery %s: %s", without_paths(webhook["name"]), delivery["id"], attempt.error
-        )
-    return attempt
+    return post(webhook["url"], body, headers, seconds)
 
 
-def settle(attempts: Attempts, unsent: list[Row]) -> None:
-    """Store the results of the attempts, and release the leases of the deliveries that were not tried."""
-    if not attempts and not unsent:
-        return
-    with write() as transaction:
-        for row in unsent:
-            Delivery.release(row)
-        for row, attempt in attempts:
-            _settle(transaction, row, attempt)
+def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
+    """Store the results, and release the leases of the deliveries that were not tried."""
+    for row, result in results:
+        if not result.delivered:
+            name = without_paths(sending.webhooks[row["webhook_id"]]["name"])
+            log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
+    if results or unsent:
+        with write() as transaction:
+            for row in unsent:
+                Delivery.release(row)
+            for row, result in results:
+                _settle(transaction, row, result)
 
 
-def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
+def _settle(transaction: Transaction, row: Row, result: Result) -> None:
     webhook_id = row["webhook_id"]
-    result = {
-        "last_status": attempt.status,
-        "last_error": attempt.error,
-        "duration_ms": round(attempt.seconds * 1000),
+    columns = {
+        "last_status": result.status,
+        "last_error": result.error,
+        "duration_ms": round(result.seconds * 1000),
     }
-    if attempt.delivered:
-        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **result)
+    if result.delivered:
+        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **columns)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
-    if attempt.receiver_failed:
-        wait = attempt.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
+    if result.receiver_failed:
+        wait = result.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
         until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
-        Delivery.settle(row, queued=1, next_at=until, **result)
+        Delivery.settle(row, queued=1, next_at=until, **columns)
     else:
         parked = row["attempts"] >= REFUSALS
-        wait = attempt.retry_after or _retry_wait(row["attempts"] - 1)
+        wait = result.retry_after or _retry_wait(row["attempts"] - 1)
         status = "parked" if parked else "pending"
-        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **result)
+        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **columns)
         Webhook.reached(transaction, webhook_id, accepted=False)
     condition = Webhook.row.existing(id=webhook_id)
     if condition["state"] != "active":  # an earlier row of the same batch has disabled it
         return
-    if attempt.status == 410:
+    if result.status == 410:
         _disable(transaction, webhook_id, "it answered 410 Gone")
     elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
         _disable(transaction, webhook_id, f"nothing but failures since {condition['first_failure_at']}")
@@ -641,10 +530,9 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
         if not rows:
             break
         ends_at = time.monotonic() + BATCH_SECONDS
-        attempts, unsent = _send_in_order(rows, ends_at, sending.delivery["timeout_seconds"])
-        settle(attempts, unsent)
-        count += sum(attempt.delivered for _, attempt in attempts)
-        if not attempts or attempts[-1][1].receiver_failed or (others_wait and others_wait.is_set()):
+        results = _send([rows], ends_at, sending.delivery["timeout_seconds"])
+        count += sum(result.delivered for result in results)
+        if not results or results[-1].receiver_failed or (others_wait and others_wait.is_set()):
             break
     return count
 
