@@ -355,7 +355,7 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
             authorize(transaction.actor, role, writes=True)
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-    if transaction.deliveries or transaction.queued:
+    if transaction.deliveries or transaction.left_to_sweeper:
         counts = deliver(transaction)
         current.headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data

@@ -355,7 +355,7 @@ def apply_configuration(server, config, configured, locks):
             left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
         for name in left:
             name = without_paths(name)
-            server.log.warning("webhook %s is no longer configured; what waits for it is parked", name)
+            server.log.warning("webhook %s is no longer configured; its events wait until it is back", name)
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         server.log.error("the webhooks are as they were until the next reload: %s", error)
     webhooks.configure(configured, config["DELIVERY"], server.cfg.threads)

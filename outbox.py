@@ -1,6 +1,22 @@
 """The outbox: the events that happened, the webhooks that get them, and the result of each delivery.
 
-Nothing is sent from here.
+Nothing is sent from here. The states of a delivery, of which the first three are `pending`:
+
+    state      columns                        begins with                         ends with
+    leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or the
+                                              `lease_again`                       time that the lease has
+    free       leased_until is null,          a refusal (3xx, 4xx)                `claim` after next_at
+               blocks_later = 0
+    blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
+               blocks_later = 1               no answer, 429, 5xx,
+                                              `Webhook.enable`
+    refused    status = "refused"             the last of `webhooks.REFUSALS`     `lease_again`, `prune`
+    waiting    status = "waiting"             `Webhook.disable`, or `add` where   `Webhook.enable`,
+                                              the webhook is disabled             `drop_waiting`
+    delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
+
+After no answer, 429 or 5xx the webhook's circuit is open (`open_until` is set): until then nothing is
+claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
 """
 
 from collections.abc import Container
@@ -34,7 +50,7 @@ from models import (
 )
 
 WEBHOOK_STATES = ("active", "disabled")
-DELIVERY_STATUSES = ("pending", "delivered", "parked")
+DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
 
 
@@ -167,32 +183,30 @@ class Webhook(Entity):
         return [row["name"] for row in left]
 
     @compiled
-    def _parking(cls: Any) -> Query:
-        """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
-        parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
-        return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
+    def _suspension(cls: Any) -> Query:
+        waiting = {Delivery.status: "waiting", Delivery.leased_until: None}
+        return Delivery.update(waiting).where(IS_PENDING, OF_WEBHOOK)
 
     @compiled
     def _resumption(cls: Any) -> Query:
-        return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
+        pending = {Delivery.status: "pending", Delivery.blocks_later: 1}
+        return Delivery.update(pending).where(IS_WAITING, OF_WEBHOOK)
 
     @compiled
     def _hurry(cls: Any) -> Query:
-        """Makes what is queued due now."""
-        is_queued = Delivery.queued == 1
-        return Delivery.update({Delivery.next_at: placeholder("now")}).where(
-            IS_PENDING, OF_WEBHOOK, is_queued
-        )
+        """Makes the deliveries due now that others wait for."""
+        due = Delivery.update({Delivery.next_at: placeholder("now")})
+        return due.where(IS_PENDING, OF_WEBHOOK, Delivery.blocks_later == 1)
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
-        """Send nothing more to the webhook, and park its pending deliveries."""
+        """Send nothing more to the webhook; its pending deliveries wait until it is enabled."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls._parking.run(webhook_id=id)
+        cls._suspension.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
-        """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
+        """Send to the webhook again, first what has waited for it. Raises `NotFound`."""
         cls.fetch(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
         cls._resumption.run(webhook_id=id)
@@ -297,7 +311,7 @@ class Delivery(Entity):
     webhook = ForeignKeyField(Webhook, index=False)
     status = TextField()  # DELIVERY_STATUSES
     attempts = IntegerField()  # incremented by each lease, which it identifies
-    queued = IntegerField()  # 1: later events of its webhook wait behind it
+    blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
     last_status = IntegerField(null=True)
@@ -313,26 +327,25 @@ class Delivery(Entity):
         """The deliveries behind which later events of a webhook wait."""
         is_abandoned = cls.duration_ms.is_null() & (cls.created_at < placeholder("abandoned_before"))
         return cls.select(SQL("1")).where(
-            IS_PENDING, cls.webhook == Webhook.id, (cls.queued == 1) | is_abandoned
+            IS_PENDING, cls.webhook == Webhook.id, (cls.blocks_later == 1) | is_abandoned
         )
 
     @classmethod
     def add(
-        cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, *, parked: bool = False
+        cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery that is leased until `lease`, or queued where that is None; returns its id.
+        """Store a delivery that is leased until `lease`, or blocks later ones without it; returns its id.
 
-        Storing it leased saves a transaction that would claim it. With `parked`, it waits until its
-        webhook is enabled.
+        Storing it leased saves a transaction that would claim it.
         """
         id = transaction.new_id()
         cls.insertion.run(
             id=id,
             event_seq=seq,
             webhook_id=webhook_id,
-            status="parked" if parked else "pending",
+            status=status,
             attempts=1 if lease else 0,
-            queued=0 if lease else 1,
+            blocks_later=0 if lease else 1,
             next_at=now(),  # unlike transaction.at, it follows a clock that is set back
             leased_until=lease,
             created_at=transaction.at,
@@ -343,7 +356,7 @@ class Delivery(Entity):
     def _select(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
-        selected = [*columns(cls, "event_seq", "webhook_id", "queued"), *of_webhook, *of_event]
+        selected = [*columns(cls, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
         deliveries = cls.select(*selected).join(Event, on=(cls.event == Event.seq))
         return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
 
@@ -380,11 +393,11 @@ class Delivery(Entity):
     pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
 
     @compiled
-    def parked(cls: Any) -> Query:
-        """The number of parked deliveries, by the webhook's name."""
-        counts = cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
-        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name)
-        return by_webhook.where(cls.status == "parked")
+    def left_over(cls: Any) -> Query:
+        """The numbers of deliveries that are refused or waiting, by the webhook's name."""
+        counts = cls.select(Webhook.name, cls.status, fn.COUNT(SQL("*")).alias("count"))
+        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name, cls.status)
+        return by_webhook.where(cls.status.in_(("refused", "waiting")))
 
     @compiled
     def _to_send(cls: Any) -> Query:
@@ -400,7 +413,7 @@ class Delivery(Entity):
     @classmethod
     def _is_refused(cls) -> Expression:
         """Whether the receiver refused it: later events do not wait behind it."""
-        return (cls.queued == 0) & cls.duration_ms.is_null(False)
+        return (cls.blocks_later == 0) & cls.duration_ms.is_null(False)
 
     @compiled
     def due(cls: Any) -> Query:
@@ -442,7 +455,7 @@ class Delivery(Entity):
     @classmethod
     def release(cls, row: Row) -> None:
         """End a lease without an attempt; later events wait for the delivery."""
-        cls._update(row, leased_until=None, attempts=row["attempts"] - 1, queued=1)
+        cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
     def settle(cls, row: Row, **fields: Any) -> None:
@@ -461,14 +474,14 @@ class Delivery(Entity):
         has_lease = cls.attempts == placeholder("read_attempts")
         return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
 
-    # Whether a delivery is queued for the webhook, which the sweeper has to send.
-    queued_for = compiled(
-        lambda cls: cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
-    )
+    @compiled
+    def is_left_for(cls: Any) -> Query:
+        """Whether the sweeper has to send something to the webhook before later events."""
+        return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.blocks_later == 1).limit(1)
 
     @compiled
     def _release_of_all(cls: Any) -> Query:
-        released = {cls.leased_until: None, cls.queued: 1}
+        released = {cls.leased_until: None, cls.blocks_later: 1}
         return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
 
     @classmethod
@@ -480,7 +493,7 @@ class Delivery(Entity):
     @compiled
     def _reopening(cls: Any) -> Query:
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
-        reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
+        reopened = {cls.status: "pending", cls.blocks_later: 0, cls.delivered_at: None}
         return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
 
     @classmethod
@@ -519,7 +532,8 @@ class Delivery(Entity):
 
     @compiled
     def pruning(cls: Any) -> Query:
-        return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
+        is_finished = cls.status.in_(("delivered", "refused"))
+        return deletion_of_some(cls, (cls.created_at < placeholder("before")) & is_finished)
 
     @classmethod
     def prune(cls, before: str, last: int, most: int = 500) -> int:
@@ -532,8 +546,7 @@ class Delivery(Entity):
 
 
 IS_PENDING: Expression = Delivery.status == "pending"
-# Waiting for a disabled webhook. A refused delivery is parked too, but not queued.
-IS_WAITING: Expression = (Delivery.status == "parked") & (Delivery.queued == 1)
+IS_WAITING: Expression = Delivery.status == "waiting"
 OF_WEBHOOK: Expression = Delivery.webhook == placeholder("webhook_id")
 CAN_BE_SENT: Expression = (
     IS_PENDING

@@ -54,7 +54,7 @@ SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough 
 MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
 SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, while it waits for others
 JITTER = 0.2  # of a wait, added or subtracted at random
-REFUSALS = 8  # attempts after which an event that its receiver refuses is parked
+REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
 DISABLE_AFTER = 5 * 86400  # seconds with failures only
 DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
@@ -256,8 +256,8 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event, and a delivery for each webhook that asks for it, in the transaction.
 
-    The delivery to a webhook that is disabled is parked until the webhook is enabled. With `only`, the
-    event is for the webhook with that id alone. Returns the deliveries' ids.
+    The delivery to a webhook that is disabled waits until the webhook is enabled. With `only`, the event
+    is for the webhook with that id alone. Returns the deliveries' ids.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt.
     Metadata is stored in the canonical form already, and for the rest orjson writes the same bytes as
@@ -287,9 +287,9 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
             ids.append(Delivery.add(transaction, seq, webhook_id, lease))
             transaction.deliveries.append(ids[-1])
         else:
-            parked = webhook["state"] == "disabled"
-            ids.append(Delivery.add(transaction, seq, webhook_id, None, parked=parked))
-            transaction.queued += not parked
+            status = "waiting" if webhook["state"] == "disabled" else "pending"
+            ids.append(Delivery.add(transaction, seq, webhook_id, None, status))
+            transaction.left_to_sweeper += status == "pending"
     return ids
 
 
@@ -340,7 +340,7 @@ def deliver(transaction: Transaction) -> dict[str, int]:
 
     Returns how many deliveries were accepted, and how many stay pending.
     """
-    count, delivered = len(transaction.deliveries) + transaction.queued, 0
+    count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
     try:
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
@@ -364,8 +364,8 @@ def _deliver(rows: list[Row]) -> int:
         results = _send(list(by_webhook.values()), ends_at)
     finally:
         sending.turns.release()
-    # Other deliveries may have been queued behind these.
-    if any(Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
+    # Other deliveries may wait behind these.
+    if any(Delivery.is_left_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
         left_something.set()
     return sum(result.delivered for result in results)
 
@@ -483,12 +483,11 @@ def _settle(transaction: Transaction, row: Row, result: Result) -> None:
     if result.receiver_failed:
         wait = result.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
         until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
-        Delivery.settle(row, queued=1, next_at=until, **columns)
+        Delivery.settle(row, blocks_later=1, next_at=until, **columns)
     else:
-        parked = row["attempts"] >= REFUSALS
+        status = "refused" if row["attempts"] >= REFUSALS else "pending"
         wait = result.retry_after or _retry_wait(row["attempts"] - 1)
-        status = "parked" if parked else "pending"
-        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **columns)
+        Delivery.settle(row, status=status, blocks_later=0, next_at=now(wait), **columns)
         Webhook.reached(transaction, webhook_id, accepted=False)
     condition = Webhook.row.existing(id=webhook_id)
     if condition["state"] != "active":  # an earlier row of the same batch has disabled it

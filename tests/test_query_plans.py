@@ -198,7 +198,7 @@ def test_overdue_and_urgent_tasks_come_from_the_indexes_made_for_them(plan, tabl
 
 @pytest.mark.parametrize(
     ("table", "name"),
-    [(Webhook, "configured"), (Delivery, "due"), (Delivery, "first_in_progress"), (Delivery, "queued_for")],
+    [(Webhook, "configured"), (Delivery, "due"), (Delivery, "first_in_progress"), (Delivery, "is_left_for")],
 )
 def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, table, name):
     steps = plan(getattr(table, name))
