@@ -17,8 +17,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
@@ -48,7 +48,6 @@ ANSWER_BYTES = 4096  # the most that is read of a receiver's answer
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
 BATCH = 50  # deliveries are claimed at a time; with 20, draining is slower than eight clients writing
 BATCH_SECONDS = 5.0  # after which a batch tries no further delivery, so that leases stay short
-DRAINS = 32  # webhooks are drained at a time, each by its own thread
 ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
 MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
@@ -341,12 +340,10 @@ def deliver(transaction: Transaction) -> dict[str, int]:
     Returns how many deliveries were accepted, and how many stay pending.
     """
     count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
-    try:
+    # The transaction is on disk with its deliveries pending: at worst they are sent twice.
+    with failures_logged(f"request {transaction.request_id}: deliveries are left pending"):
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
-    except Exception as error:
-        # The transaction is on disk with its deliveries pending: at worst they are sent twice.
-        _log_failure(f"request {transaction.request_id}: deliveries are left pending", error)
     if delivered < count:
         left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
@@ -514,10 +511,10 @@ def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
 stopping = threading.Event()
 
 
-def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
+def drain(webhook_id: str) -> int:
     """Send a webhook the deliveries that are due, in order, until none is left or one fails.
 
-    Ends after a batch where `others_wait` is set. Returns how many deliveries were accepted.
+    Returns how many deliveries were accepted.
     """
     count = 0
     while not stopping.is_set():
@@ -531,7 +528,7 @@ def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
         ends_at = time.monotonic() + BATCH_SECONDS
         results = _send([rows], ends_at, sending.delivery["timeout_seconds"])
         count += sum(result.delivered for result in results)
-        if not results or results[-1].receiver_failed or (others_wait and others_wait.is_set()):
+        if not results or results[-1].receiver_failed:
             break
     return count
 
@@ -547,37 +544,37 @@ def sweep() -> int:
 
 
 class Sweeper:
-    """The thread that sends what requests left, in one of the workers that have the same webhooks."""
+    """The threads that send what requests left, in one of the workers that have the same webhooks."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
         self._lock, self._is_leader = lock, False
         self._chores = chores  # run once an hour
-        self._draining: dict[str, threading.Thread] = {}
-        self._drained_at: dict[str, float] = {}  # when a webhook was last drained
-        self._others_wait = threading.Event()
         self._chores_at = 0.0
-        self._chores_thread = threading.Thread()  # none is started yet
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._threads: dict[str, threading.Thread] = {}  # the last one of each name
 
     def start(self) -> None:
-        self._thread.start()
+        self._start("sweeper", self._run)
 
     def stop(self, seconds: float = 5.0) -> None:
         """Stop after the attempts that are being made, or after so many seconds; the rest stays pending."""
         stopping.set()
         left_something.set()
         ends_at = time.monotonic() + seconds
-        threads = [self._thread, self._chores_thread, *list(self._draining.values())]
-        for thread in filter(threading.Thread.is_alive, threads):
+        for thread in list(self._threads.values()):
             thread.join(max(ends_at - time.monotonic(), 0))
+
+    def _start(self, name: str, work: Callable, *arguments: object) -> None:
+        """Do the work in a thread of its own, unless that is still at it."""
+        if name not in self._threads or not self._threads[name].is_alive():
+            thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+            thread.start()
+            self._threads[name] = thread
 
     def _run(self) -> None:
         beat = min(1.0, *sending.delivery["retry_schedule"], sending.delivery["timeout_seconds"])
         while not stopping.is_set():
-            try:
+            with failures_logged("the sweeper goes on"):
                 self._beat()
-            except Exception as error:
-                _log_failure("the sweeper goes on", error)
             left_something.wait(beat)
             left_something.clear()
 
@@ -587,36 +584,20 @@ class Sweeper:
             self._is_leader = self._take_lock()
         if not self._is_leader:
             return
-        self._start_drains()
-        if time.monotonic() >= self._chores_at and not self._chores_thread.is_alive():
+        for webhook_id in _due_ids():
+            self._start(webhook_id, self._drain, webhook_id)
+        if time.monotonic() >= self._chores_at:
             self._chores_at = time.monotonic() + 3600
-            # Chores may take long, and no event must wait for them.
-            self._chores_thread = threading.Thread(target=self._do_chores, name="chores", daemon=True)
-            self._chores_thread.start()
+            self._start("chores", self._do_chores)  # which may take long, and no event must wait for them
+
+    def _drain(self, webhook_id: str) -> None:
+        with failures_logged("deliveries are left pending"):
+            drain(webhook_id)
 
     def _do_chores(self) -> None:
         for chore in self._chores:
-            try:
+            with failures_logged("a chore is left for the next hour"):
                 chore()
-            except Exception as error:
-                _log_failure("a chore is left for the next hour", error)
-
-    def _start_drains(self) -> None:
-        """Start a drain for each due webhook, first for the one that was drained longest ago."""
-        for id, thread in list(self._draining.items()):
-            if not thread.is_alive():  # the thread could not be started
-                self._draining.pop(id, None)
-        waiting = [id for id in _due_ids() if id not in self._draining]
-        waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
-        free = max(DRAINS - len(self._draining), 0)
-        if waiting[free:]:  # before a drain looks
-            self._others_wait.set()
-        else:
-            self._others_wait.clear()
-        for id in waiting[:free]:
-            self._drained_at[id] = time.monotonic()
-            self._draining[id] = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
-            self._draining[id].start()
 
     def _take_lock(self) -> bool:
         """Lock the byte that stands for these webhooks; the kernel frees it when this process ends.
@@ -632,21 +613,15 @@ class Sweeper:
             return False
         return True
 
-    def _drain(self, webhook_id: str) -> None:
-        count = 0
-        try:
-            count = drain(webhook_id, self._others_wait)
-        except Exception as error:
-            _log_failure("deliveries are left pending", error)
-        finally:
-            self._draining.pop(webhook_id, None)
-            if count:  # free the place for another webhook, and look for new events
-                left_something.set()
 
-
-def _log_failure(consequence: str, error: Exception) -> None:
-    """Log the failure, with a traceback unless the database is busy or full, which is not a bug."""
-    log.error("%s: %s", consequence, error, exc_info=not (isinstance(error, Unavailable) or is_outage(error)))
+@contextmanager
+def failures_logged(consequence: str) -> Iterator[None]:
+    """Log a failure, with a traceback unless the database is busy or full, which is not a bug."""
+    try:
+        yield
+    except Exception as error:
+        is_bug = not (isinstance(error, Unavailable) or is_outage(error))
+        log.error("%s: %s", consequence, error, exc_info=is_bug)
 
 
 def in_steps(step: Callable[[], int]) -> int:

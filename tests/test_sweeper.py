@@ -138,31 +138,6 @@ def test_more_receivers_that_hang_than_usual_do_not_hold_up_one_that_answers(lau
         assert titles([well.next()]) == ["First"]
 
 
-def test_with_more_receivers_than_places_each_gets_a_batch_in_turn(sweeper, new_receiver, monkeypatch):
-    monkeypatch.setattr(webhooks, "DRAINS", 1)
-    monkeypatch.setattr(webhooks, "BATCH", 2)
-    arrived, enough = [], threading.Event()
-
-    def noted(name):
-        def answer(call):
-            arrived.append(name)
-            if len(arrived) == 12:
-                enough.set()
-            return 200
-
-        return answer
-
-    receivers = {name: new_receiver().up() for name in "ABC"}
-    for name, receiver in receivers.items():
-        receiver.answer = noted(name)
-    sweeper(*[hook(receiver, name=name) for name, receiver in receivers.items()], leave=4)
-    assert enough.wait(PATIENCE)
-    rounds = "".join(arrived[:6]), "".join(arrived[6:])
-    assert sorted(rounds[0]) == sorted(rounds[1]) == list("AABBCC")
-    assert rounds[0] == rounds[1]
-    assert {rounds[0][at : at + 2] for at in (0, 2, 4)} == {"AA", "BB", "CC"}
-
-
 def titles(calls):
     return [call.event["data"]["task"]["title"] for call in calls]
 
