@@ -37,7 +37,6 @@ import gateway
 import limits
 import schemas
 import tools
-import webhooks
 from database import (
     DATABASE_ERRORS,
     LOCK_SECONDS,
@@ -574,7 +573,6 @@ def get_health() -> Row:
     waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
     if call().caller is None:
         return {"status": "ok"}
-    waiting["failing_endpoints"] += Webhook.stranded(webhooks.sending.webhooks)
     return {
         "status": "ok",
         "version": VERSION,

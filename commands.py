@@ -91,13 +91,13 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
     return resolve_webhooks(config)
 
 
-def store_webhooks(config: dict[str, Any], *, alone: bool = True) -> list[str]:
+def store_webhooks(config: dict[str, Any]) -> list[str]:
     """Update the table of webhooks from the configuration; return the names of the webhooks that left it.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
     with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=alone)
+        return Webhook.mirror(transaction, config["WEBHOOKS"])
 
 
 def bootstrap(config: dict[str, Any], key: str | None = None) -> tuple[Row, str] | None:

@@ -352,7 +352,7 @@ def apply_configuration(server, config, configured, locks):
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     try:
         with turn_to_start():
-            left = commands.store_webhooks(config, alone=is_only_server(locks[1]))
+            left = commands.store_webhooks(config)
         for name in left:
             name = without_paths(name)
             server.log.warning("webhook %s is no longer configured; its events wait until it is back", name)

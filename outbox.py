@@ -19,7 +19,6 @@ After no answer, 429 or 5xx the webhook's circuit is open (`open_until` is set):
 claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
 """
 
-from collections.abc import Container
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -134,36 +133,14 @@ class Webhook(Entity):
 
     @compiled
     def failing(cls: Any) -> Query:
-        """The number of webhooks that fail or are disabled."""
+        """The number of webhooks that fail or are disabled; one that left counts while events wait for it."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
-        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
-
-    @compiled
-    def _waited_for(cls: Any) -> Query:
-        """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
-        of_this = Delivery.webhook == cls.id
-        has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
-        has_waiting = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, of_this))
-        return cls.select(cls.id, cls._has_left().alias("left")).where(
-            ((cls.state == "active") & cls.first_failure_at.is_null() & has_pending)
-            | (cls._has_left() & has_waiting)
-        )
+        has_waiting = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, Delivery.webhook == cls.id))
+        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left() | has_waiting)
 
     @classmethod
-    def stranded(cls, configured_ids: Container[str]) -> int:
-        """The number of webhooks with deliveries that this server does not send.
-
-        These webhooks left the configuration, or their ids are not in `configured_ids`.
-        """
-        return sum(row["left"] or row["id"] not in configured_ids for row in cls._waited_for.all())
-
-    @classmethod
-    def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
-        """Store the webhooks of the configuration, and disable those that left it.
-
-        Webhooks are disabled only if the server is `alone`: another server's configuration may have them.
-        Returns the names of the webhooks that left since the last time.
-        """
+    def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
+        """Store the webhooks of the configuration, and disable those that left it; returns their names."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
             fields = {"url": webhook["url"], "events": to_json(webhook["events"]).decode()}
@@ -177,7 +154,7 @@ class Webhook(Entity):
                 cls.set_columns(row["id"], **fields, updated_at=transaction.at)
             if row["reason"] == cls.LEFT:
                 cls.enable(transaction, row["id"])
-        left = [row for row in others.values() if alone and row["reason"] != cls.LEFT]
+        left = [row for row in others.values() if row["reason"] != cls.LEFT]
         for row in left:
             cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]

@@ -544,10 +544,10 @@ def sweep() -> int:
 
 
 class Sweeper:
-    """The threads that send what requests left, in one of the workers that have the same webhooks."""
+    """The threads that send what requests left, in the worker that holds the lock."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
-        self._lock, self._is_leader = lock, False
+        self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._chores_at = 0.0
         self._threads: dict[str, threading.Thread] = {}  # the last one of each name
@@ -580,9 +580,9 @@ class Sweeper:
 
     def _beat(self) -> None:
         ApiKey.flush_last_used()
-        if not self._is_leader:
-            self._is_leader = self._take_lock()
-        if not self._is_leader:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except BlockingIOError:  # another worker sweeps
             return
         for webhook_id in _due_ids():
             self._start(webhook_id, self._drain, webhook_id)
@@ -598,20 +598,6 @@ class Sweeper:
         for chore in self._chores:
             with failures_logged("a chore is left for the next hour"):
                 chore()
-
-    def _take_lock(self) -> bool:
-        """Lock the byte that stands for these webhooks; the kernel frees it when this process ends.
-
-        A server with other webhooks, which sends to these alone, locks another byte.
-        """
-        self._file = open_lock_file(self._lock)
-        webhooks = hashlib.sha256("\n".join(sorted(sending.webhooks)).encode()).digest()
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(webhooks[:7]))
-        except (BlockingIOError, PermissionError):
-            self._file.close()
-            return False
-        return True
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def sweeper(tmp_path, monkeypatch):
         """Note the webhooks, leave so many events for each, and sweep."""
         settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5]}
         with write() as transaction:
-            Webhook.mirror(transaction, [entry | {"secrets": ["s"]} for entry in hooks], alone=True)
+            Webhook.mirror(transaction, [entry | {"secrets": ["s"]} for entry in hooks])
         webhooks.configure(
             [entry | {"secrets": ["s"]} for entry in hooks], settings | {"keep_days": 30, "ca_file": None}
         )
@@ -88,12 +88,11 @@ def sweeper(tmp_path, monkeypatch):
                 webhooks.emit(transaction, "task.created", {"number": number})
         made.append(webhooks.Sweeper(Path(f"{db.database}.sender"), chores))
         made[0].start()
-        wait_until(lambda: made[0]._is_leader)
         return made[0]
 
     yield start
     made[0].stop()
-    made[0]._file.close()
+    made[0]._lock.close()
     db.close()
 
 
