@@ -144,7 +144,6 @@ class Transaction:
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
-        self.webhooks: list[Row] | None = None  # looked up once by `webhooks.emit`
 
     def new_id(self) -> str:
         """An id for a row of this transaction."""

@@ -53,9 +53,9 @@ DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
 
 
-def _has_come(time: Any, limit: str) -> Expression:
+def is_due(time: Any, latest_plausible: str) -> Expression:
     """Whether the time has passed, or is so far ahead that the clock must have been set back."""
-    return (time <= placeholder("now")) | (time > placeholder(limit))
+    return (time <= placeholder("now")) | (time > placeholder(latest_plausible))
 
 
 class Webhook(Entity):
@@ -76,11 +76,12 @@ class Webhook(Entity):
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
     HEALTHY: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
+    has_left: ClassVar[Any] = fn.COALESCE(reason, "") == LEFT
 
     @classmethod
     def select_shown(cls) -> Query:
         """The webhooks, each with the number of deliveries that are pending."""
-        pending = Delivery.select(fn.COUNT(SQL("*"))).where(IS_PENDING, Delivery.webhook == cls.id)
+        pending = Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.is_pending, Delivery.webhook == cls.id)
         return cls.select(*columns(cls, "misses"), pending.alias("pending"))
 
     @classmethod
@@ -107,36 +108,28 @@ class Webhook(Entity):
         return webhook
 
     @classmethod
-    def _has_left(cls) -> Expression:
-        return fn.COALESCE(cls.reason, "") == cls.LEFT
+    def _has(cls, condition: Expression) -> Any:
+        """Whether the condition holds for a delivery to the webhook."""
+        return fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, condition))
 
     @compiled
     def configured(cls: Any) -> Query:
-        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once.
-
-        Later events wait behind deliveries that are queued, and behind those that were leased before
-        `:abandoned_before` and have no result yet: the process that leased them may have died.
-        """
-        is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
-        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
+        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once."""
+        is_healthy = (cls.failures == 0) & ~cls._has(Delivery.is_backlog)
+        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls.has_left)
 
     @compiled
-    def _due(cls: Any) -> Query:
-        can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
-        is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
-        return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
-
-    @classmethod
-    def due(cls, times: Row) -> list[str]:
-        """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in cls._due.all(**times)]
+    def due(cls: Any) -> Query:
+        """The webhooks that something can be sent to now."""
+        is_closed = cls.open_until.is_null() | is_due(cls.open_until, "latest_due")
+        return cls.select(cls.id).where(cls.state == "active", is_closed, cls._has(Delivery.can_be_sent))
 
     @compiled
     def failing(cls: Any) -> Query:
         """The number of webhooks that fail or are disabled; one that left counts while events wait for it."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
-        has_waiting = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, Delivery.webhook == cls.id))
-        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left() | has_waiting)
+        has_waiting = cls._has(Delivery.is_waiting)
+        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.has_left | has_waiting)
 
     @classmethod
     def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
@@ -162,18 +155,18 @@ class Webhook(Entity):
     @compiled
     def _suspension(cls: Any) -> Query:
         waiting = {Delivery.status: "waiting", Delivery.leased_until: None}
-        return Delivery.update(waiting).where(IS_PENDING, OF_WEBHOOK)
+        return Delivery.update(waiting).where(Delivery.is_pending, Delivery.of_webhook)
 
     @compiled
     def _resumption(cls: Any) -> Query:
         pending = {Delivery.status: "pending", Delivery.blocks_later: 1}
-        return Delivery.update(pending).where(IS_WAITING, OF_WEBHOOK)
+        return Delivery.update(pending).where(Delivery.is_waiting, Delivery.of_webhook)
 
     @compiled
     def _hurry(cls: Any) -> Query:
         """Makes the deliveries due now that others wait for."""
         due = Delivery.update({Delivery.next_at: placeholder("now")})
-        return due.where(IS_PENDING, OF_WEBHOOK, Delivery.blocks_later == 1)
+        return due.where(Delivery.is_pending, Delivery.of_webhook, Delivery.blocks_later == 1)
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
@@ -201,13 +194,13 @@ class Webhook(Entity):
             cls.set_columns(id, **fields, updated_at=transaction.at)
 
     @classmethod
-    def failed(cls, transaction: Transaction, id: str, until: str, far: str) -> str:
+    def failed(cls, transaction: Transaction, id: str, until: str, latest_due: str) -> str:
         """Open the webhook's circuit until this time; returns until when it is open.
 
-        An open circuit keeps its time, unless that is after `far`, which means that the clock was set back.
+        An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
         """
         stored = cls.row.existing(id=id)
-        if stored["open_until"] and now() < stored["open_until"] <= far:
+        if stored["open_until"] and now() < stored["open_until"] <= latest_due:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
         cls.set_columns(id, **fields | cls._missed(transaction, stored), updated_at=transaction.at)
@@ -234,7 +227,9 @@ class Event(Sequenced):
         """Store the event; returns its place in the sequence."""
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 
-    _seq_of = compiled(lambda cls: cls.select(cls.seq).where(cls.id == placeholder("id")))
+    @compiled
+    def _seq_of(cls: Any) -> Query:
+        return cls.select(cls.seq).where(cls.id == placeholder("id"))
 
     @compiled
     def _after(cls: Any) -> Query:
@@ -258,16 +253,6 @@ class Event(Sequenced):
         rows = cls._after.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
 
-    @classmethod
-    def _is_unused(cls) -> Expression:
-        """Whether no delivery refers to the event and it is not the last, whose number SQLite would reuse."""
-        is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
-        return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
-
-    @classmethod
-    def _is_old(cls) -> Expression:
-        return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
-
     @compiled
     def _last_before(cls: Any) -> Query:
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
@@ -278,7 +263,13 @@ class Event(Sequenced):
         """The place in the sequence of the last event that is older, or 0; it is found from the newest on."""
         return cls._last_before.value(before=before) or 0
 
-    pruning = compiled(lambda cls: deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq))
+    @compiled
+    def pruning(cls: Any) -> Query:
+        """Deletes old events without deliveries, but not the last event, whose number SQLite would reuse."""
+        is_old = (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
+        is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
+        is_last = cls.seq == cls.select(fn.MAX(cls.seq))
+        return deletion_of_some(cls, is_old & ~is_used & ~is_last, cls.seq)
 
 
 class Delivery(Entity):
@@ -287,7 +278,7 @@ class Delivery(Entity):
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
     status = TextField()  # DELIVERY_STATUSES
-    attempts = IntegerField()  # incremented by each lease, which it identifies
+    attempts = IntegerField()  # counts leases; the number of the current one is its token (see `_update`)
     blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
@@ -298,14 +289,19 @@ class Delivery(Entity):
     created_at = TextField()
 
     NOUN = "delivery"
-
-    @classmethod
-    def backlog(cls) -> Query:
-        """The deliveries behind which later events of a webhook wait."""
-        is_abandoned = cls.duration_ms.is_null() & (cls.created_at < placeholder("abandoned_before"))
-        return cls.select(SQL("1")).where(
-            IS_PENDING, cls.webhook == Webhook.id, (cls.blocks_later == 1) | is_abandoned
-        )
+    is_pending: ClassVar[Any] = status == "pending"
+    is_waiting: ClassVar[Any] = status == "waiting"
+    of_webhook: ClassVar[Any] = webhook == placeholder("webhook_id")
+    can_be_sent: ClassVar[Any] = (
+        is_pending
+        & is_due(next_at, "latest_due")
+        & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
+    )
+    # Later events wait behind it. A process that leased it and has stored no result may have died.
+    is_backlog: ClassVar[Any] = is_pending & (
+        (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
+    )
+    was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and is tried again
 
     @classmethod
     def add(
@@ -367,7 +363,9 @@ class Delivery(Entity):
         conditions = [columns[name] == placeholder(name) for name in sorted(filters)]
         return query.where(*conditions) if conditions else query
 
-    pending = compiled(lambda cls: cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING))
+    @compiled
+    def pending(cls: Any) -> Query:
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending)
 
     @compiled
     def left_over(cls: Any) -> Query:
@@ -387,25 +385,17 @@ class Delivery(Entity):
         """These deliveries, as `webhooks.send` takes them."""
         return [cls._to_send.existing(id=id) for id in ids]
 
-    @classmethod
-    def _is_refused(cls) -> Expression:
-        """Whether the receiver refused it: later events do not wait behind it."""
-        return (cls.blocks_later == 0) & cls.duration_ms.is_null(False)
-
     @compiled
     def due(cls: Any) -> Query:
-        deliveries = cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
-        return deliveries.where(OF_WEBHOOK, CAN_BE_SENT).order_by(cls.event).limit(placeholder("most"))
+        rows = cls.select(cls.id, cls.event, cls.was_refused.alias("was_refused"))
+        return rows.where(cls.of_webhook, cls.can_be_sent).order_by(cls.event).limit(placeholder("most"))
 
     @compiled
     def first_in_progress(cls: Any) -> Query:
         """The first event that another thread is sending."""
-        is_leased = cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far")
-        before_last = cls.event < placeholder("last")
-        events = cls.select(cls.event).where(
-            IS_PENDING, OF_WEBHOOK, is_leased, ~cls._is_refused(), before_last
-        )
-        return events.order_by(cls.event).limit(1)
+        is_leased = cls.leased_until.is_null(False) & ~is_due(cls.leased_until, "latest_lease")
+        events = cls.select(cls.event).where(cls.is_pending, cls.of_webhook, is_leased, ~cls.was_refused)
+        return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
@@ -419,8 +409,8 @@ class Delivery(Entity):
             return []
         last = due[-1]["event_seq"]
         barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **times)
-        free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
-        return [row for row in cls.to_send(free) if cls.lease(row, times["lease_far"])]
+        free = [row["id"] for row in due if row["was_refused"] or not barrier or row["event_seq"] < barrier]
+        return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
@@ -449,17 +439,17 @@ class Delivery(Entity):
     @lru_cache(maxsize=16)
     def _update_of_lease(cls, names: tuple[str, ...]) -> Statement:
         has_lease = cls.attempts == placeholder("read_attempts")
-        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
+        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, cls.is_pending)
 
     @compiled
     def is_left_for(cls: Any) -> Query:
         """Whether the sweeper has to send something to the webhook before later events."""
-        return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.blocks_later == 1).limit(1)
+        return cls.select(SQL("1")).where(cls.is_pending, cls.of_webhook, cls.blocks_later == 1).limit(1)
 
     @compiled
     def _release_of_all(cls: Any) -> Query:
         released = {cls.leased_until: None, cls.blocks_later: 1}
-        return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
+        return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
 
     @classmethod
     def release_all(cls) -> None:
@@ -471,7 +461,7 @@ class Delivery(Entity):
     def _reopening(cls: Any) -> Query:
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
         reopened = {cls.status: "pending", cls.blocks_later: 0, cls.delivered_at: None}
-        return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
+        return cls.update(reopened).where(cls.id == placeholder("id"), ~cls.is_pending)
 
     @classmethod
     def lease_again(cls, id: str, lease: str) -> Row:
@@ -490,13 +480,13 @@ class Delivery(Entity):
     @compiled
     def newest_too_many(cls: Any) -> Query:
         """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
-        waiting = cls.select(cls.event).where(OF_WEBHOOK, IS_WAITING)
+        waiting = cls.select(cls.event).where(cls.of_webhook, cls.is_waiting)
         return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
     @compiled
     def deletion_of_superfluous(cls: Any) -> Query:
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
-        return deletion_of_some(cls, OF_WEBHOOK & IS_WAITING & is_superfluous, cls.event)
+        return deletion_of_some(cls, cls.of_webhook & cls.is_waiting & is_superfluous, cls.event)
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
@@ -522,15 +512,7 @@ class Delivery(Entity):
         return deliveries + Event.pruning.run(before=before, last=last, most=most)
 
 
-IS_PENDING: Expression = Delivery.status == "pending"
-IS_WAITING: Expression = Delivery.status == "waiting"
-OF_WEBHOOK: Expression = Delivery.webhook == placeholder("webhook_id")
-CAN_BE_SENT: Expression = (
-    IS_PENDING
-    & _has_come(Delivery.next_at, "far")
-    & (Delivery.leased_until.is_null() | _has_come(Delivery.leased_until, "lease_far"))
-)
 # The outbox is read by webhook in the order of events; what is delivered must not slow that down.
-Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_PENDING, name="delivery_pending")
-Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_WAITING, name="delivery_waiting")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_pending, name="delivery_pending")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_waiting, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ import certifi
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import requote_uri
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
@@ -76,38 +75,33 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-class _Connection:
-    """A connection whose socket the thread's `Batch` knows, and can shut down at the deadline."""
+def cuttable(pool: Any) -> Any:
+    """The pool with connections whose socket the thread's `Batch` knows and can shut down at the deadline."""
 
-    def getresponse(self: Any) -> Any:
-        threading.current_thread().socket = self.sock  # type: ignore[attr-defined]
-        return super().getresponse()  # type: ignore[misc]
+    class Connection(pool.ConnectionCls):
+        def getresponse(self) -> Any:
+            threading.current_thread().socket = self.sock  # type: ignore[attr-defined]
+            return super().getresponse()
 
-
-class _HTTPPool(HTTPConnectionPool):
-    class ConnectionCls(_Connection, HTTPConnection): ...
-
-
-class _HTTPSPool(HTTPSConnectionPool):
-    class ConnectionCls(_Connection, HTTPSConnection): ...
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
-class _Session(requests.Session):
+class Session(requests.Session):
+    """What all threads send with: it keeps connections but no cookies, and reads no environment variables."""
+
+    def __init__(self, tls: ssl.SSLContext, receivers: int, connections: int):
+        super().__init__()
+        self.trust_env = False
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        adapter = HTTPAdapter()
+        adapter.init_poolmanager(receivers, connections, ssl_context=tls)
+        pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
+        adapter.poolmanager.pool_classes_by_scheme = pools
+        self.mount("http://", adapter)
+        self.mount("https://", adapter)
+
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
-
-
-def new_session(tls: ssl.SSLContext, receivers: int, connections: int) -> requests.Session:
-    """A session for all threads: it keeps connections, but no cookies, and reads no environment variables."""
-    adapter = HTTPAdapter()
-    adapter.init_poolmanager(receivers, connections, ssl_context=tls)
-    adapter.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
-    session = _Session()
-    session.trust_env = False
-    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-    session.mount("http://", adapter)
-    session.mount("https://", adapter)
-    return session
+        """None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
 
 
 @dataclass
@@ -189,14 +183,6 @@ def _in_words(failure: BaseException, url: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 
-# Signing --------------------------------------------------------------------------------------
-
-
-def sign(body: bytes, secret: str) -> str:
-    """`x-service-signature`: lower-case hex HMAC-SHA256 of the body (service specification)."""
-    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-
-
 def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> str:
     """`webhook-signature` of the Standard Webhooks specification, one signature per secret."""
     content = f"{id}.{timestamp}.".encode() + body
@@ -209,35 +195,32 @@ def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> s
 
 @dataclass
 class Sending:
-    """What this process needs to send, as `configure` sets it."""
+    """What this process needs to send: the configuration, as `configure` sets it, and signals to threads."""
 
     webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
     delivery: Row = field(default_factory=dict)  # the section of the configuration
     session: requests.Session = field(default_factory=requests.Session)  # replaced by `configure`
-    turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
+    turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)  # of requests
+    left_something: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
+    stopping: threading.Event = field(default_factory=threading.Event)  # no further attempt is made
+    began_at: str = ""  # of this process: its first event
 
     @property
     def times(self) -> Row:
-        """Now, and the latest plausible due time and lease end, as parameters of statements.
-
-        A later stored time means that the clock was set back.
-        """
-        longest = max(*self.delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
-        attempt = max(
-            self.delivery["request_budget_seconds"], self.delivery["timeout_seconds"] + BATCH_SECONDS
-        )
-        return {"now": now(), "far": now(longest), "lease_far": now(attempt + LEASE_GRACE)}
+        """Now, and the latest plausible due time and lease end, as parameters of statements."""
+        delivery = self.delivery
+        longest = max(*delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
+        attempt = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
+        return {"now": now(), "latest_due": now(longest), "latest_lease": now(attempt + LEASE_GRACE)}
 
 
 sending = Sending()
-left_something = threading.Event()  # wakes the sweeper
 
 
 def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Set the webhooks, with their secrets, that this process sends to.
+    """Set the webhooks, with their secrets, that this process sends to, if the server has stored them.
 
-    A webhook that no server has stored in the database is left out. Of the threads that answer
-    requests, a quarter may send at a time.
+    Of the threads that answer requests, a quarter may send at a time.
     """
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
@@ -246,7 +229,7 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     sending.delivery = delivery
     # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
     receivers = max(len(webhooks), 1)
-    sending.session = new_session(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
+    sending.session = Session(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
 
 # Delivering -----------------------------------------------------------------------------------
@@ -255,12 +238,10 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event, and a delivery for each webhook that asks for it, in the transaction.
 
-    The delivery to a webhook that is disabled waits until the webhook is enabled. With `only`, the event
-    is for the webhook with that id alone. Returns the deliveries' ids.
+    With `only`, the event is for the webhook with that id alone. Returns the deliveries' ids.
 
-    The body is serialised here and never again: these bytes are signed and sent on every attempt.
-    Metadata is stored in the canonical form already, and for the rest orjson writes the same bytes as
-    JavaScript's `JSON.stringify`.
+    The body is serialised here and never again: these bytes are signed and sent on every attempt. They are
+    those of JavaScript's `JSON.stringify`: metadata is stored in the canonical form already.
     """
     id = "evt_" + transaction.new_id().replace("-", "")
     event = {
@@ -273,9 +254,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     }
     seq = Event.add(transaction, id, name, to_json(event).decode())
     ids = []
-    if transaction.webhooks is None:  # those in the database; a command's configuration may have fewer
-        transaction.webhooks = _recipients(transaction)
-    for webhook in transaction.webhooks:
+    for webhook in _recipients(transaction):
         webhook_id = webhook["id"]
         if f'"{name}"' not in webhook["events"] and webhook_id != only:
             continue
@@ -292,19 +271,16 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     return ids
 
 
-_first_transaction_at = ""  # of this process
-
-
+@lru_cache(maxsize=1)  # at a time, one transaction writes
 def _recipients(transaction: Transaction) -> list[Row]:
-    """The webhooks that get events, as the transaction finds them.
+    """The webhooks of the database, of which a command's configuration may have fewer, for `emit`.
 
-    A lease without a result that began more than `ABANDONED` seconds ago, or before this process, may belong
-    to a process that died: later events wait behind it.
+    A delivery that was leased more than `ABANDONED` seconds ago, or before this process, and has no result
+    counts as abandoned by a process that died.
     """
-    global _first_transaction_at
-    _first_transaction_at = _first_transaction_at or transaction.at
+    sending.began_at = sending.began_at or transaction.at
     abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
-    return Webhook.configured.all(abandoned_before=max(_first_transaction_at, abandoned_at))
+    return Webhook.configured.all(abandoned_before=max(sending.began_at, abandoned_at))
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
@@ -315,37 +291,33 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
     name = Webhook.fetch_enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
-    data = {"webhook": {"id": webhook_id, "name": name}}
-    return emit(transaction, "ping", data, only=webhook_id)[0]
+    return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
 
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
     webhook = Webhook.fetch_configured(webhook_id)
     _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
-    left_something.set()
+    sending.left_something.set()
     return Webhook.enable(transaction, webhook_id)
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
-    attempt = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
-    lease = now(attempt + LEASE_GRACE)
+    seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
+    lease = now(seconds + LEASE_GRACE)
     transaction.deliveries.append(Delivery.lease_again(delivery_id, lease)["id"])
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
-    """Send the deliveries of the committed transaction, within the request's budget; never raises.
-
-    Returns how many deliveries were accepted, and how many stay pending.
-    """
+    """Send the committed transaction's deliveries; returns how many were accepted, and how many were not."""
     count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
     # The transaction is on disk with its deliveries pending: at worst they are sent twice.
     with failures_logged(f"request {transaction.request_id}: deliveries are left pending"):
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
     if delivered < count:
-        left_something.set()
+        sending.left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
 
 
@@ -354,33 +326,32 @@ def _deliver(rows: list[Row]) -> int:
         settle([], rows)
         return 0
     try:
-        ends_at = time.monotonic() + sending.delivery["request_budget_seconds"]
-        by_webhook: dict[str, list[Row]] = {}
-        for row in rows:
-            by_webhook.setdefault(row["webhook_id"], []).append(row)
-        results = _send(list(by_webhook.values()), ends_at)
+        results = _send(rows, time.monotonic() + sending.delivery["request_budget_seconds"])
     finally:
         sending.turns.release()
     # Other deliveries may wait behind these.
-    if any(Delivery.is_left_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
-        left_something.set()
+    if any(Delivery.is_left_for.value(webhook_id=id) for id in {row["webhook_id"] for row in rows}):
+        sending.left_something.set()
     return sum(result.delivered for result in results)
 
 
-def _send(groups: list[list[Row]], ends_at: float, each: float | None = None) -> list[Result]:
-    """Send each webhook its deliveries, as `Batch` does, and settle them; returns the results.
+def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
+    """Send the deliveries, those of each webhook as a `Batch`, and settle them; returns the results.
 
     A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
     wait until the earlier ones are settled.
     """
-    results = []
-    batches = [Batch(rows, ends_at, each) for rows in groups]
+    by_webhook: dict[str, list[Row]] = {}
+    for row in rows:
+        by_webhook.setdefault(row["webhook_id"], []).append(row)
+    batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
     while batches:
         settle_at = time.monotonic() + SETTLE_SECONDS
         done = [batch for batch in batches if batch.is_done_by(settle_at)]
         batches = [batch for batch in batches if batch not in done]
-        settle([pair for batch in done for pair in batch.results], [row for b in done for row in b.unsent])
-        results += [result for batch in done for _, result in batch.results]
+        settled = [pair for batch in done for pair in batch.results]
+        settle(settled, [row for batch in done for row in batch.rows[len(batch.results) :]])
+        results += [result for _, result in settled]
     return results
 
 
@@ -400,10 +371,6 @@ class Batch(threading.Thread):
         self.results: list[tuple[Row, Result]] = []
         self.start()
 
-    @property
-    def unsent(self) -> list[Row]:
-        return self.rows[len(self.results) :]
-
     def run(self) -> None:
         results = self.results  # in whose place `is_done_by` puts a copy
         for row in self.rows:
@@ -411,7 +378,7 @@ class Batch(threading.Thread):
             # Earlier attempts may have left too little time for a healthy receiver.
             budget = sending.delivery["request_budget_seconds"]
             least = 0 if self.each or not results else min(1.0, budget / 2)
-            if webhook is None or left <= least or stopping.is_set():
+            if webhook is None or left <= least or sending.stopping.is_set():
                 return
             seconds = self.each or left
             self.socket, self.deadline = None, time.monotonic() + seconds
@@ -442,7 +409,7 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
         "User-Agent": USER_AGENT,
         "Accept": "*/*",
         "Accept-Encoding": "identity",
-        "x-service-signature": sign(body, secrets[0]),
+        "x-service-signature": hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest(),
         "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
         "webhook-id": delivery["event_id"],
@@ -454,10 +421,6 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
 
 def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
     """Store the results, and release the leases of the deliveries that were not tried."""
-    for row, result in results:
-        if not result.delivered:
-            name = without_paths(sending.webhooks[row["webhook_id"]]["name"])
-            log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
     if results or unsent:
         with write() as transaction:
             for row in unsent:
@@ -467,32 +430,31 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
 
 
 def _settle(transaction: Transaction, row: Row, result: Result) -> None:
-    webhook_id = row["webhook_id"]
-    columns = {
-        "last_status": result.status,
-        "last_error": result.error,
-        "duration_ms": round(result.seconds * 1000),
-    }
+    webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
+    columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
     if result.delivered:
         Delivery.settle(row, status="delivered", delivered_at=transaction.at, **columns)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
+    name = without_paths(sending.webhooks[webhook_id]["name"])
+    log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
     if result.receiver_failed:
         wait = result.retry_after or _retry_wait(Webhook.row.existing(id=webhook_id)["failures"])
-        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
+        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["latest_due"])
         Delivery.settle(row, blocks_later=1, next_at=until, **columns)
     else:
         status = "refused" if row["attempts"] >= REFUSALS else "pending"
         wait = result.retry_after or _retry_wait(row["attempts"] - 1)
         Delivery.settle(row, status=status, blocks_later=0, next_at=now(wait), **columns)
         Webhook.reached(transaction, webhook_id, accepted=False)
-    condition = Webhook.row.existing(id=webhook_id)
-    if condition["state"] != "active":  # an earlier row of the same batch has disabled it
-        return
+    webhook, reason = Webhook.row.existing(id=webhook_id), None
     if result.status == 410:
-        _disable(transaction, webhook_id, "it answered 410 Gone")
-    elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
-        _disable(transaction, webhook_id, f"nothing but failures since {condition['first_failure_at']}")
+        reason = "it answered 410 Gone"
+    elif webhook["misses"] >= DISABLE_MISSES and webhook["first_failure_at"] < now(-DISABLE_AFTER):
+        reason = f"nothing but failures since {webhook['first_failure_at']}"
+    if reason and webhook["state"] == "active":  # no earlier result of the same batch has disabled it
+        Webhook.disable(transaction, webhook_id, reason)
+        log.warning("webhook %s is disabled: %s", name, reason)
 
 
 def _retry_wait(failures: int) -> float:
@@ -501,14 +463,7 @@ def _retry_wait(failures: int) -> float:
     return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
-def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
-    Webhook.disable(transaction, webhook_id, reason)
-    log.warning("webhook %s is disabled: %s", without_paths(sending.webhooks[webhook_id]["name"]), reason)
-
-
 # Sweeping -------------------------------------------------------------------------------------
-
-stopping = threading.Event()
 
 
 def drain(webhook_id: str) -> int:
@@ -517,16 +472,12 @@ def drain(webhook_id: str) -> int:
     Returns how many deliveries were accepted.
     """
     count = 0
-    while not stopping.is_set():
+    while not sending.stopping.is_set():
         # After a failure, one delivery tells whether the receiver can be reached again.
         most = 1 if Webhook.row.existing(id=webhook_id)["failures"] else BATCH
-        times = sending.times
         with write():
-            rows = Delivery.claim(webhook_id, most, times)
-        if not rows:
-            break
-        ends_at = time.monotonic() + BATCH_SECONDS
-        results = _send([rows], ends_at, sending.delivery["timeout_seconds"])
+            rows = Delivery.claim(webhook_id, most, sending.times)
+        results = _send(rows, time.monotonic() + BATCH_SECONDS, sending.delivery["timeout_seconds"])
         count += sum(result.delivered for result in results)
         if not results or results[-1].receiver_failed:
             break
@@ -535,7 +486,7 @@ def drain(webhook_id: str) -> int:
 
 def _due_ids() -> list[str]:
     """The ids of the webhooks that this process can send something to now."""
-    return [id for id in Webhook.due(sending.times) if id in sending.webhooks]
+    return [row["id"] for row in Webhook.due.all(**sending.times) if row["id"] in sending.webhooks]
 
 
 def sweep() -> int:
@@ -553,30 +504,36 @@ class Sweeper:
         self._threads: dict[str, threading.Thread] = {}  # the last one of each name
 
     def start(self) -> None:
-        self._start("sweeper", self._run)
+        self._start("sweeper", "the sweeper ends", self._run)
 
     def stop(self, seconds: float = 5.0) -> None:
         """Stop after the attempts that are being made, or after so many seconds; the rest stays pending."""
-        stopping.set()
-        left_something.set()
+        sending.stopping.set()
+        sending.left_something.set()
         ends_at = time.monotonic() + seconds
         for thread in list(self._threads.values()):
             thread.join(max(ends_at - time.monotonic(), 0))
 
-    def _start(self, name: str, work: Callable, *arguments: object) -> None:
-        """Do the work in a thread of its own, unless that is still at it."""
+    def _start(self, name: str, consequence: str, *steps: Callable[[], object]) -> None:
+        """Run the steps in a thread of their own, unless the last one of that name still runs."""
+
+        def run() -> None:
+            for step in steps:
+                with failures_logged(consequence):
+                    step()
+
         if name not in self._threads or not self._threads[name].is_alive():
-            thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+            thread = threading.Thread(target=run, name=name, daemon=True)
             thread.start()
             self._threads[name] = thread
 
     def _run(self) -> None:
         beat = min(1.0, *sending.delivery["retry_schedule"], sending.delivery["timeout_seconds"])
-        while not stopping.is_set():
+        while not sending.stopping.is_set():
             with failures_logged("the sweeper goes on"):
                 self._beat()
-            left_something.wait(beat)
-            left_something.clear()
+            sending.left_something.wait(beat)
+            sending.left_something.clear()
 
     def _beat(self) -> None:
         ApiKey.flush_last_used()
@@ -585,19 +542,11 @@ class Sweeper:
         except BlockingIOError:  # another worker sweeps
             return
         for webhook_id in _due_ids():
-            self._start(webhook_id, self._drain, webhook_id)
+            self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
             self._chores_at = time.monotonic() + 3600
-            self._start("chores", self._do_chores)  # which may take long, and no event must wait for them
-
-    def _drain(self, webhook_id: str) -> None:
-        with failures_logged("deliveries are left pending"):
-            drain(webhook_id)
-
-    def _do_chores(self) -> None:
-        for chore in self._chores:
-            with failures_logged("a chore is left for the next hour"):
-                chore()
+            # They may take long, and no event must wait for them.
+            self._start("chores", "a chore is left for the next hour", *self._chores)
 
 
 @contextmanager
@@ -606,8 +555,8 @@ def failures_logged(consequence: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_bug = not (isinstance(error, Unavailable) or is_outage(error))
-        log.error("%s: %s", consequence, error, exc_info=is_bug)
+        expected = isinstance(error, Unavailable) or is_outage(error)
+        log.error("%s: %s", consequence, error, exc_info=not expected)
 
 
 def in_steps(step: Callable[[], int]) -> int:
@@ -616,7 +565,7 @@ def in_steps(step: Callable[[], int]) -> int:
     Each step is a transaction, so that others can write between the steps.
     """
     total, count = 0, 1
-    while count and not stopping.is_set():
+    while count and not sending.stopping.is_set():
         with write():
             count = step()
         total += count

@@ -38,7 +38,7 @@ def named(names):
     return "+".join(sorted(names)) or "all"
 
 
-OUTBOX = {"webhook_id", "last", "far", "lease_far", "abandoned_before", "before"}
+OUTBOX = {"webhook_id", "last", "latest_due", "latest_lease", "abandoned_before", "before"}
 GATEWAY = {"owner", "flow_seq", "run_id", "runtime", "child_session_key", "label", "task"}
 
 

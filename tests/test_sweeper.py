@@ -70,7 +70,6 @@ def let_go():
 def sweeper(tmp_path, monkeypatch):
     """Start a sweeper in this process, with these webhooks and a database of its own."""
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
-    monkeypatch.setattr(webhooks, "stopping", threading.Event())
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
     prepare()
     made = []
@@ -233,9 +232,9 @@ def write_meanwhile(server):
     return project, writer
 
 
-def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver, monkeypatch):
+def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver):
     sweeper(hook(receiver), leave=0).stop()
-    monkeypatch.setattr(webhooks, "stopping", threading.Event())
+    webhooks.sending.stopping.clear()
     webhooks.sending.delivery["request_budget_seconds"] = 60
     with write(ACTOR) as first:
         webhooks.emit(first, "task.created", {"number": 1})
@@ -244,9 +243,9 @@ def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, rece
         webhooks.emit(second, "task.created", {"number": 2})
     webhooks.sending.delivery["request_budget_seconds"] = 60
     assert webhooks.sweep() == 0  # the first is under way
-    webhooks.left_something.clear()
+    webhooks.sending.left_something.clear()
     assert webhooks.deliver(first) == {"delivered": 1, "pending": 0}
-    assert webhooks.left_something.is_set()
+    assert webhooks.sending.left_something.is_set()
     assert webhooks.sweep() == 1
     assert [receiver.next().event["data"]["number"] for _ in range(2)] == [1, 2]
 
