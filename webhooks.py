@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,22 +85,13 @@ def cuttable(pool: Any) -> Any:
     return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
-class Session(requests.Session):
-    """What all threads send with: it keeps connections but no cookies, and reads no environment variables."""
-
-    def __init__(self, tls: ssl.SSLContext, receivers: int, connections: int):
-        super().__init__()
-        self.trust_env = False
-        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        adapter = HTTPAdapter()
-        adapter.init_poolmanager(receivers, connections, ssl_context=tls)
-        pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
-        adapter.poolmanager.pool_classes_by_scheme = pools
-        self.mount("http://", adapter)
-        self.mount("https://", adapter)
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
+def new_adapter(tls: ssl.SSLContext, receivers: int, connections: int) -> HTTPAdapter:
+    """What all threads send with. It keeps connections; a session would add cookies, proxies, redirects."""
+    adapter = HTTPAdapter()
+    adapter.init_poolmanager(receivers, connections, ssl_context=tls)
+    pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
+    adapter.poolmanager.pool_classes_by_scheme = pools
+    return adapter
 
 
 @dataclass
@@ -134,9 +124,9 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
     """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
-    request = partial(sending.session.post, url, body, headers=headers, stream=True, allow_redirects=False)
     try:
-        with request(timeout=(seconds / 3, seconds)) as response:
+        request = requests.Request("POST", url, headers, data=body).prepare()
+        with sending.adapter.send(request, stream=True, timeout=(seconds / 3, seconds)) as response:
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
             with suppress(HTTPError, OSError):  # the status decides, also where the body breaks off
@@ -199,7 +189,7 @@ class Sending:
 
     webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
     delivery: Row = field(default_factory=dict)  # the section of the configuration
-    session: requests.Session = field(default_factory=requests.Session)  # replaced by `configure`
+    adapter: HTTPAdapter = field(default_factory=HTTPAdapter)  # replaced by `configure`
     turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)  # of requests
     left_something: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
     stopping: threading.Event = field(default_factory=threading.Event)  # no further attempt is made
@@ -229,7 +219,7 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     sending.delivery = delivery
     # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
     receivers = max(len(webhooks), 1)
-    sending.session = Session(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
+    sending.adapter = new_adapter(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
 
 # Delivering -----------------------------------------------------------------------------------
@@ -405,10 +395,11 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
     body, timestamp, secrets = delivery["body"].encode(), int(time.time()), webhook["secrets"]
     headers = {
-        "Content-Type": "application/json",
         "User-Agent": USER_AGENT,
-        "Accept": "*/*",
         "Accept-Encoding": "identity",
+        "Accept": "*/*",
+        "Connection": "keep-alive",
+        "Content-Type": "application/json",
         "x-service-signature": hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest(),
         "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
