@@ -35,7 +35,6 @@ import gateway
 import limits
 import schemas
 import tools
-import webhooks
 from database import LOCK_SECONDS, ApiError, Row, Unavailable, check_in_place, db, digest, now, to_json
 from lists import task_page
 from models import (
@@ -312,7 +311,7 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
             authorize(transaction.actor, role, writes=True)
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-    if transaction.deliveries or transaction.queued:
+    if transaction.deliveries or transaction.left_to_sweeper:
         counts = deliver(transaction)
         current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
@@ -457,7 +456,6 @@ def get_health() -> Row:
     waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
     if request().caller is None:
         return {"status": "ok"}
-    waiting["failing_endpoints"] += Webhook.stranded(webhooks.sending.webhooks)
     return {
         "status": "ok",
         "version": VERSION,

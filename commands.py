@@ -282,7 +282,7 @@ def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
     webhooks.deliver(transaction)
     delivery = Delivery.shown(delivery_id)
     if delivery["status"] != "delivered":
-        outcome = "it is tried again" if delivery["status"] == "pending" else "it is parked"
+        outcome = "it is tried again" if delivery["status"] == "pending" else f"it is {delivery['status']}"
         raise click.ClickException(f"not delivered ({delivery['last_error'] or 'not sent yet'}); {outcome}")
     status, milliseconds = delivery["last_status"], delivery["duration_ms"]
     click.echo(f"{delivery['webhook']} answered {status} after {milliseconds} ms.")
@@ -315,7 +315,7 @@ def webhook_test(name: str, email: str | None) -> None:
 @click.argument("name")
 @in_database
 def webhook_enable(name: str) -> None:
-    """Enable a disabled webhook; its parked deliveries are sent first."""
+    """Enable a disabled webhook; what has waited for it is sent first."""
     with models.write() as transaction:
         webhooks.enable(transaction, webhook_id(name))
     click.echo(f"{name} is active.")
@@ -434,8 +434,8 @@ def delivery_problems() -> list[str]:
     """Print the numbers of deliveries that wait; returns a problem for each disabled webhook."""
     if pending := Delivery.pending.value():
         click.echo(f"note: deliveries that are pending: {pending}")
-    for row in Delivery.parked.all():
-        number = f"deliveries to {row['name']} that are parked: {row['parked']}"
+    for row in Delivery.left_over.all():
+        number = f"deliveries to {row['name']} that are {row['status']}: {row['count']}"
         click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
     return [
         f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"

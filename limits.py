@@ -5,8 +5,8 @@ import socket
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 HEAD_SECONDS = 15.0  # the longest that a request's head may take to arrive
@@ -38,18 +38,6 @@ class Deadlines:
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
         self._wake_at = 0.0
         self._watcher: threading.Thread | None = None
-
-    @contextmanager
-    def within(self, seconds: float, cut: Callable[[], None]) -> Iterator[None]:
-        """Call `cut` from another thread if the block takes longer than so many seconds.
-
-        Nothing is raised in the block.
-        """
-        entry = self.begin(seconds, cut)
-        try:
-            yield
-        finally:
-            self.end(entry)
 
     def begin(self, seconds: float, cut: Callable[[], None]) -> object:
         """Call `cut` from another thread after so many seconds, unless `end` is called before.

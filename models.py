@@ -147,8 +147,7 @@ class Transaction:
         self.actor = actor
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
-        self.queued = 0  # deliveries that are left to the sweeper
-        self.webhooks: list[Row] | None = None  # looked up once by `webhooks.emit`
+        self.left_to_sweeper = 0  # deliveries
 
     def new_id(self) -> str:
         return new_id()

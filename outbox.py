@@ -1,9 +1,24 @@
 """The outbox: the events that happened, the webhooks that get them, and the result of each delivery.
 
-Nothing is sent from here.
+Nothing is sent from here. The states of a delivery, of which the first three are `pending`:
+
+    state      columns                        begins with                         ends with
+    leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or the
+                                              `lease_again`                       time that the lease has
+    free       leased_until is null,          a refusal (3xx, 4xx)                `claim` after next_at
+               blocks_later = 0
+    blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
+               blocks_later = 1               no answer, 429, 5xx,
+                                              `Webhook.enable`
+    refused    status = "refused"             the last of `webhooks.REFUSALS`     `lease_again`, `prune`
+    waiting    status = "waiting"             `Webhook.disable`, or `add` where   `Webhook.enable`,
+                                              the webhook is disabled             `drop_waiting`
+    delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
+
+After no answer, 429 or 5xx the webhook's circuit is open (`open_until` is set): until then nothing is
+claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
 """
 
-from collections.abc import Container
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -34,13 +49,13 @@ from models import (
 )
 
 WEBHOOK_STATES = ("active", "disabled")
-DELIVERY_STATUSES = ("pending", "delivered", "parked")
+DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
 
 
-def _has_come(time: Any, limit: str) -> Expression:
+def is_due(time: Any, latest_plausible: str) -> Expression:
     """Whether the time has passed, or is so far ahead that the clock must have been set back."""
-    return (time <= placeholder("now")) | (time > placeholder(limit))
+    return (time <= placeholder("now")) | (time > placeholder(latest_plausible))
 
 
 class Webhook(Entity):
@@ -61,11 +76,12 @@ class Webhook(Entity):
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
     HEALTHY: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
+    has_left: ClassVar[Any] = fn.COALESCE(reason, "") == LEFT
 
     @classmethod
     def select_shown(cls) -> Query:
         """The webhooks, each with the number of deliveries that are pending."""
-        pending = Delivery.select(fn.COUNT(SQL("*"))).where(IS_PENDING, Delivery.webhook == cls.id)
+        pending = Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.is_pending, Delivery.webhook == cls.id)
         return cls.select(*columns(cls, "misses"), pending.alias("pending"))
 
     @classmethod
@@ -92,62 +108,32 @@ class Webhook(Entity):
         return webhook
 
     @classmethod
-    def _has_left(cls) -> Expression:
-        return fn.COALESCE(cls.reason, "") == cls.LEFT
+    def _has(cls, condition: Expression) -> Any:
+        """Whether the condition holds for a delivery to the webhook."""
+        return fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, condition))
 
     @statement
     def configured(cls: Any):
-        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once.
-
-        Later events wait behind deliveries that are queued, and behind those that were leased before
-        `:abandoned_before` and have no result yet: the process that leased them may have died.
-        """
-        is_healthy = (cls.failures == 0) & ~fn.EXISTS(Delivery.backlog())
-        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls._has_left())
+        """The webhooks that get events, and which events; those that are `healthy` can be sent to at once."""
+        is_healthy = (cls.failures == 0) & ~cls._has(Delivery.is_backlog)
+        return cls.select(cls.id, cls.events, cls.state, is_healthy.alias("healthy")).where(~cls.has_left)
 
     @statement
-    def with_due(cls: Any):
-        can_be_sent = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.webhook == cls.id, CAN_BE_SENT))
-        is_closed = cls.open_until.is_null() | _has_come(cls.open_until, "far")
-        return cls.select(cls.id).where(cls.state == "active", is_closed, can_be_sent)
-
-    @classmethod
-    def due(cls, times: Row) -> list[str]:
-        """The ids of the webhooks that something can be sent to now."""
-        return [row["id"] for row in cls.with_due.all(**times)]
+    def due(cls: Any):
+        """The webhooks that something can be sent to now."""
+        is_closed = cls.open_until.is_null() | is_due(cls.open_until, "latest_due")
+        return cls.select(cls.id).where(cls.state == "active", is_closed, cls._has(Delivery.can_be_sent))
 
     @statement
     def failing(cls: Any):
-        """The number of webhooks that fail or are disabled."""
+        """The number of webhooks that fail or are disabled; one that left counts while events wait for it."""
         is_failing = cls.first_failure_at.is_null(False) | (cls.state == "disabled")
-        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls._has_left())
-
-    @statement
-    def waited_for(cls: Any):
-        """Webhooks that `failing` does not count, with deliveries that are pending or waiting."""
-        of_this = Delivery.webhook == cls.id
-        has_pending = fn.EXISTS(Delivery.select(SQL("1")).where(IS_PENDING, of_this))
-        has_waiting = fn.EXISTS(Delivery.select(SQL("1")).where(IS_WAITING, of_this))
-        return cls.select(cls.id, cls._has_left().alias("left")).where(
-            ((cls.state == "active") & cls.first_failure_at.is_null() & has_pending)
-            | (cls._has_left() & has_waiting)
-        )
+        has_waiting = cls._has(Delivery.is_waiting)
+        return cls.select(fn.COUNT(SQL("*"))).where(is_failing, ~cls.has_left | has_waiting)
 
     @classmethod
-    def stranded(cls, configured_ids: Container[str]) -> int:
-        """The number of webhooks with deliveries that this server does not send.
-
-        These webhooks left the configuration, or their ids are not in `configured_ids`.
-        """
-        return sum(row["left"] or row["id"] not in configured_ids for row in cls.waited_for.all())
-
-    @classmethod
-    def mirror(cls, transaction: Transaction, configured: list[Row], *, alone: bool) -> list[str]:
-        """Store the webhooks of the configuration, and disable those that left it.
-
-        Webhooks are disabled only if the server is `alone`: another server's configuration may have them.
-        Returns the names of the webhooks that left since the last time.
-        """
+    def mirror(cls, transaction: Transaction, configured: list[Row]) -> list[str]:
+        """Store the webhooks of the configuration, and disable those that left it; returns their names."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
             fields = {"url": webhook["url"], "events": to_json(webhook["events"]).decode()}
@@ -161,38 +147,36 @@ class Webhook(Entity):
                 cls.set_columns(row["id"], **fields, updated_at=transaction.at)
             if row["reason"] == cls.LEFT:
                 cls.enable(transaction, row["id"])
-        left = [row for row in others.values() if alone and row["reason"] != cls.LEFT]
+        left = [row for row in others.values() if row["reason"] != cls.LEFT]
         for row in left:
             cls.disable(transaction, row["id"], cls.LEFT)
         return [row["name"] for row in left]
 
     @statement
-    def parking(cls: Any):
-        """Parks the webhook's pending deliveries as queued, until the webhook is enabled."""
-        parked = {Delivery.status: "parked", Delivery.leased_until: None, Delivery.queued: 1}
-        return Delivery.update(parked).where(IS_PENDING, OF_WEBHOOK)
+    def _suspension(cls: Any):
+        waiting = {Delivery.status: "waiting", Delivery.leased_until: None}
+        return Delivery.update(waiting).where(Delivery.is_pending, Delivery.of_webhook)
 
     @statement
     def resumption(cls: Any):
-        return Delivery.update({Delivery.status: "pending"}).where(OF_WEBHOOK, IS_WAITING)
+        pending = {Delivery.status: "pending", Delivery.blocks_later: 1}
+        return Delivery.update(pending).where(Delivery.is_waiting, Delivery.of_webhook)
 
     @statement
     def hurry(cls: Any):
-        """Makes what is queued due now."""
-        is_queued = Delivery.queued == 1
-        return Delivery.update({Delivery.next_at: placeholder("now")}).where(
-            IS_PENDING, OF_WEBHOOK, is_queued
-        )
+        """Makes the deliveries due now that others wait for."""
+        due = Delivery.update({Delivery.next_at: placeholder("now")})
+        return due.where(Delivery.is_pending, Delivery.of_webhook, Delivery.blocks_later == 1)
 
     @classmethod
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
-        """Send nothing more to the webhook, and park its pending deliveries."""
+        """Send nothing more to the webhook; its pending deliveries wait until it is enabled."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls.parking.run(webhook_id=id)
+        cls._suspension.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:
-        """Send to the webhook again, first what was parked when it was disabled. Raises `NotFound`."""
+        """Send to the webhook again, first what has waited for it. Raises `NotFound`."""
         cls.shown(id)
         cls.set_columns(id, state="active", reason=None, updated_at=transaction.at, **cls.HEALTHY)
         cls.resumption.run(webhook_id=id)
@@ -210,13 +194,13 @@ class Webhook(Entity):
             cls.set_columns(id, **fields, updated_at=transaction.at)
 
     @classmethod
-    def failed(cls, transaction: Transaction, id: str, until: str, far: str) -> str:
+    def failed(cls, transaction: Transaction, id: str, until: str, latest_due: str) -> str:
         """Open the webhook's circuit until this time; returns until when it is open.
 
-        An open circuit keeps its time, unless that is after `far`, which means that the clock was set back.
+        An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
         """
         stored = cls.stored(id)
-        if stored["open_until"] and now() < stored["open_until"] <= far:
+        if stored["open_until"] and now() < stored["open_until"] <= latest_due:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
         cls.set_columns(id, **fields | cls._missed(transaction, stored), updated_at=transaction.at)
@@ -269,16 +253,6 @@ class Event(Sequenced):
         rows = cls.later.all(seq=seq, most=most + 1)
         return rows[:most], len(rows) > most
 
-    @classmethod
-    def _is_unused(cls) -> Expression:
-        """Whether no delivery refers to the event and it is not the last, whose number SQLite would reuse."""
-        is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
-        return ~is_used & (cls.seq < cls.select(fn.MAX(cls.seq)))
-
-    @classmethod
-    def _is_old(cls) -> Expression:
-        return (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
-
     @statement
     def last_older(cls: Any):
         old = cls.select(cls.seq).where(cls.created_at < placeholder("before"))
@@ -291,7 +265,11 @@ class Event(Sequenced):
 
     @statement
     def pruning(cls: Any):
-        return deletion_of_some(cls, cls._is_old() & cls._is_unused(), cls.seq)
+        """Deletes old events without deliveries, but not the last event, whose number SQLite would reuse."""
+        is_old = (cls.seq <= placeholder("last")) & (cls.created_at < placeholder("before"))
+        is_used = fn.EXISTS(Delivery.select(SQL("1")).where(Delivery.event == cls.seq))
+        is_last = cls.seq == cls.select(fn.MAX(cls.seq))
+        return deletion_of_some(cls, is_old & ~is_used & ~is_last, cls.seq)
 
 
 class Delivery(Entity):
@@ -300,8 +278,8 @@ class Delivery(Entity):
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
     status = TextField()  # DELIVERY_STATUSES
-    attempts = IntegerField()  # incremented by each lease, which it identifies
-    queued = IntegerField()  # 1: later events of its webhook wait behind it
+    attempts = IntegerField()  # counts leases; the number of the current one is its token (see `_update`)
+    blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
     next_at = TextField()
     leased_until = TextField(null=True)
     last_status = IntegerField(null=True)
@@ -311,32 +289,36 @@ class Delivery(Entity):
     created_at = TextField()
 
     NOUN = "delivery"
-
-    @classmethod
-    def backlog(cls) -> Query:
-        """The deliveries behind which later events of a webhook wait."""
-        is_abandoned = cls.duration_ms.is_null() & (cls.created_at < placeholder("abandoned_before"))
-        return cls.select(SQL("1")).where(
-            IS_PENDING, cls.webhook == Webhook.id, (cls.queued == 1) | is_abandoned
-        )
+    is_pending: ClassVar[Any] = status == "pending"
+    is_waiting: ClassVar[Any] = status == "waiting"
+    of_webhook: ClassVar[Any] = webhook == placeholder("webhook_id")
+    can_be_sent: ClassVar[Any] = (
+        is_pending
+        & is_due(next_at, "latest_due")
+        & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
+    )
+    # Later events wait behind it. A process that leased it and has stored no result may have died.
+    is_backlog: ClassVar[Any] = is_pending & (
+        (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
+    )
+    was_refused: ClassVar[Any] = (blocks_later == 0) & duration_ms.is_null(False)  # and is tried again
 
     @classmethod
     def add(
-        cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, *, parked: bool = False
+        cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery that is leased until `lease`, or queued where that is None; returns its id.
+        """Store a delivery that is leased until `lease`, or blocks later ones without it; returns its id.
 
-        Storing it leased saves a transaction that would claim it. With `parked`, it waits until its
-        webhook is enabled.
+        Storing it leased saves a transaction that would claim it.
         """
         id = transaction.new_id()
         cls.insertion.run(
             id=id,
             event_seq=seq,
             webhook_id=webhook_id,
-            status="parked" if parked else "pending",
+            status=status,
             attempts=1 if lease else 0,
-            queued=0 if lease else 1,
+            blocks_later=0 if lease else 1,
             next_at=now(),  # unlike transaction.at, it follows a clock that is set back
             leased_until=lease,
             created_at=transaction.at,
@@ -347,7 +329,7 @@ class Delivery(Entity):
     def _select(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
-        selected = [*columns(cls, "event_seq", "webhook_id", "queued"), *of_webhook, *of_event]
+        selected = [*columns(cls, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
         deliveries = cls.select(*selected).join(Event, on=(cls.event == Event.seq))
         return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
 
@@ -383,14 +365,14 @@ class Delivery(Entity):
 
     @statement
     def pending(cls: Any):
-        return cls.select(fn.COUNT(SQL("*"))).where(IS_PENDING)
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending)
 
     @statement
-    def parked(cls: Any):
-        """The number of parked deliveries, by the webhook's name."""
-        counts = cls.select(Webhook.name, fn.COUNT(SQL("*")).alias("parked"))
-        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name)
-        return by_webhook.where(cls.status == "parked")
+    def left_over(cls: Any):
+        """The numbers of deliveries that are refused or waiting, by the webhook's name."""
+        counts = cls.select(Webhook.name, cls.status, fn.COUNT(SQL("*")).alias("count"))
+        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name, cls.status)
+        return by_webhook.where(cls.status.in_(("refused", "waiting")))
 
     @statement
     def sendable(cls: Any):
@@ -403,25 +385,17 @@ class Delivery(Entity):
         """These deliveries, as `webhooks.send` takes them."""
         return [cls.sendable.one(id=id) for id in ids]
 
-    @classmethod
-    def _is_refused(cls) -> Expression:
-        """Whether the receiver refused it: later events do not wait behind it."""
-        return (cls.queued == 0) & cls.duration_ms.is_null(False)
-
     @statement
     def due(cls: Any):
-        deliveries = cls.select(cls.id, cls.event, cls._is_refused().alias("refused"))
-        return deliveries.where(OF_WEBHOOK, CAN_BE_SENT).order_by(cls.event).limit(placeholder("most"))
+        rows = cls.select(cls.id, cls.event, cls.was_refused.alias("was_refused"))
+        return rows.where(cls.of_webhook, cls.can_be_sent).order_by(cls.event).limit(placeholder("most"))
 
     @statement
     def first_in_progress(cls: Any):
         """The first event that another thread is sending."""
-        is_leased = cls.leased_until.is_null(False) & ~_has_come(cls.leased_until, "lease_far")
-        before_last = cls.event < placeholder("last")
-        events = cls.select(cls.event).where(
-            IS_PENDING, OF_WEBHOOK, is_leased, ~cls._is_refused(), before_last
-        )
-        return events.order_by(cls.event).limit(1)
+        is_leased = cls.leased_until.is_null(False) & ~is_due(cls.leased_until, "latest_lease")
+        events = cls.select(cls.event).where(cls.is_pending, cls.of_webhook, is_leased, ~cls.was_refused)
+        return events.where(cls.event < placeholder("last")).order_by(cls.event).limit(1)
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
@@ -435,8 +409,8 @@ class Delivery(Entity):
             return []
         last = due[-1]["event_seq"]
         barrier = cls.first_in_progress.value(webhook_id=webhook_id, last=last, **times)
-        free = [row["id"] for row in due if row["refused"] or not barrier or row["event_seq"] < barrier]
-        return [row for row in cls.to_send(free) if cls.lease(row, times["lease_far"])]
+        free = [row["id"] for row in due if row["was_refused"] or not barrier or row["event_seq"] < barrier]
+        return [row for row in cls.to_send(free) if cls.lease(row, times["latest_lease"])]
 
     @classmethod
     def lease(cls, row: Row, lease: str) -> bool:
@@ -448,7 +422,7 @@ class Delivery(Entity):
     @classmethod
     def release(cls, row: Row) -> None:
         """End a lease without an attempt; later events wait for the delivery."""
-        cls._update(row, leased_until=None, attempts=row["attempts"] - 1, queued=1)
+        cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
     def settle(cls, row: Row, **fields: Any) -> None:
@@ -465,17 +439,17 @@ class Delivery(Entity):
     @lru_cache(maxsize=16)
     def _update_of_lease(cls, names: tuple[str, ...]) -> Statement:
         has_lease = cls.attempts == placeholder("read_attempts")
-        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, IS_PENDING)
+        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, cls.is_pending)
 
-    # Whether a delivery is queued for the webhook, which the sweeper has to send.
     @statement
-    def queued_for(cls: Any):
-        return cls.select(SQL("1")).where(IS_PENDING, OF_WEBHOOK, cls.queued == 1).limit(1)
+    def is_left_for(cls: Any):
+        """Whether the sweeper has to send something to the webhook before later events."""
+        return cls.select(SQL("1")).where(cls.is_pending, cls.of_webhook, cls.blocks_later == 1).limit(1)
 
     @statement
     def release_of_all(cls: Any):
-        released = {cls.leased_until: None, cls.queued: 1}
-        return cls.update(released).where(IS_PENDING, cls.leased_until.is_null(False))
+        released = {cls.leased_until: None, cls.blocks_later: 1}
+        return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
 
     @classmethod
     def release_all(cls) -> None:
@@ -486,8 +460,8 @@ class Delivery(Entity):
     @statement
     def reopening(cls: Any):
         """Makes a delivery pending; one that is pending already keeps its place in the order."""
-        reopened = {cls.status: "pending", cls.queued: 0, cls.delivered_at: None}
-        return cls.update(reopened).where(cls.id == placeholder("id"), ~IS_PENDING)
+        reopened = {cls.status: "pending", cls.blocks_later: 0, cls.delivered_at: None}
+        return cls.update(reopened).where(cls.id == placeholder("id"), ~cls.is_pending)
 
     @classmethod
     def lease_again(cls, id: str, lease: str) -> Row:
@@ -506,13 +480,13 @@ class Delivery(Entity):
     @statement
     def newest_too_many(cls: Any):
         """The newest event that waits for a disabled webhook and is not among the `MOST_WAITING` newest."""
-        waiting = cls.select(cls.event).where(OF_WEBHOOK, IS_WAITING)
+        waiting = cls.select(cls.event).where(cls.of_webhook, cls.is_waiting)
         return waiting.order_by(cls.event.desc()).limit(1).offset(MOST_WAITING)
 
     @statement
     def deletion_of_superfluous(cls: Any):
         is_superfluous = (cls.created_at < placeholder("before")) | (cls.event <= placeholder("last"))
-        return deletion_of_some(cls, OF_WEBHOOK & IS_WAITING & is_superfluous, cls.event)
+        return deletion_of_some(cls, cls.of_webhook & cls.is_waiting & is_superfluous, cls.event)
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
@@ -525,7 +499,8 @@ class Delivery(Entity):
 
     @statement
     def pruning(cls: Any):
-        return deletion_of_some(cls, (cls.created_at < placeholder("before")) & ~IS_PENDING & ~IS_WAITING)
+        is_finished = cls.status.in_(("delivered", "refused"))
+        return deletion_of_some(cls, (cls.created_at < placeholder("before")) & is_finished)
 
     @classmethod
     def prune(cls, before: str, last: int, most: int = 500) -> int:
@@ -537,16 +512,7 @@ class Delivery(Entity):
         return deliveries + Event.pruning.run(before=before, last=last, most=most)
 
 
-IS_PENDING: Expression = Delivery.status == "pending"
-# Waiting for a disabled webhook. A refused delivery is parked too, but not queued.
-IS_WAITING: Expression = (Delivery.status == "parked") & (Delivery.queued == 1)
-OF_WEBHOOK: Expression = Delivery.webhook == placeholder("webhook_id")
-CAN_BE_SENT: Expression = (
-    IS_PENDING
-    & _has_come(Delivery.next_at, "far")
-    & (Delivery.leased_until.is_null() | _has_come(Delivery.leased_until, "lease_far"))
-)
 # The outbox is read by webhook in the order of events; what is delivered must not slow that down.
-Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_PENDING, name="delivery_pending")
-Delivery.add_index(Delivery.webhook, Delivery.event, where=IS_WAITING, name="delivery_waiting")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_pending, name="delivery_pending")
+Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_waiting, name="delivery_waiting")
 Delivery.add_index(Delivery.created_at, name="delivery_created")

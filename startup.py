@@ -55,7 +55,7 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
     global held
     try:
         for name in store_webhooks(config):
-            message = "webhook %s is no longer configured; what waits for it is parked"
+            message = "webhook %s is no longer configured; its events wait until it is back"
             log.warning(message, without_paths(name))
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         log.error("the webhooks are as they were until the next reload: %s", error)
@@ -99,4 +99,4 @@ def store_webhooks(config: dict[str, Any]) -> list[str]:
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
     with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"], alone=True)
+        return Webhook.mirror(transaction, config["WEBHOOKS"])

@@ -1,9 +1,9 @@
 """Webhooks: how the deliveries of the outbox are signed, sent, and tried again.
 
 `emit` stores an event and its deliveries in the transaction of the change. After the commit `deliver`
-sends them (`_send_in_order`, `send`, `post`) and stores the results (`settle`). The `Sweeper` does so for
-deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays pending until its
-receiver has accepted it, so that each event arrives at least once.
+sends them (`_send`: for each webhook a `Batch`, which calls `post`) and stores the results (`settle`). The
+`Sweeper` does so for deliveries that are left (`drain`: `Delivery.claim`, then the same). A delivery stays
+pending until its receiver has accepted it, so that each event arrives at least once.
 """
 
 import base64
@@ -18,12 +18,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from http.client import HTTPResponse
-from http.cookiejar import DefaultCookiePolicy
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,13 +29,11 @@ import certifi
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import requote_uri
-from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
-from limits import deadlines
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
@@ -51,150 +46,18 @@ ANSWER_BYTES = 4096  # the most that is read of a receiver's answer
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
 BATCH = 50  # deliveries are claimed at a time; with 20, draining is slower than eight clients writing
 BATCH_SECONDS = 5.0  # after which a batch tries no further delivery, so that leases stay short
-DRAINS = 32  # webhooks are drained at a time, each by its own thread
 ABANDONED = 2.0  # seconds during which a delivery that a request leased counts as being sent
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
 MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
 SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, while it waits for others
 JITTER = 0.2  # of a wait, added or subtracted at random
-REFUSALS = 8  # attempts after which an event that its receiver refuses is parked
+REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
 DISABLE_AFTER = 5 * 86400  # seconds with failures only
 DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
 
 
 # One POST -------------------------------------------------------------------------------------
-
-
-class Exchange(threading.local):
-    """The POST that this thread makes: its deadline, and the sockets that are shut down at the deadline."""
-
-    ends_at = 0.0
-    cut = False
-    reuses = False  # whether it uses a connection that was kept from an earlier one
-    sockets: tuple[socket.socket, ...] = ()
-
-    def begin(self, seconds: float) -> Callable[[], None]:
-        """Set the deadline; returns the function that another thread calls at the deadline."""
-        self.ends_at, self.cut, self.sockets = time.monotonic() + seconds, False, ()
-        self.reuses = False
-        state = self.__dict__  # of this thread; in the other thread `self` has another state
-
-        def cut() -> None:
-            state["cut"] = True
-            for sock in state["sockets"]:
-                _shut(sock)
-
-        return cut
-
-    def uses(self, sock: socket.socket) -> None:
-        """Shut this socket down too at the deadline."""
-        self.sockets += (sock,)
-        if self.cut:
-            _shut(sock)
-
-    @property
-    def left(self) -> float:
-        """Seconds until the deadline. Raises `TimeoutError` after it."""
-        left = self.ends_at - time.monotonic()
-        if self.cut or left <= 0:
-            raise TimeoutError("timed out")
-        return left
-
-
-exchange = Exchange()
-
-
-def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        log.debug("the connection was closed already")
-
-
-def _resolve(host: str, port: int) -> list[tuple]:
-    """The host's addresses. `getaddrinfo` has no time limit, so another thread waits for it."""
-    answer: Future[list[tuple]] = Future()
-
-    def look_up() -> None:
-        try:
-            answer.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            answer.set_exception(OSError(f"cannot resolve {host}: {error}"))
-
-    threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return answer.result(exchange.left)
-
-
-def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
-    """Connect to the first address that answers within its share of the time left.
-
-    The shares are equal, so that an address that does not answer leaves time for the next one.
-    """
-    failure = OSError("no address")
-    for number, address in enumerate(addresses):
-        try:
-            return socket.create_connection(address, exchange.left / (len(addresses) - number))
-        except OSError as error:
-            failure = error
-    raise failure
-
-
-class _FinalResponse(HTTPResponse):
-    """A response without the interim ones before it, of which `http.client` skips only 100."""
-
-    def begin(self) -> None:
-        super().begin()
-        while 101 < self.status < 200:
-            self.headers = self.msg = None  # type: ignore[assignment]
-            super().begin()
-
-
-_answered: dict[tuple[str, int], tuple] = {}  # the address of each receiver that was connected to last
-
-
-class _Cuttable:
-    """A connection that the deadline of this thread's exchange can shut down at any point."""
-
-    response_class: Any = _FinalResponse
-    duplicate: socket.socket | None = None
-
-    def _new_conn(self: Any) -> socket.socket:
-        receiver = (self._dns_host, self.port)
-        try:
-            addresses = [address[:2] for *_, address in _resolve(*receiver)]
-            # An address that is silent must not take its share of the time from every request.
-            addresses.sort(key=lambda address: address != _answered.get(receiver))
-            sock = _connect(addresses)
-        except OSError as failure:
-            raise HTTPError(str(failure)) from failure
-        _answered[receiver] = sock.getpeername()[:2]
-        sock.settimeout(self.timeout)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # TLS replaces the socket object; a duplicate still refers to the same connection.
-        self.duplicate = sock.dup()
-        exchange.uses(self.duplicate)
-        return sock
-
-    def putrequest(self: Any, *arguments: Any, **options: Any) -> None:
-        if self.duplicate is not None and self.duplicate not in exchange.sockets:  # of an earlier exchange
-            exchange.uses(self.duplicate)
-            exchange.reuses = True
-        super().putrequest(*arguments, **options)  # type: ignore[misc]
-
-    def close(self: Any) -> None:
-        super().close()  # type: ignore[misc]
-        if self.duplicate is not None:
-            self.duplicate.close()
-            self.duplicate = None
-
-
-class _HTTPPool(HTTPConnectionPool):
-    class ConnectionCls(_Cuttable, HTTPConnection): ...
-
-
-class _HTTPSPool(HTTPSConnectionPool):
-    class ConnectionCls(_Cuttable, HTTPSConnection): ...
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
@@ -211,35 +74,29 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, ssl_context=sending.tls, **options)
-        self.poolmanager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+def cuttable(pool: Any) -> Any:
+    """The pool with connections whose socket the thread's `Batch` knows and can shut down at the deadline."""
+
+    class Connection(pool.ConnectionCls):
+        def getresponse(self) -> Any:
+            threading.current_thread().socket = self.sock  # type: ignore[attr-defined]
+            return super().getresponse()
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
-class _Session(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None: else `requests` reads the whole body of a redirect, even if it does not follow it."""
-
-
-_sessions = threading.local()
-
-
-def _session() -> requests.Session:
-    """This thread's session: it keeps connections, but no cookies, and reads no environment variables."""
-    if not hasattr(_sessions, "session"):
-        session = _Session()
-        session.trust_env = False
-        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        session.mount("http://", _Adapter())
-        session.mount("https://", _Adapter())
-        _sessions.session = session
-    return _sessions.session
+def new_adapter(tls: ssl.SSLContext, receivers: int, connections: int) -> HTTPAdapter:
+    """What all threads send with. It keeps connections; a session would add cookies, proxies, redirects."""
+    adapter = HTTPAdapter()
+    adapter.init_poolmanager(receivers, connections, ssl_context=tls)
+    pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
+    adapter.poolmanager.pool_classes_by_scheme = pools
+    return adapter
 
 
 @dataclass
-class Attempt:
-    """The result of one POST. `status` is None where there was no answer."""
+class Result:
+    """What came of one POST. `status` is None where there was no answer."""
 
     status: int | None
     error: str | None
@@ -256,37 +113,34 @@ class Attempt:
         return self.status is None or self.status == 429 or self.status >= 500
 
 
-def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Attempt:
-    """POST the body; connecting, sending and reading together take at most so many seconds."""
+def timed_out(seconds: float) -> Result:
+    return Result(None, f"timed out after {seconds:.1f} s", seconds)
+
+
+def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Result:
+    """POST the body. What comes after so many seconds counts as no answer, but `post` may wait longer for it.
+
+    Connecting to an address takes at most a third of the time, so that a dead one leaves time for the next.
+    """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
     try:
-        with (
-            deadlines.within(seconds, exchange.begin(seconds)),
-            _request(url, body, headers) as response,
-            suppress(HTTPError, OSError),  # the status decides, also where the body breaks off
-        ):
+        request = requests.Request("POST", url, headers, data=body).prepare()
+        with sending.adapter.send(request, stream=True, timeout=(seconds / 3, seconds)) as response:
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
-            response.raw.read(ANSWER_BYTES, decode_content=False)
+            with suppress(HTTPError, OSError):  # the status decides, also where the body breaks off
+                response.raw.read(ANSWER_BYTES, decode_content=False)
+    except requests.Timeout:
+        return timed_out(min(time.monotonic() - started_at, seconds))
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
         error = _in_words(failure, url)
-    if exchange.cut or time.monotonic() - started_at >= seconds:
-        status, error = None, f"timed out after {seconds:.1f} s"
-    elif status is not None and not 200 <= status < 300:
+    took = time.monotonic() - started_at
+    if took >= seconds:
+        return timed_out(seconds)
+    if status is not None and not 200 <= status < 300:
         error = f"answered {status}"
-    return Attempt(status, error, time.monotonic() - started_at, retry_after)
-
-
-def _request(url: str, body: bytes, headers: dict[str, str]) -> requests.Response:
-    """Send the request, again if the receiver has ended the connection that was kept from an earlier one."""
-    request = partial(_session().post, url, body, headers=headers, stream=True, allow_redirects=False)
-    try:
-        return request(timeout=exchange.left)
-    except requests.ConnectionError:
-        if not exchange.reuses:
-            raise
-    return request(timeout=exchange.left)
+    return Result(status, error, took, retry_after)
 
 
 def _retry_after(text: str) -> float | None:
@@ -319,14 +173,6 @@ def _in_words(failure: BaseException, url: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
 
-# Signing --------------------------------------------------------------------------------------
-
-
-def sign(body: bytes, secret: str) -> str:
-    """`x-service-signature`: lower-case hex HMAC-SHA256 of the body (service specification)."""
-    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-
-
 def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> str:
     """`webhook-signature` of the Standard Webhooks specification, one signature per secret."""
     content = f"{id}.{timestamp}.".encode() + body
@@ -339,45 +185,41 @@ def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> s
 
 @dataclass
 class Sending:
-    """What this process needs to send, as `configure` sets it."""
+    """What this process needs to send: the configuration, as `configure` sets it, and signals to threads."""
 
     webhooks: dict[str, Row] = field(default_factory=dict)  # with their `secrets`, by id
     delivery: Row = field(default_factory=dict)  # the section of the configuration
-    tls: ssl.SSLContext | None = None  # for all threads: to make one takes 30 ms and half a megabyte
-    turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)
-    senders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_AT_ONCE))
+    adapter: HTTPAdapter = field(default_factory=HTTPAdapter)  # replaced by `configure`
+    turns: threading.BoundedSemaphore = field(default_factory=threading.BoundedSemaphore)  # of requests
+    left_something: threading.Event = field(default_factory=threading.Event)  # wakes the sweeper
+    stopping: threading.Event = field(default_factory=threading.Event)  # no further attempt is made
+    began_at: str = ""  # of this process: its first event
 
     @property
     def times(self) -> Row:
-        """Now, and the latest plausible due time and lease end, as parameters of statements.
-
-        A later stored time means that the clock was set back.
-        """
-        longest = max(*self.delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
-        attempt = max(
-            self.delivery["request_budget_seconds"], self.delivery["timeout_seconds"] + BATCH_SECONDS
-        )
-        return {"now": now(), "far": now(longest), "lease_far": now(attempt + LEASE_GRACE)}
+        """Now, and the latest plausible due time and lease end, as parameters of statements."""
+        delivery = self.delivery
+        longest = max(*delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
+        attempt = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
+        return {"now": now(), "latest_due": now(longest), "latest_lease": now(attempt + LEASE_GRACE)}
 
 
 sending = Sending()
-left_something = threading.Event()  # wakes the sweeper
 
 
 def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Set the webhooks, with their secrets, that this process sends to.
+    """Set the webhooks, with their secrets, that this process sends to, if the server has stored them.
 
-    A webhook that no server has stored in the database is left out. Of the threads that answer
-    requests, a quarter may send at a time.
+    Of the threads that answer requests, a quarter may send at a time.
     """
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
     turns = max(threads // 4, 1)
     sending.turns = threading.BoundedSemaphore(turns)
-    # A thread for each delivery that may hang; they start when they are needed.
-    sending.senders = ThreadPoolExecutor(turns * MOST_AT_ONCE, thread_name_prefix="sender")
     sending.delivery = delivery
-    sending.tls = tls_context(delivery["ca_file"])
+    # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
+    receivers = max(len(webhooks), 1)
+    sending.adapter = new_adapter(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
 
 # Delivering -----------------------------------------------------------------------------------
@@ -386,12 +228,10 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
     """Store the event, and a delivery for each webhook that asks for it, in the transaction.
 
-    The delivery to a webhook that is disabled is parked until the webhook is enabled. With `only`, the
-    event is for the webhook with that id alone. Returns the deliveries' ids.
+    With `only`, the event is for the webhook with that id alone. Returns the deliveries' ids.
 
-    The body is serialised here and never again: these bytes are signed and sent on every attempt.
-    Metadata is stored in the canonical form already, and for the rest orjson writes the same bytes as
-    JavaScript's `JSON.stringify`.
+    The body is serialised here and never again: these bytes are signed and sent on every attempt. They are
+    those of JavaScript's `JSON.stringify`: metadata is stored in the canonical form already.
     """
     id = "evt_" + transaction.new_id().replace("-", "")
     event = {
@@ -404,9 +244,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     }
     seq = Event.add(transaction, id, name, to_json(event).decode())
     ids = []
-    if transaction.webhooks is None:  # those in the database; a command's configuration may have fewer
-        transaction.webhooks = _recipients(transaction)
-    for webhook in transaction.webhooks:
+    for webhook in _recipients(transaction):
         webhook_id = webhook["id"]
         if f'"{name}"' not in webhook["events"] and webhook_id != only:
             continue
@@ -417,25 +255,22 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
             ids.append(Delivery.add(transaction, seq, webhook_id, lease))
             transaction.deliveries.append(ids[-1])
         else:
-            parked = webhook["state"] == "disabled"
-            ids.append(Delivery.add(transaction, seq, webhook_id, None, parked=parked))
-            transaction.queued += not parked
+            status = "waiting" if webhook["state"] == "disabled" else "pending"
+            ids.append(Delivery.add(transaction, seq, webhook_id, None, status))
+            transaction.left_to_sweeper += status == "pending"
     return ids
 
 
-_first_transaction_at = ""  # of this process
-
-
+@lru_cache(maxsize=1)  # at a time, one transaction writes
 def _recipients(transaction: Transaction) -> list[Row]:
-    """The webhooks that get events, as the transaction finds them.
+    """The webhooks of the database, of which a command's configuration may have fewer, for `emit`.
 
-    A lease without a result that began more than `ABANDONED` seconds ago, or before this process, may belong
-    to a process that died: later events wait behind it.
+    A delivery that was leased more than `ABANDONED` seconds ago, or before this process, and has no result
+    counts as abandoned by a process that died.
     """
-    global _first_transaction_at
-    _first_transaction_at = _first_transaction_at or transaction.at
+    sending.began_at = sending.began_at or transaction.at
     abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
-    return Webhook.configured.all(abandoned_before=max(_first_transaction_at, abandoned_at))
+    return Webhook.configured.all(abandoned_before=max(sending.began_at, abandoned_at))
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
@@ -446,39 +281,33 @@ def ping(transaction: Transaction, webhook_id: str) -> str:
     name = Webhook.shown_enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
-    data = {"webhook": {"id": webhook_id, "name": name}}
-    return emit(transaction, "ping", data, only=webhook_id)[0]
+    return emit(transaction, "ping", {"webhook": {"id": webhook_id, "name": name}}, only=webhook_id)[0]
 
 
 def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
     webhook = Webhook.shown_configured(webhook_id)
     _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
-    left_something.set()
+    sending.left_something.set()
     return Webhook.enable(transaction, webhook_id)
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
     """Have a delivery sent again after the commit. Raises as `Delivery.lease_again` does."""
-    attempt = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
-    lease = now(attempt + LEASE_GRACE)
+    seconds = max(sending.delivery["request_budget_seconds"], sending.delivery["timeout_seconds"])
+    lease = now(seconds + LEASE_GRACE)
     transaction.deliveries.append(Delivery.lease_again(delivery_id, lease)["id"])
 
 
 def deliver(transaction: Transaction) -> dict[str, int]:
-    """Send the deliveries of the committed transaction, within the request's budget; never raises.
-
-    Returns how many deliveries were accepted, and how many stay pending.
-    """
-    count, delivered = len(transaction.deliveries) + transaction.queued, 0
-    try:
+    """Send the committed transaction's deliveries; returns how many were accepted, and how many were not."""
+    count, delivered = len(transaction.deliveries) + transaction.left_to_sweeper, 0
+    # The transaction is on disk with its deliveries pending: at worst they are sent twice.
+    with failures_logged(f"request {transaction.request_id}: deliveries are left pending"):
         if transaction.deliveries:
             delivered = _deliver(Delivery.to_send(transaction.deliveries))
-    except Exception as error:
-        # The transaction is on disk with its deliveries pending: at worst they are sent twice.
-        _log_failure(f"request {transaction.request_id}: deliveries are left pending", error)
     if delivered < count:
-        left_something.set()
+        sending.left_something.set()
     return {"delivered": delivered, "pending": count - delivered}
 
 
@@ -487,127 +316,136 @@ def _deliver(rows: list[Row]) -> int:
         settle([], rows)
         return 0
     try:
-        ends_at = time.monotonic() + sending.delivery["request_budget_seconds"]
-        by_webhook: dict[str, list[Row]] = {}
-        for row in rows:
-            by_webhook.setdefault(row["webhook_id"], []).append(row)
-        delivered = sum(_send_side_by_side(list(by_webhook.values()), ends_at))
+        results = _send(rows, time.monotonic() + sending.delivery["request_budget_seconds"])
     finally:
         sending.turns.release()
-    # Other deliveries may have been queued behind these.
-    if any(Delivery.queued_for.value(webhook_id=webhook_id) for webhook_id in by_webhook):
-        left_something.set()
-    return delivered
+    # Other deliveries may wait behind these.
+    if any(Delivery.is_left_for.value(webhook_id=id) for id in {row["webhook_id"] for row in rows}):
+        sending.left_something.set()
+    return sum(result.delivered for result in results)
 
 
-Attempts = list[tuple[Row, Attempt]]
-
-
-def _send_side_by_side(groups: list[list[Row]], ends_at: float) -> Iterator[int]:
-    """Send each webhook its deliveries in order; returns how many were accepted, as they are settled.
+def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
+    """Send the deliveries, those of each webhook as a `Batch`, and settle them; returns the results.
 
     A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
     wait until the earlier ones are settled.
     """
-    if len(groups) == 1:
-        yield _settled([_send_in_order(groups[0], ends_at)])
-        return
-    sent = {sending.senders.submit(_send_in_order, rows, ends_at) for rows in groups}
-    while sent:
-        done, sent = wait(sent, SETTLE_SECONDS)
-        yield _settled([future.result() for future in done])
+    by_webhook: dict[str, list[Row]] = {}
+    for row in rows:
+        by_webhook.setdefault(row["webhook_id"], []).append(row)
+    batches, results = [Batch(group, ends_at, each) for group in by_webhook.values()], []
+    while batches:
+        settle_at = time.monotonic() + SETTLE_SECONDS
+        done = [batch for batch in batches if batch.is_done_by(settle_at)]
+        batches = [batch for batch in batches if batch not in done]
+        settled = [pair for batch in done for pair in batch.results]
+        settle(settled, [row for batch in done for row in batch.rows[len(batch.results) :]])
+        results += [result for _, result in settled]
+    return results
 
 
-def _settled(results: list[tuple[Attempts, list[Row]]]) -> int:
-    """Settle what `_send_in_order` returned; returns how many deliveries were accepted."""
-    attempts = [pair for pairs, _ in results for pair in pairs]
-    settle(attempts, [row for _, unsent in results for row in unsent])
-    return sum(attempt.delivered for _, attempt in attempts)
+class Batch(threading.Thread):
+    """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
 
-
-def _send_in_order(rows: list[Row], ends_at: float, each: float | None = None) -> tuple[Attempts, list[Row]]:
-    """Send deliveries to one webhook in order, until `ends_at` or until it cannot be reached.
-
-    Returns the attempts, and the deliveries that were not tried. `each` limits one attempt, in seconds; None
-    stands for the time left.
+    A name server or a receiver may hold the thread for any time. When the deadline of an attempt has passed,
+    whoever waits for the batch takes the results that are there, and shuts the connection down. `each` limits
+    an attempt, in seconds; None stands for the time left.
     """
-    attempts: Attempts = []
-    for number, row in enumerate(rows):
-        webhook, left = sending.webhooks.get(row["webhook_id"]), ends_at - time.monotonic()
-        # Earlier attempts may have left too little time for a healthy receiver.
-        budget = sending.delivery["request_budget_seconds"]
-        least = 0 if each or not number else min(1.0, budget / 2)
-        if webhook is None or left <= least or stopping.is_set():
-            return attempts, rows[number:]
-        attempt = send(row, webhook, each or left)
-        attempts.append((row, attempt))
-        if attempt.receiver_failed or attempt.status == 410:
-            return attempts, rows[number + 1 :]
-    return attempts, []
+
+    def __init__(self, rows: list[Row], ends_at: float, each: float | None):
+        super().__init__(name="batch", daemon=True)
+        self.rows, self.ends_at, self.each = rows, ends_at, each
+        self.deadline = ends_at  # of the attempt that is being made
+        self.socket: socket.socket | None = None  # which that attempt uses
+        self.results: list[tuple[Row, Result]] = []
+        self.start()
+
+    def run(self) -> None:
+        results = self.results  # in whose place `is_done_by` puts a copy
+        for row in self.rows:
+            webhook, left = sending.webhooks.get(row["webhook_id"]), self.ends_at - time.monotonic()
+            # Earlier attempts may have left too little time for a healthy receiver.
+            budget = sending.delivery["request_budget_seconds"]
+            least = 0 if self.each or not results else min(1.0, budget / 2)
+            if webhook is None or left <= least or sending.stopping.is_set():
+                return
+            seconds = self.each or left
+            self.socket, self.deadline = None, time.monotonic() + seconds
+            results.append((row, timed_out(seconds)))  # unless there is a result in time
+            result = send(row, webhook, seconds)
+            results[-1] = row, result
+            if result.receiver_failed or result.status == 410:
+                return
+
+    def is_done_by(self, at: float) -> bool:
+        """Wait until that time at most. Whether the results are final; what comes later is ignored."""
+        self.join(max(min(at, self.deadline) - time.monotonic(), 0))
+        if self.is_alive():
+            if time.monotonic() < self.deadline:
+                return False
+            self.ends_at, self.results = 0.0, self.results.copy()  # the thread makes no other attempt
+            if self.socket is not None:
+                with suppress(OSError):  # the connection is closed already
+                    self.socket.shutdown(socket.SHUT_RDWR)
+        return True
 
 
-def send(delivery: Row, webhook: Row, seconds: float) -> Attempt:
-    """Try once to send a delivery, for at most so many seconds."""
+def send(delivery: Row, webhook: Row, seconds: float) -> Result:
+    """Try once to send a delivery, as `post` does."""
     body, timestamp, secrets = delivery["body"].encode(), int(time.time()), webhook["secrets"]
     headers = {
-        "Content-Type": "application/json",
         "User-Agent": USER_AGENT,
-        "Accept": "*/*",
         "Accept-Encoding": "identity",
-        "x-service-signature": sign(body, secrets[0]),
+        "Accept": "*/*",
+        "Connection": "keep-alive",
+        "Content-Type": "application/json",
+        "x-service-signature": hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest(),
         "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
         "webhook-id": delivery["event_id"],
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, secrets),
     }
-    attempt = post(webhook["url"], body, headers, seconds)
-    if not attempt.delivered:
-        log.warning(
-            "webhook %s: delivery %s: %s", without_paths(webhook["name"]), delivery["id"], attempt.error
-        )
-    return attempt
+    return post(webhook["url"], body, headers, seconds)
 
 
-def settle(attempts: Attempts, unsent: list[Row]) -> None:
-    """Store the results of the attempts, and release the leases of the deliveries that were not tried."""
-    if not attempts and not unsent:
-        return
-    with write() as transaction:
-        for row in unsent:
-            Delivery.release(row)
-        for row, attempt in attempts:
-            _settle(transaction, row, attempt)
+def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
+    """Store the results, and release the leases of the deliveries that were not tried."""
+    if results or unsent:
+        with write() as transaction:
+            for row in unsent:
+                Delivery.release(row)
+            for row, result in results:
+                _settle(transaction, row, result)
 
 
-def _settle(transaction: Transaction, row: Row, attempt: Attempt) -> None:
-    webhook_id = row["webhook_id"]
-    result = {
-        "last_status": attempt.status,
-        "last_error": attempt.error,
-        "duration_ms": round(attempt.seconds * 1000),
-    }
-    if attempt.delivered:
-        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **result)
+def _settle(transaction: Transaction, row: Row, result: Result) -> None:
+    webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
+    columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
+    if result.delivered:
+        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **columns)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
-    if attempt.receiver_failed:
-        wait = attempt.retry_after or _retry_wait(Webhook.stored(webhook_id)["failures"])
-        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["far"])
-        Delivery.settle(row, queued=1, next_at=until, **result)
+    name = without_paths(sending.webhooks[webhook_id]["name"])
+    log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
+    if result.receiver_failed:
+        wait = result.retry_after or _retry_wait(Webhook.stored(webhook_id)["failures"])
+        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["latest_due"])
+        Delivery.settle(row, blocks_later=1, next_at=until, **columns)
     else:
-        parked = row["attempts"] >= REFUSALS
-        wait = attempt.retry_after or _retry_wait(row["attempts"] - 1)
-        status = "parked" if parked else "pending"
-        Delivery.settle(row, status=status, queued=0, next_at=now(wait), **result)
+        status = "refused" if row["attempts"] >= REFUSALS else "pending"
+        wait = result.retry_after or _retry_wait(row["attempts"] - 1)
+        Delivery.settle(row, status=status, blocks_later=0, next_at=now(wait), **columns)
         Webhook.reached(transaction, webhook_id, accepted=False)
-    condition = Webhook.stored(webhook_id)
-    if condition["state"] != "active":  # an earlier row of the same batch has disabled it
-        return
-    if attempt.status == 410:
-        _disable(transaction, webhook_id, "it answered 410 Gone")
-    elif condition["misses"] >= DISABLE_MISSES and condition["first_failure_at"] < now(-DISABLE_AFTER):
-        _disable(transaction, webhook_id, f"nothing but failures since {condition['first_failure_at']}")
+    webhook, reason = Webhook.stored(webhook_id), None
+    if result.status == 410:
+        reason = "it answered 410 Gone"
+    elif webhook["misses"] >= DISABLE_MISSES and webhook["first_failure_at"] < now(-DISABLE_AFTER):
+        reason = f"nothing but failures since {webhook['first_failure_at']}"
+    if reason and webhook["state"] == "active":  # no earlier result of the same batch has disabled it
+        Webhook.disable(transaction, webhook_id, reason)
+        log.warning("webhook %s is disabled: %s", name, reason)
 
 
 def _retry_wait(failures: int) -> float:
@@ -616,42 +454,30 @@ def _retry_wait(failures: int) -> float:
     return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
-def _disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
-    Webhook.disable(transaction, webhook_id, reason)
-    log.warning("webhook %s is disabled: %s", without_paths(sending.webhooks[webhook_id]["name"]), reason)
-
-
 # Sweeping -------------------------------------------------------------------------------------
 
-stopping = threading.Event()
 
-
-def drain(webhook_id: str, others_wait: threading.Event | None = None) -> int:
+def drain(webhook_id: str) -> int:
     """Send a webhook the deliveries that are due, in order, until none is left or one fails.
 
-    Ends after a batch where `others_wait` is set. Returns how many deliveries were accepted.
+    Returns how many deliveries were accepted.
     """
     count = 0
-    while not stopping.is_set():
+    while not sending.stopping.is_set():
         # After a failure, one delivery tells whether the receiver can be reached again.
         most = 1 if Webhook.stored(webhook_id)["failures"] else BATCH
-        times = sending.times
         with write():
-            rows = Delivery.claim(webhook_id, most, times)
-        if not rows:
-            break
-        ends_at = time.monotonic() + BATCH_SECONDS
-        attempts, unsent = _send_in_order(rows, ends_at, sending.delivery["timeout_seconds"])
-        settle(attempts, unsent)
-        count += sum(attempt.delivered for _, attempt in attempts)
-        if not attempts or attempts[-1][1].receiver_failed or (others_wait and others_wait.is_set()):
+            rows = Delivery.claim(webhook_id, most, sending.times)
+        results = _send(rows, time.monotonic() + BATCH_SECONDS, sending.delivery["timeout_seconds"])
+        count += sum(result.delivered for result in results)
+        if not results or results[-1].receiver_failed:
             break
     return count
 
 
 def _due_ids() -> list[str]:
     """The ids of the webhooks that this process can send something to now."""
-    return [id for id in Webhook.due(sending.times) if id in sending.webhooks]
+    return [row["id"] for row in Webhook.due.all(**sending.times) if row["id"] in sending.webhooks]
 
 
 def sweep() -> int:
@@ -660,106 +486,68 @@ def sweep() -> int:
 
 
 class Sweeper:
-    """The thread that sends what requests left, in one of the workers that have the same webhooks."""
+    """The threads that send what requests left, in the worker that holds the lock."""
 
     def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
-        self._lock, self._is_leader = lock, False
+        self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
-        self._draining: dict[str, threading.Thread] = {}
-        self._drained_at: dict[str, float] = {}  # when a webhook was last drained
-        self._others_wait = threading.Event()
         self._chores_at = 0.0
-        self._chores_thread = threading.Thread()  # none is started yet
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._threads: dict[str, threading.Thread] = {}  # the last one of each name
 
     def start(self) -> None:
-        self._thread.start()
+        self._start("sweeper", "the sweeper ends", self._run)
 
     def stop(self, seconds: float = 5.0) -> None:
         """Stop after the attempts that are being made, or after so many seconds; the rest stays pending."""
-        stopping.set()
-        left_something.set()
+        sending.stopping.set()
+        sending.left_something.set()
         ends_at = time.monotonic() + seconds
-        threads = [self._thread, self._chores_thread, *list(self._draining.values())]
-        for thread in filter(threading.Thread.is_alive, threads):
+        for thread in list(self._threads.values()):
             thread.join(max(ends_at - time.monotonic(), 0))
+
+    def _start(self, name: str, consequence: str, *steps: Callable[[], object]) -> None:
+        """Run the steps in a thread of their own, unless the last one of that name still runs."""
+
+        def run() -> None:
+            for step in steps:
+                with failures_logged(consequence):
+                    step()
+
+        if name not in self._threads or not self._threads[name].is_alive():
+            thread = threading.Thread(target=run, name=name, daemon=True)
+            thread.start()
+            self._threads[name] = thread
 
     def _run(self) -> None:
         beat = min(1.0, *sending.delivery["retry_schedule"], sending.delivery["timeout_seconds"])
-        while not stopping.is_set():
-            try:
+        while not sending.stopping.is_set():
+            with failures_logged("the sweeper goes on"):
                 self._beat()
-            except Exception as error:
-                _log_failure("the sweeper goes on", error)
-            left_something.wait(beat)
-            left_something.clear()
+            sending.left_something.wait(beat)
+            sending.left_something.clear()
 
     def _beat(self) -> None:
         ApiKey.flush_last_used()
-        if not self._is_leader:
-            self._is_leader = self._take_lock()
-        if not self._is_leader:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except BlockingIOError:  # another worker sweeps
             return
-        self._start_drains()
-        if time.monotonic() >= self._chores_at and not self._chores_thread.is_alive():
+        for webhook_id in _due_ids():
+            self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
+        if time.monotonic() >= self._chores_at:
             self._chores_at = time.monotonic() + 3600
-            # Chores may take long, and no event must wait for them.
-            self._chores_thread = threading.Thread(target=self._do_chores, name="chores", daemon=True)
-            self._chores_thread.start()
-
-    def _do_chores(self) -> None:
-        for chore in self._chores:
-            try:
-                chore()
-            except Exception as error:
-                _log_failure("a chore is left for the next hour", error)
-
-    def _start_drains(self) -> None:
-        """Start a drain for each due webhook, first for the one that was drained longest ago."""
-        for id, thread in list(self._draining.items()):
-            if not thread.is_alive():  # the thread could not be started
-                self._draining.pop(id, None)
-        waiting = [id for id in _due_ids() if id not in self._draining]
-        waiting.sort(key=lambda id: self._drained_at.get(id, 0.0))
-        free = max(DRAINS - len(self._draining), 0)
-        if waiting[free:]:  # before a drain looks
-            self._others_wait.set()
-        else:
-            self._others_wait.clear()
-        for id in waiting[:free]:
-            self._drained_at[id] = time.monotonic()
-            self._draining[id] = threading.Thread(target=self._drain, args=(id,), name="drain", daemon=True)
-            self._draining[id].start()
-
-    def _take_lock(self) -> bool:
-        """Lock the byte that stands for these webhooks; the kernel frees it when this process ends.
-
-        A server with other webhooks, which sends to these alone, locks another byte.
-        """
-        self._file = open_lock_file(self._lock)
-        webhooks = hashlib.sha256("\n".join(sorted(sending.webhooks)).encode()).digest()
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(webhooks[:7]))
-        except (BlockingIOError, PermissionError):
-            self._file.close()
-            return False
-        return True
-
-    def _drain(self, webhook_id: str) -> None:
-        count = 0
-        try:
-            count = drain(webhook_id, self._others_wait)
-        except Exception as error:
-            _log_failure("deliveries are left pending", error)
-        finally:
-            self._draining.pop(webhook_id, None)
-            if count:  # free the place for another webhook, and look for new events
-                left_something.set()
+            # They may take long, and no event must wait for them.
+            self._start("chores", "a chore is left for the next hour", *self._chores)
 
 
-def _log_failure(consequence: str, error: Exception) -> None:
-    """Log the failure, with a traceback unless the database is busy or full, which is not a bug."""
-    log.error("%s: %s", consequence, error, exc_info=not (isinstance(error, Unavailable) or is_outage(error)))
+@contextmanager
+def failures_logged(consequence: str) -> Iterator[None]:
+    """Log a failure, with a traceback unless the database is busy or full, which is not a bug."""
+    try:
+        yield
+    except Exception as error:
+        expected = isinstance(error, Unavailable) or is_outage(error)
+        log.error("%s: %s", consequence, error, exc_info=not expected)
 
 
 def in_steps(step: Callable[[], int]) -> int:
@@ -768,7 +556,7 @@ def in_steps(step: Callable[[], int]) -> int:
     Each step is a transaction, so that others can write between the steps.
     """
     total, count = 0, 1
-    while count and not stopping.is_set():
+    while count and not sending.stopping.is_set():
         with write():
             count = step()
         total += count

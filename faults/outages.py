@@ -109,7 +109,7 @@ def leave_waiting(server: Server, many: int) -> None:
     """)
     server.rows(f"""
         {number} INSERT INTO delivery
-        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, queued, next_at,
+        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, blocks_later, next_at,
             NULL, NULL, NULL, NULL, NULL, created_at
         FROM delivery, number WHERE event_seq = {last["seq"]}
     """)

@@ -178,7 +178,7 @@ def heal(run: Run, server: Any, receivers: dict[str, Hostile], right: Any) -> No
     for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
         if webhook["state"] == "disabled":
             owner.data(owner.post(f"/webhooks/{webhook['id']}/enable"))
-    for delivery in server.rows("SELECT id FROM delivery WHERE status = 'parked'"):
+    for delivery in server.rows("SELECT id FROM delivery WHERE status = 'refused'"):
         owner.data(owner.post(f"/deliveries/{delivery['id']}/redeliver"))
     well = [name for name, bad in BAD.items() if bad.host != "hangs.test"]
     ends_at = time.monotonic() + 30

@@ -18,7 +18,6 @@ from harness import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\n"
 ACCEPTED = OK + b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
 TLS_HELLO = bytes.fromhex("160303007a0200007603")  # the beginning of a server's first message
 GIGABYTE = 1 << 30
 BLOCK = b"0" * 65536
@@ -164,7 +163,6 @@ BAD: dict[str, Bad] = {
     "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), LATE),
     "dribbles a TLS handshake": Bad(dribble(TLS_HELLO, b"\0"), LATE, scheme="https"),
     "sends 100 Continue for ever": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),
-    "sends 103 Early Hints for ever": Bad(dribble(b"", HINTS), LATE),
     "resets": Bad(reset, "reset"),
     "closes": Bad(send(b""), "closed connection"),
     "sends garbage": Bad(send(b"\x00\xffgarbage\r\n\r\n"), "garbage"),
@@ -179,7 +177,6 @@ BAD: dict[str, Bad] = {
     "answers a gigabyte": Bad(send_much(OK + b"\r\n", BLOCK, GIGABYTE), None),
     "answers a gzip bomb": Bad(send_much(OK + b"Content-Encoding: gzip\r\n\r\n", BOMB, GIGABYTE), None),
     "breaks off after 200": Bad(send(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhe"), None),
-    "sends 103 Early Hints first": Bad(send(HINTS + ACCEPTED), None),
     "has an address that refuses": Bad(send(ACCEPTED), None, host="refuses.test"),
     "has an address that is silent": Bad(send(ACCEPTED), None, host="silent.test"),
     "has a name that is not resolved": Bad(send(ACCEPTED), LATE, host="hangs.test"),

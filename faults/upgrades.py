@@ -43,7 +43,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "revoked_at": (None,),
     "api_key.expires_at": (None,),
 }
-RENAMED = {"endpoint": "webhook", "endpoint_id": "webhook_id"}  # tables and columns
+# Tables and columns.
+RENAMED = {"endpoint": "webhook", "endpoint_id": "webhook_id", "queued": "blocks_later"}
 DROPPED = {"project_stats", "task_count"}
 REWRITTEN = {("stored_answer", "data")}
 

@@ -1,9 +1,12 @@
 """Webhooks, deliveries and events as owners and admins see them, in the API and on the command line."""
 
 import json
+import runpy
+import sqlite3
+from contextlib import closing
 
 import pytest
-from harness import INSTANT, NOBODY, Server, fault, hook, wait_until
+from harness import INSTANT, NOBODY, ROOT, Server, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook
 
 
@@ -164,7 +167,7 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiv
     refused = hooked.flask("webhook", "test", "receiver")
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (
         1,
-        "Error: not delivered (answered 410); it is parked",
+        "Error: not delivered (answered 410); it is waiting",
     )
     assert "disabled" in hooked.flask("webhook", "list").stdout
     assert hooked.flask("webhook", "enable", "receiver").stdout == "receiver is active.\n"
@@ -243,3 +246,15 @@ def test_the_place_of_an_event_that_was_dropped_is_not_given_again(launch, recei
     launch(folder=server.folder, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
     wait_until(lambda: server.rows("SELECT count(*) AS n FROM event") == [{"n": 1}])
     assert server.rows("SELECT max(seq) AS seq FROM event") == last
+
+
+def test_parked_deliveries_of_an_older_version_become_refused_or_waiting():
+    with closing(sqlite3.connect(":memory:")) as older:
+        older.execute("CREATE TABLE delivery (webhook_id, event_seq, status, queued)")
+        older.execute("CREATE INDEX delivery_waiting ON delivery (event_seq) WHERE queued = 1")
+        before = [("parked", 1), ("parked", 0), ("pending", 1), ("delivered", 1)]
+        older.executemany("INSERT INTO delivery (status, queued) VALUES (?, ?)", before)
+        for statement in runpy.run_path(str(ROOT / "migrations/0012_delivery_statuses.py"))["STATEMENTS"]:
+            older.execute(statement)
+        after = older.execute("SELECT status, blocks_later FROM delivery").fetchall()
+    assert after == [("waiting", 1), ("refused", 0), ("pending", 1), ("delivered", 1)]

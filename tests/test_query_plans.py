@@ -38,7 +38,7 @@ def named(names):
     return "+".join(sorted(names)) or "all"
 
 
-OUTBOX = {"webhook_id", "last", "far", "lease_far", "abandoned_before", "before"}
+OUTBOX = {"webhook_id", "last", "latest_due", "latest_lease", "abandoned_before", "before"}
 GATEWAY = {"owner", "flow_seq", "run_id", "runtime", "child_session_key", "label", "task"}
 
 
@@ -199,7 +199,7 @@ def test_overdue_and_urgent_tasks_come_from_the_indexes_made_for_them(plan, tabl
 
 @pytest.mark.parametrize(
     ("table", "name"),
-    [(Webhook, "configured"), (Delivery, "due"), (Delivery, "first_in_progress"), (Delivery, "queued_for")],
+    [(Webhook, "configured"), (Delivery, "due"), (Delivery, "first_in_progress"), (Delivery, "is_left_for")],
 )
 def test_the_outbox_is_read_in_order_from_the_index_of_what_is_pending(plan, table, name):
     steps = plan(getattr(table, name))

@@ -68,7 +68,7 @@ def test_an_answer_that_blames_the_webhook_is_retried_with_the_same_id_and_body(
     assert delivery["last_error"] is None
 
 
-def test_an_event_that_is_refused_does_not_hold_up_others_and_is_parked_in_the_end(launch, receiver):
+def test_an_event_that_is_refused_does_not_hold_up_others_and_is_given_up_in_the_end(launch, receiver):
     server = serve(launch, hook(receiver))
     owner = server.client()
     project = owner.make_project()
@@ -76,13 +76,13 @@ def test_an_event_that_is_refused_does_not_hold_up_others_and_is_parked_in_the_e
     owner.make_task(project, title="Bad")
     answer = owner.post("/tasks", {"project_id": project["id"], "title": "Good"})
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
-    wait_until(lambda: deliveries(owner, status="parked"))
-    (parked,) = deliveries(owner, status="parked")
-    assert (parked["attempts"], parked["last_status"], parked["last_error"]) == (8, 422, "answered 422")
+    wait_until(lambda: deliveries(owner, status="refused"))
+    (refused,) = deliveries(owner, status="refused")
+    assert (refused["attempts"], refused["last_status"], refused["last_error"]) == (8, 422, "answered 422")
     assert len([call for call in receiver.all_here() if call.event["data"]["task"]["title"] == "Bad"]) == 8
 
 
-def test_gone_disables_the_webhook_and_enabling_it_sends_what_was_parked(launch, receiver):
+def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(launch, receiver):
     server = serve(launch, hook(receiver))
     owner = server.client()
     project = owner.make_project()
@@ -90,11 +90,11 @@ def test_gone_disables_the_webhook_and_enabling_it_sends_what_was_parked(launch,
     task = owner.make_task(project)
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
     assert (webhook["state"], webhook["reason"]) == ("disabled", "it answered 410 Gone")
-    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"]
+    assert [delivery["status"] for delivery in deliveries(owner)] == ["waiting"]
     assert owner.data(owner.get("/health"))["checks"]["webhooks"]["failing_endpoints"] == 1
     fault(owner.post(f"/webhooks/{webhook['id']}/test"), 409, "conflict")
     assert "x-webhook-deliveries" not in owner.patch(f"/tasks/{task['id']}", {"title": "Unheard"}).headers
-    assert [delivery["status"] for delivery in deliveries(owner)] == ["parked"] * 2
+    assert [delivery["status"] for delivery in deliveries(owner)] == ["waiting"] * 2
     receiver.all_here()
     enabled = owner.data(owner.post(f"/webhooks/{webhook['id']}/enable"))
     assert (enabled["state"], enabled["reason"]) == ("active", None)
@@ -132,12 +132,13 @@ def test_five_days_and_twelve_attempts_of_nothing_but_failures_disable_the_webho
     for _ in range(2):
         owner.make_task(project)
         if status == 422:  # of two that are tried side by side the other one would be the thirteenth
-            wait_until(lambda: deliveries(owner, status="parked"))
+            wait_until(lambda: deliveries(owner, status="refused"))
     (webhook,) = wait_until(
         lambda: [w for w in owner.data(owner.get("/webhooks"))["webhooks"] if w["state"] == "disabled"]
     )
     assert webhook["reason"] == "nothing but failures since 2020-01-01T00:00:00.000Z"
-    assert {delivery["status"] for delivery in deliveries(owner)} == {"parked"}
+    statuses = {delivery["status"] for delivery in deliveries(owner)}
+    assert statuses == ({"refused", "waiting"} if status == 422 else {"waiting"})
     assert server.rows("SELECT misses FROM webhook") == [{"misses": 12}]
 
 
@@ -166,7 +167,7 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
     assert health["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 1}
     doctor = without.flask("doctor")
     assert doctor.returncode == 0, doctor.stdout
-    assert "note: deliveries to receiver that are parked: 1" in doctor.stdout
+    assert "note: deliveries to receiver that are waiting: 1" in doctor.stdout
     without.stop()
     assert "webhook receiver is no longer configured" in without.log.read_text()
     receiver.up()
@@ -308,13 +309,13 @@ def test_what_a_receiver_refused_is_not_kept_for_it(launch, receiver):
     owner = server.client()
     receiver.answer = lambda call: 422 if call.event["event"] == "task.created" else 410
     task = owner.make_task(owner.make_project())
-    wait_until(lambda: deliveries(owner, status="parked"))
+    wait_until(lambda: deliveries(owner, status="refused"))
     owner.patch(f"/tasks/{task['id']}", {"title": "Waits"})
-    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE queued = 0")
+    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE status = 'refused'")
     server.stop()
     server.start()
     wait_until(lambda: server.rows("SELECT count(*) AS n FROM delivery") == [{"n": 1}])
-    assert server.rows("SELECT queued FROM delivery") == [{"queued": 1}]
+    assert server.rows("SELECT status FROM delivery") == [{"status": "waiting"}]
     assert "are dropped" not in server.log.read_text()
 
 

@@ -70,7 +70,6 @@ def let_go():
 def sweeper(tmp_path, monkeypatch):
     """Start a sweeper in this process, with these webhooks and a database of its own."""
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
-    monkeypatch.setattr(webhooks, "stopping", threading.Event())
     db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
     prepare()
     made = []
@@ -79,7 +78,7 @@ def sweeper(tmp_path, monkeypatch):
         """Note the webhooks, leave so many events for each, and sweep."""
         settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5]}
         with write() as transaction:
-            Webhook.mirror(transaction, [entry | {"secrets": ["s"]} for entry in hooks], alone=True)
+            Webhook.mirror(transaction, [entry | {"secrets": ["s"]} for entry in hooks])
         webhooks.configure(
             [entry | {"secrets": ["s"]} for entry in hooks], settings | {"keep_days": 30, "ca_file": None}
         )
@@ -88,12 +87,11 @@ def sweeper(tmp_path, monkeypatch):
                 webhooks.emit(transaction, "task.created", {"number": number})
         made.append(webhooks.Sweeper(Path(f"{db.database}.sender"), chores))
         made[0].start()
-        wait_until(lambda: made[0]._is_leader)
         return made[0]
 
     yield start
     made[0].stop()
-    made[0]._file.close()
+    made[0]._lock.close()
     db.close()
 
 
@@ -136,31 +134,6 @@ def test_more_receivers_that_hang_than_usual_do_not_hold_up_one_that_answers(lau
     owner = server.client()
     with writing(server, owner.make_project()):
         assert titles([well.next()]) == ["First"]
-
-
-def test_with_more_receivers_than_places_each_gets_a_batch_in_turn(sweeper, new_receiver, monkeypatch):
-    monkeypatch.setattr(webhooks, "DRAINS", 1)
-    monkeypatch.setattr(webhooks, "BATCH", 2)
-    arrived, enough = [], threading.Event()
-
-    def noted(name):
-        def answer(call):
-            arrived.append(name)
-            if len(arrived) == 12:
-                enough.set()
-            return 200
-
-        return answer
-
-    receivers = {name: new_receiver().up() for name in "ABC"}
-    for name, receiver in receivers.items():
-        receiver.answer = noted(name)
-    sweeper(*[hook(receiver, name=name) for name, receiver in receivers.items()], leave=4)
-    assert enough.wait(PATIENCE)
-    rounds = "".join(arrived[:6]), "".join(arrived[6:])
-    assert sorted(rounds[0]) == sorted(rounds[1]) == list("AABBCC")
-    assert rounds[0] == rounds[1]
-    assert {rounds[0][at : at + 2] for at in (0, 2, 4)} == {"AA", "BB", "CC"}
 
 
 def titles(calls):
@@ -259,9 +232,9 @@ def write_meanwhile(server):
     return project, writer
 
 
-def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver, monkeypatch):
+def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, receiver):
     sweeper(hook(receiver), leave=0).stop()
-    monkeypatch.setattr(webhooks, "stopping", threading.Event())
+    webhooks.sending.stopping.clear()
     webhooks.sending.delivery["request_budget_seconds"] = 60
     with write(ACTOR) as first:
         webhooks.emit(first, "task.created", {"number": 1})
@@ -270,9 +243,9 @@ def test_what_waited_for_a_request_is_sent_as_soon_as_that_is_done(sweeper, rece
         webhooks.emit(second, "task.created", {"number": 2})
     webhooks.sending.delivery["request_budget_seconds"] = 60
     assert webhooks.sweep() == 0  # the first is under way
-    webhooks.left_something.clear()
+    webhooks.sending.left_something.clear()
     assert webhooks.deliver(first) == {"delivered": 1, "pending": 0}
-    assert webhooks.left_something.is_set()
+    assert webhooks.sending.left_something.is_set()
     assert webhooks.sweep() == 1
     assert [receiver.next().event["data"]["number"] for _ in range(2)] == [1, 2]
 
