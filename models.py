@@ -857,15 +857,14 @@ class TaskCount(Base):
             total = total.where(cls.project.not_in(Project.select_archived()))
         return total
 
-    @classmethod
-    @lru_cache
-    def _total(cls, filters: frozenset[str]) -> Statement:
-        return Statement(cls.select_total(filters))
+    @statement
+    def _of_project(cls: Any) -> Query:
+        return cls.select_total(frozenset({"project_id"}))
 
     @classmethod
-    def total(cls, **filters: str) -> int:
-        """How many tasks pass these filters."""
-        return cls._total(frozenset(filters)).value(**filters)
+    def total(cls, project_id: str) -> int:
+        """How many tasks the project has."""
+        return cls._of_project.value(project_id=project_id)
 
 
 class Milestone(Resource):

@@ -3,8 +3,8 @@
 Nothing is sent from here. The states of a delivery, of which the first three are `pending`:
 
     state      columns                        begins with                         ends with
-    leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or the
-                                              `lease_again`                       time that the lease has
+    leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or
+                                              `lease_again`                       `claim` after leased_until
     free       leased_until is null,          a refusal (3xx, 4xx)                `claim` after next_at
                blocks_later = 0
     blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
@@ -297,7 +297,7 @@ class Delivery(Entity):
         & is_due(next_at, "latest_due")
         & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
     )
-    # Later events wait behind it. A process that leased it and has stored no result may have died.
+    # Later events wait behind it, also if it was leased long ago without a result: the process may have died.
     is_backlog: ClassVar[Any] = is_pending & (
         (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
     )

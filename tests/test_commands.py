@@ -339,8 +339,9 @@ def is_text(server):
 
 
 def has_a_page_of_nonsense(server):
-    content = bytearray(server.database.read_bytes())
-    content[-4096:] = b"\xff" * 4096
+    (index,) = server.rows("SELECT rootpage FROM sqlite_master WHERE name = 'comment_task'")
+    content, end = bytearray(server.database.read_bytes()), index["rootpage"] * 4096
+    content[end - 4096 : end] = b"\xff" * 4096
     server.database.write_bytes(content)
 
 
