@@ -202,7 +202,7 @@ def count_request(rate_limit: limits.RateLimit, current: Request) -> None:
 
 def operation(
     takes: Schema = schemas.NOTHING,
-    gives: Schema | str | None = None,
+    gives: type[Schema] | str | None = None,
     *,
     reads: str = "json",
     status: int = 200,
@@ -227,7 +227,8 @@ def operation(
     transaction leaves are sent after the commit. Where the answer depends on them, the view returns an id,
     of which `after_delivery` makes the answer's data.
     """
-    declaration = Declaration(takes, gives, reads, status, role, raises, headers, dict(also or {}))
+    answered = gives() if isinstance(gives, type) else gives
+    declaration = Declaration(takes, answered, reads, status, role, raises, headers, dict(also or {}))
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
@@ -428,7 +429,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
 
 
 @api.get("/context")
-@operation(gives=schemas.ContextShown())
+@operation(gives=schemas.ContextShown)
 def get_context() -> Row:
     """Summarise the workspace for an AI agent."""
     at = now()
@@ -449,7 +450,7 @@ def get_context() -> Row:
 
 
 @api.get("/health")
-@operation(gives=schemas.HealthShown(), role=None)
+@operation(gives=schemas.HealthShown, role=None)
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     check_in_place()
@@ -465,7 +466,7 @@ def get_health() -> Row:
 
 
 @api.get("/enroll/<string:token>")
-@operation(gives=schemas.InviteeShown(), role=None, raises=(Gone,))
+@operation(gives=schemas.InviteeShown, role=None, raises=(Gone,))
 def get_enrollment(token: str) -> Row:
     """Show whom an enrollment link invites; it can still be used afterwards."""
     invitation = Invitation.open(token)
@@ -478,7 +479,7 @@ def get_enrollment(token: str) -> Row:
 
 
 @api.post("/enroll/<string:token>")
-@operation(gives=schemas.EnrolledShown(), status=201, role=None, raises=(Gone,))
+@operation(gives=schemas.EnrolledShown, status=201, role=None, raises=(Gone,))
 def enroll(transaction: Transaction, token: str) -> Row:
     """Use an enrollment link: join, and get a first API key, which is shown only here."""
     return accept_invitation(transaction, token)
@@ -576,7 +577,7 @@ def get_docs_file(name: str) -> Any:
 
 
 @api.get("/me")
-@operation(gives=schemas.MeShown())
+@operation(gives=schemas.MeShown)
 def get_me() -> Row:
     """Show the caller and the key in use."""
     caller = request().caller
@@ -593,7 +594,7 @@ def list_members() -> Row:
 @api.post("/members/invite")
 @operation(
     schemas.INVITE_MEMBER,
-    schemas.InvitationShown(),
+    schemas.InvitationShown,
     status=201,
     role="admin",
     raises=(Conflict,),
@@ -618,21 +619,21 @@ def with_link(member: Row, token: str, expires_at: str) -> Row:
 
 
 @api.get("/members/<id>")
-@operation(gives=schemas.MemberShown())
+@operation(gives=schemas.MemberShown)
 def get_member(id: str) -> Row:
     """Show a member."""
     return Member.shown(id)
 
 
 @api.patch("/members/<id>")
-@operation(schemas.UPDATE_MEMBER, schemas.MemberShown(), raises=(Conflict,))
+@operation(schemas.UPDATE_MEMBER, schemas.MemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a member: name and phone number one's own, everybody's and roles as owner or admin."""
     return Member.edit(transaction, id, fields)
 
 
 @api.delete("/members/<id>")
-@operation(gives=schemas.DeletedShown(), role="admin", raises=(Conflict,))
+@operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> Row:
     """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
     announce(transaction, Member.remove(transaction, id))
@@ -640,14 +641,14 @@ def delete_member(transaction: Transaction, id: str) -> Row:
 
 
 @api.post("/members/<id>/invitation")
-@operation(gives=schemas.InvitationShown(), status=201, role="admin", raises=(Conflict,))
+@operation(gives=schemas.InvitationShown, status=201, role="admin", raises=(Conflict,))
 def renew_invitation(transaction: Transaction, id: str) -> Row:
     """Make a new enrollment link for someone who is invited; the old one dies."""
     return with_link(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
-@operation(gives=schemas.RevokedShown(), role="admin", raises=(Conflict,))
+@operation(gives=schemas.RevokedShown, role="admin", raises=(Conflict,))
 def revoke_invitation(transaction: Transaction, id: str) -> Row:
     """Revoke the enrollment link of someone who is invited."""
     Invitation.revoke(transaction, id)
@@ -662,7 +663,7 @@ def list_keys() -> Row:
 
 
 @api.post("/keys")
-@operation(schemas.CREATE_KEY, schemas.NewKeyShown(), status=201)
+@operation(schemas.CREATE_KEY, schemas.NewKeyShown, status=201)
 def create_key(transaction: Transaction, **fields: Any) -> Row:
     """Make an API key, which is shown only here; one that expires makes none that expires later."""
     key, secret = ApiKey.grant(transaction, **fields)
@@ -670,7 +671,7 @@ def create_key(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.delete("/keys/<id>")
-@operation(gives=schemas.RevokedShown())
+@operation(gives=schemas.RevokedShown)
 def revoke_key(transaction: Transaction, id: str) -> Row:
     """Revoke an API key of one's own; as owner or admin, anybody's."""
     ApiKey.revoke(transaction, id)
@@ -688,28 +689,28 @@ def list_projects(status: str | None = None) -> Row:
 
 
 @api.post("/projects")
-@operation(schemas.CREATE_PROJECT, schemas.ProjectShown(), status=201, role="member", headers=("Location",))
+@operation(schemas.CREATE_PROJECT, schemas.ProjectShown, status=201, role="member", headers=("Location",))
 def create_project(transaction: Transaction, **fields: Any) -> Row:
     """Create a project."""
     return with_location(Project.add(transaction, **fields))
 
 
 @api.get("/projects/<id>")
-@operation(gives=schemas.ProjectShown())
+@operation(gives=schemas.ProjectShown)
 def get_project(id: str) -> Row:
     """Show a project."""
     return Project.shown(id)
 
 
 @api.patch("/projects/<id>")
-@operation(schemas.UPDATE_PROJECT, schemas.ProjectShown(), role="member")
+@operation(schemas.UPDATE_PROJECT, schemas.ProjectShown, role="member")
 def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a project; what is not sent stays."""
     return Project.edit(transaction, id, fields)
 
 
 @api.delete("/projects/<id>")
-@operation(schemas.DELETE_PROJECT, schemas.DeletedShown(), role="member", raises=(Conflict,))
+@operation(schemas.DELETE_PROJECT, schemas.DeletedShown, role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
     """Delete a project that has no tasks, or with force=true one with its tasks (20 000 take about 3 s)."""
     for task in Project.remove_with_tasks(transaction, id, force=force == "true"):
@@ -725,9 +726,7 @@ def list_milestones(id: str) -> Row:
 
 
 @api.post("/projects/<id>/milestones")
-@operation(
-    schemas.CREATE_MILESTONE, schemas.MilestoneShown(), status=201, role="member", headers=("Location",)
-)
+@operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, status=201, role="member", headers=("Location",))
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
     project = Project.stored(id)
@@ -735,21 +734,21 @@ def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 
 @api.get("/milestones/<id>")
-@operation(gives=schemas.MilestoneShown())
+@operation(gives=schemas.MilestoneShown)
 def get_milestone(id: str) -> Row:
     """Show a milestone."""
     return Milestone.shown(id)
 
 
 @api.patch("/milestones/<id>")
-@operation(schemas.UPDATE_MILESTONE, schemas.MilestoneShown(), role="member")
+@operation(schemas.UPDATE_MILESTONE, schemas.MilestoneShown, role="member")
 def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a milestone; what is not sent stays."""
     return Milestone.edit(transaction, id, fields)
 
 
 @api.delete("/milestones/<id>")
-@operation(gives=schemas.DeletedShown(), role="member")
+@operation(gives=schemas.DeletedShown, role="member")
 def delete_milestone(transaction: Transaction, id: str) -> Row:
     """Delete a milestone; its tasks stay (20 000 take about 3 s)."""
     announce(transaction, Milestone.remove_from_tasks(transaction, id))
@@ -767,28 +766,28 @@ def list_meetings() -> Row:
 
 
 @api.post("/meetings")
-@operation(schemas.CREATE_MEETING, schemas.MeetingShown(), status=201, role="member", headers=("Location",))
+@operation(schemas.CREATE_MEETING, schemas.MeetingShown, status=201, role="member", headers=("Location",))
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting, which the caller organizes."""
     return with_location(Meeting.add(transaction, **fields))
 
 
 @api.get("/meetings/<id>")
-@operation(gives=schemas.MeetingShown())
+@operation(gives=schemas.MeetingShown)
 def get_meeting(id: str) -> Row:
     """Show a meeting."""
     return Meeting.shown(id)
 
 
 @api.patch("/meetings/<id>")
-@operation(schemas.UPDATE_MEETING, schemas.MeetingShown(), role="member")
+@operation(schemas.UPDATE_MEETING, schemas.MeetingShown, role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a meeting, as its organizer, owner or admin; what is not sent stays."""
     return Meeting.edit(transaction, id, fields)
 
 
 @api.delete("/meetings/<id>")
-@operation(gives=schemas.DeletedShown(), role="member")
+@operation(gives=schemas.DeletedShown, role="member")
 def delete_meeting(transaction: Transaction, id: str) -> Row:
     """Delete a meeting, as its organizer, owner or admin."""
     Meeting.remove(transaction, id)
@@ -804,7 +803,7 @@ def list_whiteboards() -> Row:
 
 @api.post("/whiteboards")
 @operation(
-    schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown(), status=201, role="member", headers=("Location",)
+    schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown, status=201, role="member", headers=("Location",)
 )
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
@@ -812,21 +811,21 @@ def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.get("/whiteboards/<id>")
-@operation(gives=schemas.WhiteboardShown())
+@operation(gives=schemas.WhiteboardShown)
 def get_whiteboard(id: str) -> Row:
     """Show a whiteboard."""
     return Whiteboard.shown(id)
 
 
 @api.patch("/whiteboards/<id>")
-@operation(schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown(), role="member")
+@operation(schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown, role="member")
 def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a whiteboard; what is not sent stays."""
     return Whiteboard.edit(transaction, id, fields)
 
 
 @api.delete("/whiteboards/<id>")
-@operation(gives=schemas.DeletedShown(), role="member")
+@operation(gives=schemas.DeletedShown, role="member")
 def delete_whiteboard(transaction: Transaction, id: str) -> Row:
     """Delete a whiteboard."""
     Whiteboard.remove(transaction, id)
@@ -848,7 +847,7 @@ def list_tasks(**filters: Any) -> Row:
 
 
 @api.post("/tasks")
-@operation(schemas.CREATE_TASK, schemas.TaskShown(), status=201, role="member", headers=("ETag", "Location"))
+@operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, role="member", headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(transaction, **fields)
@@ -857,7 +856,7 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.get("/tasks/<id>")
-@operation(gives=schemas.TaskDetailShown(), headers=("ETag",))
+@operation(gives=schemas.TaskDetailShown, headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
     return with_etag(Task.shown(id))
@@ -866,7 +865,7 @@ def get_task(id: str) -> Row:
 @api.put("/tasks/<id>", endpoint="update_task_by_put")
 @api.patch("/tasks/<id>")
 @operation(
-    schemas.UPDATE_TASK, schemas.TaskShown(), role="member", raises=(PreconditionFailed,), headers=("ETag",)
+    schemas.UPDATE_TASK, schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",)
 )
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task; what is not sent stays."""
@@ -876,7 +875,7 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.patch("/tasks/<id>/details")
 @operation(
     schemas.UPDATE_TASK_DETAILS,
-    schemas.TaskShown(),
+    schemas.TaskShown,
     role="member",
     raises=(PreconditionFailed,),
     headers=("ETag",),
@@ -904,7 +903,7 @@ def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
 @api.put("/tasks/<id>/complete", endpoint="complete_task_by_put")
 @api.post("/tasks/<id>/complete")
 @api.patch("/tasks/<id>/complete", endpoint="complete_task_by_patch")
-@operation(gives=schemas.TaskShown(), role="member", raises=(PreconditionFailed,), headers=("ETag",))
+@operation(gives=schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",))
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
@@ -914,7 +913,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 
 
 @api.delete("/tasks/<id>")
-@operation(gives=schemas.DeletedShown(), role="member", raises=(PreconditionFailed,))
+@operation(gives=schemas.DeletedShown, role="member", raises=(PreconditionFailed,))
 def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
     task = Task.remove(transaction, id, expected_versions())
@@ -930,7 +929,7 @@ def list_comments(id: str, **page: Any) -> Row:
 
 
 @api.post("/tasks/<id>/comments")
-@operation(schemas.ADD_COMMENT, schemas.CommentShown(), status=201)
+@operation(schemas.ADD_COMMENT, schemas.CommentShown, status=201)
 def add_comment(transaction: Transaction, id: str, content: str) -> Row:
     """Comment on a task."""
     comment, task = Comment.add(transaction, id, content=content)
@@ -939,14 +938,14 @@ def add_comment(transaction: Transaction, id: str, content: str) -> Row:
 
 
 @api.patch("/tasks/<id>/comments/<comment_id>")
-@operation(schemas.UPDATE_COMMENT, schemas.CommentShown())
+@operation(schemas.UPDATE_COMMENT, schemas.CommentShown)
 def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
     """Change one's own comment."""
     return Comment.edit(transaction, id, comment_id, fields)
 
 
 @api.delete("/tasks/<id>/comments/<comment_id>")
-@operation(gives=schemas.DeletedShown())
+@operation(gives=schemas.DeletedShown)
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
     """Delete one's own comment; owners and admins may delete any."""
     Comment.remove(transaction, id, comment_id)
@@ -970,7 +969,7 @@ def list_attachments(id: str) -> Row:
 
 @api.post("/tasks/<id>/attachments")
 @operation(
-    schemas.UPLOAD, schemas.AttachmentShown(), reads="file", status=201, role="member", headers=("Location",)
+    schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, role="member", headers=("Location",)
 )
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file, the part `file` of the form, to a task."""
@@ -989,7 +988,7 @@ def download_attachment(id: str, attachment_id: str) -> Response:
 
 
 @api.delete("/tasks/<id>/attachments/<attachment_id>")
-@operation(gives=schemas.DeletedShown(), role="member")
+@operation(gives=schemas.DeletedShown, role="member")
 def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> Row:
     """Delete an attachment."""
     Attachment.remove(transaction, id, attachment_id)
@@ -1019,18 +1018,16 @@ def list_webhooks() -> Row:
 
 
 @api.post("/webhooks/<id>/test")
-@operation(
-    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.shown
-)
+@operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
 def test_webhook(transaction: Transaction, id: str) -> str:
     """Send a ping to a webhook, and show what came of it."""
     return ping(transaction, id)
 
 
 @api.post("/webhooks/<id>/enable")
-@operation(gives=schemas.WebhookShown(), role="admin", raises=(Conflict,))
+@operation(gives=schemas.WebhookShown, role="admin", raises=(Conflict,))
 def enable_webhook(transaction: Transaction, id: str) -> Row:
-    """Send to a webhook again, beginning with what was parked when it was disabled."""
+    """Send to a webhook again, beginning with what has waited since it was disabled."""
     return enable(transaction, id)
 
 
@@ -1042,16 +1039,14 @@ def list_deliveries(**filters: Any) -> Row:
 
 
 @api.get("/deliveries/<id>")
-@operation(gives=schemas.DeliveryDetailShown(), role="admin")
+@operation(gives=schemas.DeliveryDetailShown, role="admin")
 def get_delivery(id: str) -> Row:
     """Show a delivery with the event that it carries."""
     return Delivery.shown(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
-@operation(
-    gives=schemas.DeliveryDetailShown(), role="admin", raises=(Conflict,), after_delivery=Delivery.shown
-)
+@operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
 def redeliver_delivery(transaction: Transaction, id: str) -> str:
     """Send a delivery again, with the same id and body, and show what came of it."""
     redeliver(transaction, id)

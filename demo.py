@@ -77,7 +77,7 @@ class PastTransaction(Transaction):
         self.random = random
 
     def new_id(self) -> str:
-        """Return an id that is greater than the transaction's earlier ones."""
+        """An id that is greater than the transaction's earlier ones."""
         self.last_tick += 1
         return uuid7(self.last_tick, self.random.getrandbits(62))
 
@@ -172,7 +172,7 @@ class Demonstration:
             Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
 
     def task_fields(self) -> Row:
-        """Return what a client could send to add a task."""
+        """What a client could send to add a task."""
         pick = self.random.choice
         project_id, milestone_ids = pick(self.places)
         title = f"{pick(VERBS)} {pick(THINGS)}"
@@ -191,7 +191,7 @@ class Demonstration:
         }
 
     def optional(self, text: str) -> str | None:
-        """Return the text, or None in a third of all calls."""
+        """The text, or None in a third of all calls."""
         return text if self.random.random() < 2 / 3 else None
 
     def add_meetings(self) -> None:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 HEAD_SECONDS = 15.0  # the longest that a request's head may take to arrive
 READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
-DRAIN_BYTES = 4 * 1024 * 1024  # of a refused body that are read, besides the size of a file: a client or
-# proxy that is still sending would miss the response
-DRAIN_SECONDS = 2.0  # at most for that
+# Of a refused body, so much is read besides the size of a file: a client that is still sending would miss
+# the response.
+DRAIN_BYTES = 4 * 1024 * 1024
+DRAIN_SECONDS = 2.0  # at most, for that
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
 SEND_SECONDS = 30.0  # for a client to read a response, besides a second for each `SEND_BYTES` of it

@@ -760,8 +760,15 @@ class Project(Resource):
     @classmethod
     def _select(cls, *description: Any) -> Query:
         counters = [getattr(TaskCount, status) for status in STATUSES]
-        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, IS_OVERDUE).alias("overdue")
-        selected = [*columns(cls, "owner_id", "description"), *description, *counters, overdue]
+        overdue = (
+            Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, Task.is_overdue).alias("overdue")
+        )
+        selected = [
+            *columns(cls, "owner_id", "description"),
+            *description,
+            *counters,
+            overdue.alias("overdue"),
+        ]
         return (
             cls.select(*selected, profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
@@ -921,6 +928,11 @@ class Task(Entity):
     search = TextField()  # title and description, folded: SQLite itself folds ASCII only
 
     NOUN = "task"
+    is_undated: ClassVar[Any] = due_date.is_null()
+    is_open: ClassVar[Any] = status != "done"
+    is_open_with_date: ClassVar[Any] = is_open & due_date.is_null(False)
+    is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
+    is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
 
     @classmethod
     def shown_columns(cls) -> list:
@@ -1097,10 +1109,10 @@ class Task(Entity):
     @statement
     def urgent(cls: Any):
         """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
-        not_overdue = NO_DATE | (cls.due_date >= placeholder("now"))
         is_active = cls.project.not_in(Project.select_archived())
-        urgent = cls._first(IS_URGENT & not_overdue & is_active, "'false'", NO_DATE, cls.due_date, cls.id)
-        places = cls._first(IS_OVERDUE & is_active, "'true'", cls.due_date, cls.id) + urgent
+        is_rest = cls.is_urgent & is_active & (cls.is_undated | (cls.due_date >= placeholder("now")))
+        urgent = cls._first(is_rest, "'false'", cls.is_undated, cls.due_date, cls.id)
+        places = cls._first(cls.is_overdue & is_active, "'true'", cls.due_date, cls.id) + urgent
         assignee = Member.alias("assignee")
         selected = [
             *cls.shown_columns(),
@@ -1122,20 +1134,14 @@ class Task(Entity):
         return Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
 
 
-IS_OPEN: Expression = Task.status != "done"
-NO_DATE: Expression = Task.due_date.is_null()
-HAS_DATE: Expression = Task.due_date.is_null(False)
-IS_OPEN_WITH_DATE: Expression = IS_OPEN & HAS_DATE
-IS_URGENT: Expression = IS_OPEN & (Task.priority == "urgent")
-IS_OVERDUE: Expression = IS_OPEN & (Task.due_date < placeholder("now"))
-
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
 # They hold status and project too, else SQLite would take `task_due`, with those that are done.
-Task.add_index(
-    Task.due_date, Task.id, Task.status, Task.project, where=IS_OPEN_WITH_DATE, name="task_overdue"
-)
-Task.add_index(Task.project, Task.due_date, Task.status, where=IS_OPEN_WITH_DATE, name="task_project_overdue")
-Task.add_index(NO_DATE, Task.due_date, Task.id, Task.project, where=IS_URGENT, name="task_urgent")
+_overdue = [Task.due_date, Task.id, Task.status, Task.project]
+Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_overdue")
+_overdue = [Task.project, Task.due_date, Task.status]
+Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_project_overdue")
+_urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
+Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
 
 
 def pagination(total: int, limit: int, offset: int, more: bool) -> Row:

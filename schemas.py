@@ -966,19 +966,19 @@ EventPaginationShown = answer_with(
     has_more=fields.Boolean(),
     next_after=fields.String(allow_none=True),
 )
-TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(PaginationShown))()
-COMMENTS = answer_with("Comments", comments=many(CommentShown), pagination=one(HistoryPaginationShown))()
-MEETINGS = answer_with("Meetings", meetings=many(MeetingShown))()
-MEMBERS = answer_with("Members", members=many(MemberShown))()
-PROJECTS = answer_with("Projects", projects=many(ListedProjectShown))()
-MILESTONES = answer_with("Milestones", milestones=many(MilestoneShown))()
-WHITEBOARDS = answer_with("Whiteboards", whiteboards=many(WhiteboardSummaryShown))()
-ATTACHMENTS = answer_with("Attachments", attachments=many(AttachmentShown))()
-KEYS = answer_with("Keys", keys=many(KeyShown))()
-WEBHOOKS = answer_with("Webhooks", webhooks=many(WebhookShown))()
-DELIVERIES = answer_with("Deliveries", deliveries=many(DeliveryShown), pagination=one(PaginationShown))()
-HISTORY = answer_with("Activities", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))()
-LISTED_EVENTS = answer_with("Events", events=many(EventShown), pagination=one(EventPaginationShown))()
+TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(PaginationShown))
+COMMENTS = answer_with("Comments", comments=many(CommentShown), pagination=one(HistoryPaginationShown))
+MEETINGS = answer_with("Meetings", meetings=many(MeetingShown))
+MEMBERS = answer_with("Members", members=many(MemberShown))
+PROJECTS = answer_with("Projects", projects=many(ListedProjectShown))
+MILESTONES = answer_with("Milestones", milestones=many(MilestoneShown))
+WHITEBOARDS = answer_with("Whiteboards", whiteboards=many(WhiteboardSummaryShown))
+ATTACHMENTS = answer_with("Attachments", attachments=many(AttachmentShown))
+KEYS = answer_with("Keys", keys=many(KeyShown))
+WEBHOOKS = answer_with("Webhooks", webhooks=many(WebhookShown))
+DELIVERIES = answer_with("Deliveries", deliveries=many(DeliveryShown), pagination=one(PaginationShown))
+HISTORY = answer_with("Activities", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))
+LISTED_EVENTS = answer_with("Events", events=many(EventShown), pagination=one(EventPaginationShown))
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),

@@ -17,7 +17,7 @@ function queryOf(status) {
 
 class Column {
   tasks = [];
-  cards = new Map(); // by the task as JSON: what has not changed is not made anew
+  cards = new Map(); // by the task as JSON: what has not changed is not made again
   requests = 0;
 
   constructor(status, title) {

@@ -8,7 +8,7 @@ const [form, upload] = ["comment-form", "attachment-form"].map(find);
 const text = form.elements.content;
 let task = null; // the opened task's id
 let edited = null; // the comment that is being changed, if it is not a new one
-let listed = ""; // what is shown, so that nothing is made anew when nothing has changed
+let listed = ""; // what is shown, so that nothing is made again when nothing has changed
 const draftName = () => draftOf(edited ? `comment ${edited.id}` : `a comment on ${task}`);
 keepDrafts(form, draftName);
 
