@@ -537,9 +537,20 @@ class Base(Model):
         return Insertion(cls)
 
     @classmethod
-    def update_statement(cls, names: Iterable[str], *conditions: Expression) -> Statement:
-        """UPDATE of these columns in the rows for which the conditions hold."""
-        assignments = {cls._meta.columns[name]: placeholder(name) for name in names}
+    def update_where(cls, expected: Row, **values: Any) -> int:
+        """Write these columns of the rows that have the expected values; returns how many rows these were.
+
+        One UPDATE compares and writes, so that it takes the place of a lock (compare-and-swap).
+        """
+        read = {f"read_{name}": value for name, value in expected.items()}
+        return cls._update_of(tuple(expected), tuple(values)).run(**read, **values)
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def _update_of(cls, expected: tuple[str, ...], names: tuple[str, ...]) -> Statement:
+        column = cls._meta.columns
+        assignments = {column[name]: placeholder(name) for name in names}
+        conditions = [column[name] == placeholder(f"read_{name}") for name in expected]
         return Statement(cls.update(assignments).where(*conditions))
 
 
@@ -564,12 +575,7 @@ class Identified(Base):
     @classmethod
     def set_columns(cls, id: str, **values: Any) -> None:
         """Write these columns of the row with this id, and no other."""
-        cls._update_of(tuple(sorted(values))).run(id=id, **values)
-
-    @classmethod
-    @lru_cache(maxsize=256)
-    def _update_of(cls, names: tuple[str, ...]) -> Statement:
-        return cls.update_statement(names, cls.id == placeholder("id"))
+        cls.update_where({"id": id}, **values)
 
 
 class Sequenced(Identified):

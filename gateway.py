@@ -12,7 +12,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from marshmallow import RAISE, Schema, ValidationError, fields, missing, validate, validates_schema
@@ -25,7 +25,6 @@ from database import (
     EncodedJSONField,
     Row,
     Sequenced,
-    Statement,
     Unavailable,
     deletion_of_some,
     epoch_ms,
@@ -272,26 +271,14 @@ class Flow(Sequenced):
 
     @classmethod
     def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
-        """Write these columns as the flow's next revision: compare-and-swap in one statement.
+        """Write these columns as the flow's next revision.
 
         Raises `Conflict` where the flow has changed since it was read.
         """
-        fields |= {"revision": flow["revision"] + 1, "updated_at": at}
-        read = {"id": flow["id"], "read_owner": flow["owner"], "read_revision": flow["revision"]}
-        if cls._swap_of(tuple(sorted(fields))).run(**fields, **read) != 1:
+        read = {name: flow[name] for name in ("id", "owner", "revision")}
+        if cls.update_where(read, **fields, revision=flow["revision"] + 1, updated_at=at) != 1:
             raise Conflict("the flow has changed since it was read")
         return cls.owned.one(owner=flow["owner"], id=flow["id"])
-
-    @classmethod
-    @lru_cache(maxsize=64)
-    def _swap_of(cls, names: tuple[str, ...]) -> Statement:
-        """UPDATE of these columns of a flow whose owner and revision are still those that were read."""
-        return cls.update_statement(
-            names,
-            cls.id == placeholder("id"),
-            cls.owner == placeholder("read_owner"),
-            cls.revision == placeholder("read_revision"),
-        )
 
     @statement
     def pruning(cls: Any):

@@ -432,14 +432,8 @@ class Delivery(Entity):
     @classmethod
     def _update(cls, row: Row, **fields: Any) -> int:
         """Write these columns if the delivery is pending and still has the row's number of attempts."""
-        statement = cls._update_of_lease(tuple(sorted(fields)))
-        return statement.run(id=row["id"], read_attempts=row["attempts"], **fields)
-
-    @classmethod
-    @lru_cache(maxsize=16)
-    def _update_of_lease(cls, names: tuple[str, ...]) -> Statement:
-        has_lease = cls.attempts == placeholder("read_attempts")
-        return cls.update_statement(names, cls.id == placeholder("id"), has_lease, cls.is_pending)
+        read = {"id": row["id"], "attempts": row["attempts"], "status": "pending"}
+        return cls.update_where(read, **fields)
 
     @statement
     def is_left_for(cls: Any):
