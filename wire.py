@@ -202,7 +202,7 @@ class Request(werkzeug.Request):
         if self.deadline is not None:
             self.deadline.stop()
             if self.deadline.cut:
-                log.info("%s: the client did not read the response in time", self.request_id)
+                log.info("%s: the client did not read the answer in time", self.request_id)
 
     def _deadline(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)

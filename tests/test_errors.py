@@ -206,7 +206,7 @@ def test_a_log_that_has_filled_its_space_is_merged_so_that_writes_go_on(launch):
     task = owner.make_task(owner.make_project())
     log = server.database.with_name("tasks.db-wal")
     limit_files(server, log.stat().st_size + 1024 * 1024)
-    answers = [owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}) for number in range(300)]
+    answers = [owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}) for number in range(200)]
     refused = [answer for answer in answers if answer.status_code != 200]
     for answer in refused:
         fault(answer, 503, "unavailable")
