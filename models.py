@@ -349,6 +349,10 @@ class Member(Entity):
     def active_owners(cls: Any):
         return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role == "owner").order_by(cls.id)
 
+    @statement
+    def team_rows(cls: Any):
+        return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role != "client")
+
     @classmethod
     def everyone(cls) -> list[Row]:
         """All members by name, including clients and members who are only invited."""
@@ -357,7 +361,7 @@ class Member(Entity):
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return [row for row in cls.everyone() if row["kind"] == "team" and row["status"] == cls.ACTIVE]
+        return sorted_by(cls.team_rows.all(), "full_name")
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -760,15 +764,8 @@ class Project(Resource):
     @classmethod
     def _select(cls, *description: Any) -> Query:
         counters = [getattr(TaskCount, status) for status in STATUSES]
-        overdue = (
-            Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, Task.is_overdue).alias("overdue")
-        )
-        selected = [
-            *columns(cls, "owner_id", "description"),
-            *description,
-            *counters,
-            overdue.alias("overdue"),
-        ]
+        selected = [*columns(cls, "owner_id", "description"), *description, *counters]
+        selected.append(DueCount.overdue(cls.id).alias("overdue"))
         return (
             cls.select(*selected, profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
@@ -795,12 +792,12 @@ class Project(Resource):
     @classmethod
     def shown(cls, id: str) -> Row:
         """The project with its owner and statistics. Raises `NotFound`."""
-        return cls._with_stats(cls.shown_row.one(id=id, now=now()) or not_found("project"))
+        return cls._with_stats(cls.shown_row.one(id=id, **DueCount.times()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        rows = cls.listed.all(status=status, now=now())
+        rows = cls.listed.all(status=status, **DueCount.times())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -826,8 +823,7 @@ class Project(Resource):
         Raises `NotFound`, and `Conflict` where it has tasks, unless forced.
         """
         cls.stored(id)
-        if not force and Task.first_with(Task.project, id, 1):
-            count = TaskCount.total(project_id=id)
+        if not force and (count := Task.of_project.value(id=id)):
             raise Conflict(
                 f"the project has {count} task{'s' * (count != 1)}; "
                 "delete them first, or the project with force=true"
@@ -864,14 +860,34 @@ class TaskCount(Base):
             total = total.where(cls.project.not_in(Project.select_archived()))
         return total
 
-    @statement
-    def _of_project(cls: Any) -> Query:
-        return cls.select_total(frozenset({"project_id"}))
+
+class DueCount(Base):
+    """How many open tasks of each project are due on each day; triggers keep it as they keep `TaskCount`.
+
+    A thousand overdue tasks of earlier days need not be counted for each context.
+    """
+
+    project = ForeignKeyField(Project, on_delete="CASCADE", index=False)
+    day = TextField()
+    open = IntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("project", "day")
+        without_rowid = True
 
     @classmethod
-    def total(cls, project_id: str) -> int:
-        """How many tasks the project has."""
-        return cls._of_project.value(project_id=project_id)
+    def overdue(cls, project_id: Any) -> Any:
+        """SELECT of the number of overdue tasks: those due on earlier days, and earlier on this day."""
+        earlier = cls.select(fn.SUM(cls.open)).where(cls.project == project_id, cls.day < placeholder("day"))
+        is_today = Task.is_overdue & (Task.due_date >= placeholder("day"))
+        today = Task.select(fn.COUNT(SQL("*"))).where(Task.project == project_id, is_today)
+        return fn.COALESCE(earlier, 0) + today
+
+    @staticmethod
+    def times() -> Row:
+        """The parameters of `overdue`."""
+        at = now()
+        return {"now": at, "day": at[:10]}
 
 
 class Milestone(Resource):
@@ -944,11 +960,16 @@ class Task(Entity):
         """The column with a task's number of comments."""
         return Comment.select(fn.COUNT(SQL("*"))).where(Comment.task == cls.id).alias("comment_count")
 
+    @statement
+    def of_project(cls: Any):
+        """The number of tasks of a project; it decides on a deletion, and so is not that of the counters."""
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
+
     @classmethod
-    def first_with(cls, field: Any, id: str, most: int = 500) -> list[Row]:
+    def first_with(cls, field: Any, id: str) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
-        return Statement(tasks.limit(placeholder("most"))).all(id=id, most=most)
+        return Statement(tasks.limit(SQL("500"))).all(id=id)
 
     @classmethod
     def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:

@@ -74,7 +74,7 @@ def older_database(path: Path, version: str, rows: int = 20) -> None:
             for number in range(rows):
                 values = [value(table, name, kind, references, number) for name, kind in columns]
                 marks = ", ".join("?" * len(columns))
-                # Rows of `task_count` are made by a trigger.
+                # Triggers make the rows of counters.
                 connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
     path.chmod(0o600)
 

@@ -46,7 +46,7 @@ def work(owner, choose, number):
         )
         mine.append(task["id"])
         path = f"/tasks/{choose.choice(mine)}"
-        how = choose.randrange(4)
+        how = choose.randrange(5)
         if how == 0:
             body = {"status": choose.choice(STATUSES), "assignee_id": choose.choice([None, *owner.members])}
             owner.data(owner.patch(path, body))
@@ -54,6 +54,9 @@ def work(owner, choose, number):
             owner.data(owner.post(f"{path}/complete"))
         elif how == 2 and len(mine) > 1:
             owner.data(owner.delete(f"/tasks/{mine.pop()}"))
+        elif how == 3:
+            due_date = choose.choice([None, "2020-01-05", "2020-01-05T10:00:00Z", "2999-01-02"])
+            owner.data(owner.patch(f"{path}/details", {"due_date": due_date}))
 
 
 def assert_counted(owner):
@@ -70,6 +73,11 @@ def assert_counted(owner):
             if name != "status":
                 query = {name: value, "status": "done", "limit": 1}
                 assert owner.data(owner.get("/tasks", **query))["pagination"]["total"] == len(done)
+    open_tasks = "FROM task WHERE status != 'done' AND due_date IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2"
+    counted = owner.server.rows(
+        f"SELECT project_id, SUBSTR(due_date, 1, 10) AS day, COUNT(*) AS open {open_tasks}"
+    )
+    assert owner.server.rows("SELECT * FROM due_count ORDER BY 1, 2") == counted
     for project in owner.data(owner.get("/projects"))["projects"]:
         of_project = [task for task in tasks if task["project_id"] == project["id"]]
         late = [
@@ -129,3 +137,6 @@ def test_an_upgrade_counts_the_tasks_that_there_are(tmp_path):
         rows = database.execute("SELECT project_id, todo, in_progress, review, done FROM task_count")
         stored = {(project, name): n for project, *row in rows for name, n in zip(STATUSES, row, strict=True)}
         assert counted == {place: count for place, count in stored.items() if count}
+        due = "SELECT SUM(status != 'done' AND due_date IS NOT NULL) FROM task"
+        both = database.execute(f"{due} UNION ALL SELECT SUM(open) FROM due_count").fetchall()
+        assert both[0] == both[1]
