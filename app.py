@@ -239,7 +239,9 @@ def operation(
                 authorize(current.caller, role, writes=not is_read)
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
-                    data = view(**ids, **({} if reads == "nothing" else read_query(takes, current.query)))
+                    data = view(
+                        **ids, **({} if reads == "nothing" else read_query(takes, current.query_string))
+                    )
             else:
                 with upload_slot() if reads == "file" else contextlib.nullcontext():
                     data = perform(view, ids | read_arguments(declaration), declaration)
@@ -276,14 +278,14 @@ def read_arguments(declaration: Declaration) -> Row:
     if current.method == "DELETE":
         if body:
             check(schemas.NOTHING, body)
-        return read_query(takes, current.query)
-    if current.query:
-        read_query(schemas.NOTHING, current.query)
+        return read_query(takes, current.query_string)
+    if current.query_string:
+        read_query(schemas.NOTHING, current.query_string)
     return check(takes, body) if body or takes is not schemas.NOTHING else {}
 
 
 @lru_cache(maxsize=1024)
-def read_query(takes: Schema, query: str) -> Row:
+def read_query(takes: Schema, query: bytes) -> Row:
     """What a query string holds for a view, checked; read once, since clients repeat their queries."""
     return check(takes, request().args) if query or takes is not schemas.NOTHING else {}
 

@@ -38,7 +38,6 @@ SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL datab
 
 
 def register(app: Flask) -> None:
-    """Add the commands to the application."""
     commands = [init, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
     commands += [redeliver_command, key_commands, member_commands, project_commands, webhook_commands]
     for command in commands:

@@ -496,7 +496,6 @@ class Insertion(Statement):
         return db.execute_sql(self.sql, self.nulls | row).lastrowid
 
     def run_many(self, rows: Iterable[Row]) -> None:
-        """Insert the rows."""
         db.connection().executemany(self.sql, (self.nulls | row for row in rows))
 
 
@@ -561,7 +560,6 @@ class Identified(Base):
 
     @classmethod
     def select_stored(cls) -> Query:
-        """The rows as they are stored."""
         return cls.select()
 
     @statement

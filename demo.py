@@ -77,7 +77,6 @@ class PastTransaction(Transaction):
         self.random = random
 
     def new_id(self) -> str:
-        """An id that is greater than the transaction's earlier ones."""
         self.last_tick += 1
         return uuid7(self.last_tick, self.random.getrandbits(62))
 

@@ -511,7 +511,6 @@ class View(CamelCase, Shown):
         field_obj.required, field_obj.allow_none = not field_obj.allow_none, False
 
     def of(self, row: Row) -> Row:
-        """The row as it is shown."""
         return {str(f.data_key): row[name] for name, f in self.fields.items() if row[name] is not None}
 
 

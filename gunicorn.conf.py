@@ -145,7 +145,6 @@ class Worker(ThreadWorker):
             self.close_lingering(conn)
 
     def close_lingering(self, conn):
-        """Close a lingering connection."""
         del self.lingering[conn]
         with contextlib.suppress(KeyError, ValueError):  # it was not registered
             self.poller.unregister(conn.sock)

@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -25,74 +24,23 @@ FORM_BYTES = 64 * 1024  # the most that a form may have, besides the file in it
 FORM_STEP = 16 * 1024  # bytes of a form that are parsed at a time; werkzeug refuses more than FORM_BYTES
 
 
-class Deadlines:
-    """Deadlines of blocks of code, all watched by one thread, which starts with the first of them.
-
-    The thread looks at them every `BEAT` seconds, so that it need not be told of one that is later: to wake
-    it costs more than to read a task.
-    """
-
-    BEAT = 1.0
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._wake_at = 0.0
-        self._watcher: threading.Thread | None = None
-
-    def begin(self, seconds: float, cut: Callable[[], None]) -> object:
-        """Call `cut` from another thread after so many seconds, unless `end` is called before.
-
-        Returns what `end` takes.
-
-        `cut` must neither block nor raise: all other deadlines wait for it.
-        """
-        entry, due = object(), time.monotonic() + seconds
-        with self._changed:
-            self._due[entry] = (due, cut)
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="deadlines", daemon=True)
-                self._watcher.start()
-            if due < self._wake_at:
-                self._changed.notify()
-        return entry
-
-    def end(self, entry: object) -> None:
-        """End a deadline."""
-        # Acquiring the lock waits for a running `cut`, which must not shut down the socket's next user.
-        with self._changed:
-            self._due.pop(entry, None)
-
-    def _watch(self) -> None:
-        with self._changed:
-            while True:
-                at = time.monotonic()
-                for entry in [entry for entry, (due, _) in self._due.items() if due <= at]:
-                    self._due.pop(entry)[1]()
-                self._wake_at = min([at + self.BEAT, *(due for due, _ in self._due.values())])
-                self._changed.wait(self._wake_at - at)
-
-
-deadlines = Deadlines()
-
-
 class SocketDeadline:
     """Shuts a socket down, as `how`, if more than so many seconds pass between `start` and `stop`.
 
-    It is a context manager too. `cut` says whether the time has passed, also where there is no socket.
+    It is a context manager too. `is_over` says whether the time has passed, also where there is no socket.
     """
 
     def __init__(self, sock: socket.socket | None, seconds: float, how: int = socket.SHUT_RD):
-        self.sock, self.seconds, self.how, self.cut = sock, seconds, how, False
+        self.sock, self.seconds, self.how, self.is_over = sock, seconds, how, False
 
     def start(self) -> None:
-        self.deadline = deadlines.begin(self.seconds, self._cut)
+        watcher.start(self)
 
     def stop(self) -> None:
-        deadlines.end(self.deadline)
+        watcher.stop(self)
 
-    def _cut(self) -> None:
-        self.cut = True
+    def expire(self) -> None:
+        self.is_over = True
         if self.sock is not None:
             with suppress(OSError):  # the client has closed the connection
                 self.sock.shutdown(self.how)
@@ -102,6 +50,49 @@ class SocketDeadline:
 
     def __exit__(self, *failure: Any) -> None:
         self.stop()
+
+
+class Watcher:
+    """The thread that ends the deadlines of all requests; it starts with the first of them.
+
+    The thread looks at them every `BEAT` seconds, so that it need not be told of one that is later: to wake
+    it costs more than to read a task.
+    """
+
+    BEAT = 1.0
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: dict[SocketDeadline, float] = {}  # as `time.monotonic`
+        self._wake_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self, deadline: SocketDeadline) -> None:
+        with self._changed:
+            self._due[deadline] = due = time.monotonic() + deadline.seconds
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
+                self._thread.start()
+            if due < self._wake_at:
+                self._changed.notify()
+
+    def stop(self, deadline: SocketDeadline) -> None:
+        # Acquiring the lock waits for a running `expire`, which must not shut down the socket's next user.
+        with self._changed:
+            self._due.pop(deadline, None)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                at = time.monotonic()
+                for deadline in [deadline for deadline, due in self._due.items() if due <= at]:
+                    del self._due[deadline]
+                    deadline.expire()
+                self._wake_at = min([at + self.BEAT, *self._due.values()])
+                self._changed.wait(self._wake_at - at)
+
+
+watcher = Watcher()
 
 
 class Verdict(NamedTuple):

@@ -245,7 +245,6 @@ class Entity(Identified):
 
     @classmethod
     def select_shown(cls) -> Query:
-        """The rows as the API shows them."""
         return cls.select_stored()
 
     @statement

@@ -59,7 +59,6 @@ class Request(werkzeug.Request):
     def __init__(self, app: Flask, environ: dict, start_response: Callable):
         super().__init__(environ, populate_request=False)
         self.app, self.start_response = app, start_response
-        self.query: str = environ.get("QUERY_STRING", "")
         self.started = time.perf_counter()
         self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
@@ -74,7 +73,6 @@ class Request(werkzeug.Request):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The application's settings."""
         return self.app.config
 
     def authenticate(self) -> Row:
@@ -101,8 +99,8 @@ class Request(werkzeug.Request):
                 body = get_input_stream(self.environ).read(limit + 1)
         except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
             failure = error
-        self.unread = failure is None and not deadline.cut and len(body) > limit
-        if deadline.cut:
+        self.unread = failure is None and not deadline.is_over and len(body) > limit
+        if deadline.is_over:
             self.close_connection()
             raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
@@ -188,7 +186,7 @@ class Request(werkzeug.Request):
         except Exception:
             log.debug("%s: the refused body broke off", self.request_id)
             left = 0
-        if deadline.cut or left <= 0:
+        if deadline.is_over or left <= 0:
             self.close_connection()
 
     def close_connection(self) -> None:
@@ -201,7 +199,7 @@ class Request(werkzeug.Request):
         """End the response's deadline; gunicorn.conf.py calls it when the response was sent or failed."""
         if self.deadline is not None:
             self.deadline.stop()
-            if self.deadline.cut:
+            if self.deadline.is_over:
                 log.info("%s: the client did not read the answer in time", self.request_id)
 
     def _deadline(self, seconds: float, how: int = socket.SHUT_RD) -> limits.SocketDeadline:
