@@ -526,11 +526,8 @@ def start_throwaway(folder: str, log: BinaryIO) -> Popen:
         # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        os.environ |= {
-            "TASKS_CONFIG": os.devnull,
-            "TASKS_SERVER__DATABASE": f"{folder}/tasks.db",
-            "TASKS_SERVER__BASE_URL": url,
-        }
+        os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
+        os.environ["TASKS_SERVER__BASE_URL"] = url
         os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
         key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
         os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))

@@ -126,7 +126,7 @@ class Database(SqliteDatabase):
     def limit(self, seconds: float) -> Iterator[None]:
         """Interrupt what this thread reads in the body, outside of transactions, after so many seconds.
 
-        The query that is being executed then raises an error for which `is_interrupted` holds.
+        The query that is being executed then raises SQLite's error `SQLITE_INTERRUPT`.
         """
         self._thread.ends_at = time.monotonic() + seconds
         try:
@@ -209,7 +209,7 @@ class ApiError(Exception):
 
 
 class Unavailable(ApiError):
-    """The service cannot do this now; the log says why (`wire.as_api_error`)."""
+    """The service cannot do this now; `retry_after` is in seconds, or None where waiting does not help."""
 
     status, code = 503, "unavailable"
     reason = (
@@ -218,7 +218,6 @@ class Unavailable(ApiError):
     )
 
     def __init__(self, message: str, *, retry_after: int | None = 5):
-        """`retry_after` is in seconds, or None where waiting does not help."""
         super().__init__(message)
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
@@ -242,11 +241,6 @@ def is_outage(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def is_interrupted(error: BaseException) -> bool:
-    """Whether a query took longer than `Database.limit` allows."""
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT"
 
 
 # Time and identity ----------------------------------------------------------------------------
@@ -285,7 +279,7 @@ _last_tick = 0
 def tick() -> int:
     """Ticks since the epoch: more than at every earlier call, even if the system's clock was set back.
 
-    Stored times and ids are made of ticks inside the write lock, so that they rise in the order of commits.
+    Stored times and ids are made of ticks inside the write lock: within a process they rise with its commits.
     """
     global _last_tick
     with _tick_lock:
@@ -326,7 +320,7 @@ def first_id(time: str) -> str:
 
 
 def new_id() -> str:
-    """A UUIDv7 greater than all earlier ones of this process and, inside a write, than all stored ones."""
+    """A UUIDv7 greater than all earlier ones of this process."""
     return uuid7(tick(), secrets.randbits(62))
 
 

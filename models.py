@@ -791,12 +791,12 @@ class Project(Resource):
     @classmethod
     def shown(cls, id: str) -> Row:
         """The project with its owner and statistics. Raises `NotFound`."""
-        return cls._with_stats(cls.shown_row.one(id=id, **DueCount.times()) or not_found("project"))
+        return cls._with_stats(cls.shown_row.one(id=id, now=now()) or not_found("project"))
 
     @classmethod
     def listing(cls, status: str | None = None) -> list[Row]:
         """Projects by name, with their owners and statistics."""
-        rows = cls.listed.all(status=status, **DueCount.times())
+        rows = cls.listed.all(status=status, now=now())
         return [cls._with_stats(row) for row in sorted_by(rows, "name")]
 
     @classmethod
@@ -877,16 +877,11 @@ class DueCount(Base):
     @classmethod
     def overdue(cls, project_id: Any) -> Any:
         """SELECT of the number of overdue tasks: those due on earlier days, and earlier on this day."""
-        earlier = cls.select(fn.SUM(cls.open)).where(cls.project == project_id, cls.day < placeholder("day"))
-        is_today = Task.is_overdue & (Task.due_date >= placeholder("day"))
+        day = fn.SUBSTR(placeholder("now"), 1, 10)
+        earlier = cls.select(fn.SUM(cls.open)).where(cls.project == project_id, cls.day < day)
+        is_today = Task.is_overdue & (Task.due_date >= day)
         today = Task.select(fn.COUNT(SQL("*"))).where(Task.project == project_id, is_today)
         return fn.COALESCE(earlier, 0) + today
-
-    @staticmethod
-    def times() -> Row:
-        """The parameters of `overdue`."""
-        at = now()
-        return {"now": at, "day": at[:10]}
 
 
 class Milestone(Resource):

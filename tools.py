@@ -672,7 +672,7 @@ class ToolCall:
             merged = (task["metadata"] | given).items()
             body["metadata"] = {key: value for key, value in merged if value is not None or key not in given}
             version = task["version"] if version is None else version
-        # A status is changed last: whoever is told that a task is done finds the rest as it shall be.
+        # A status is changed last: whoever is told that a task is done finds the rest as it should be.
         for suffix, names in {"/details": schemas.DETAILS, "": schemas.UPDATED}.items():
             if not (part := {name: body[name] for name in body if name in names}):
                 continue

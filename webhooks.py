@@ -34,6 +34,7 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
+from limits import SocketDeadline
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
@@ -74,13 +75,27 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
+attempt = threading.local()  # this thread's POST: when it `ends_at`, and the deadline of its connection
+
+
 def cuttable(pool: Any) -> Any:
-    """The pool with connections whose socket the thread's `Batch` knows and can shut down at the deadline."""
+    """The pool, with connections that are shut down when the time of the thread's POST is over."""
 
     class Connection(pool.ConnectionCls):
-        def getresponse(self) -> Any:
-            threading.current_thread().socket = self.sock  # type: ignore[attr-defined]
-            return super().getresponse()
+        def _new_conn(self) -> socket.socket:
+            sock = super()._new_conn()
+            sock.settimeout(max(attempt.ends_at - time.monotonic(), 0.01))  # for TLS
+            return sock
+
+        def putrequest(self, *arguments: Any, **options: Any) -> None:
+            if self.sock is None:
+                self.connect()
+            if (left := attempt.ends_at - time.monotonic()) <= 0:  # a name server or dead addresses took it
+                raise TimeoutError("timed out")
+            self.sock.settimeout(left)
+            attempt.deadline = SocketDeadline(self.sock, left, socket.SHUT_RDWR)
+            attempt.deadline.start()
+            super().putrequest(*arguments, **options)
 
     return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
@@ -118,12 +133,14 @@ def timed_out(seconds: float) -> Result:
 
 
 def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Result:
-    """POST the body. What comes after so many seconds counts as no answer, but `post` may wait longer for it.
+    """POST the body. What comes after so many seconds counts as no answer.
 
     Connecting to an address takes at most a third of the time, so that a dead one leaves time for the next.
+    Only a name server can hold the thread for longer than the time.
     """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
+    attempt.ends_at, attempt.deadline = started_at + seconds, None
     try:
         request = requests.Request("POST", url, headers, data=body).prepare()
         with sending.adapter.send(request, stream=True, timeout=(seconds / 3, seconds)) as response:
@@ -135,6 +152,9 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
         return timed_out(min(time.monotonic() - started_at, seconds))
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
         error = _in_words(failure, url)
+    finally:
+        if attempt.deadline:
+            attempt.deadline.stop()
     took = time.monotonic() - started_at
     if took >= seconds:
         return timed_out(seconds)
@@ -348,16 +368,15 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
 class Batch(threading.Thread):
     """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
 
-    A name server or a receiver may hold the thread for any time. When the deadline of an attempt has passed,
-    whoever waits for the batch takes the results that are there, and shuts the connection down. `each` limits
-    an attempt, in seconds; None stands for the time left.
+    A name server may hold the thread for any time. When the deadline of an attempt has passed, whoever waits
+    for the batch takes the results that are there. `each` limits an attempt, in seconds; None stands for the
+    time left.
     """
 
     def __init__(self, rows: list[Row], ends_at: float, each: float | None):
         super().__init__(name="batch", daemon=True)
         self.rows, self.ends_at, self.each = rows, ends_at, each
         self.deadline = ends_at  # of the attempt that is being made
-        self.socket: socket.socket | None = None  # which that attempt uses
         self.results: list[tuple[Row, Result]] = []
         self.start()
 
@@ -371,7 +390,7 @@ class Batch(threading.Thread):
             if webhook is None or left <= least or sending.stopping.is_set():
                 return
             seconds = self.each or left
-            self.socket, self.deadline = None, time.monotonic() + seconds
+            self.deadline = time.monotonic() + seconds
             results.append((row, timed_out(seconds)))  # unless there is a result in time
             result = send(row, webhook, seconds)
             results[-1] = row, result
@@ -385,9 +404,6 @@ class Batch(threading.Thread):
             if time.monotonic() < self.deadline:
                 return False
             self.ends_at, self.results = 0.0, self.results.copy()  # the thread makes no other attempt
-            if self.socket is not None:
-                with suppress(OSError):  # the connection is closed already
-                    self.socket.shutdown(socket.SHUT_RDWR)
         return True
 
 

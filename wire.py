@@ -26,17 +26,7 @@ from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import (
-    DATABASE_ERRORS,
-    ApiError,
-    Row,
-    Unavailable,
-    is_interrupted,
-    is_outage,
-    new_request_id,
-    now,
-    to_json,
-)
+from database import DATABASE_ERRORS, ApiError, Row, Unavailable, is_outage, new_request_id, now, to_json
 from models import KEY_PREFIX, ApiKey, Invalid, NotFound
 from schemas import API, VERSION
 
@@ -273,7 +263,7 @@ def as_api_error(error: Exception) -> ApiError:
         shown = Invalid(*schemas.problems_of(error))
     elif isinstance(error, HTTPException):
         shown = PathError(error)
-    elif is_interrupted(error):
+    elif getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":  # by `Database.limit`
         took = f"the search took longer than {limits.QUERY_SECONDS:.0f} s"
         shown = Unavailable(f"{took}; filter by more, or by rarer values", retry_after=None)
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):

@@ -82,7 +82,7 @@ class Walk:
         self.number = 0
 
     def input_of(self, operation: Operation, mode: GenerationMode) -> Any:
-        """One of the generated inputs, which are generated anew when each was used a few times."""
+        """One of the generated inputs, which are generated again when each was used a few times."""
         inputs = self.inputs[operation.name, mode]
         if not inputs.left:
             target = self.schema[operation.path][operation.method]

@@ -68,7 +68,7 @@ def choose(page, title, status):
             page.keyboard.press("Tab")
         return False
 
-    wait_until(press)  # a board that is drawn anew for a filter that was just chosen closes the menu
+    wait_until(press)  # a board that is drawn again for a filter that was just chosen closes the menu
 
 
 def unseen(page):

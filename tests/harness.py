@@ -239,7 +239,7 @@ class Server:
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-        # Some hundred processes are started, each of which would compile our modules anew.
+        # Some hundred processes are started, each of which would compile our modules again.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment |= {
             "TASKS_SERVER__DATABASE": str(self.database),

@@ -27,7 +27,7 @@ def owner(server):
 
 @pytest.fixture
 def invitation(owner):
-    """A fresh one; inviting anew kills the link of the test before."""
+    """A fresh one; inviting again kills the link of the test before."""
     known = owner.get("/members").text.count("@page.example")
     return invite(owner, f"ana-{known}@page.example", full_name=NAME)
 
