@@ -5,10 +5,11 @@ import hmac
 import json
 import re
 import socket
+import threading
 import time
 
 import pytest
-from harness import INSTANT, OWNER_KEY, hook
+from harness import INSTANT, OWNER_KEY, PATIENCE, hook
 from receivers import ACCEPTED, OK, Hostile, blackhole, certificates, dribble, send, stay_silent
 from standardwebhooks.webhooks import Webhook
 
@@ -400,6 +401,22 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next(new_receiver, 
         result = webhooks.post("http://two.test/", b"1", {}, 6)
     assert result.delivered
     assert receiver.next().body == b"1"
+
+
+def test_nothing_is_sent_when_a_name_was_found_after_the_deadline(new_receiver, monkeypatch):
+    receiver = new_receiver().up()
+    found = threading.Event()
+
+    def look_up(*_):
+        assert found.wait(PATIENCE)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", receiver.line.getsockname())]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    threading.Timer(0.2, found.set).start()
+    result = webhooks.post("http://late.test/", b"1", {}, 0.1)
+    assert (result.delivered, result.error) == (False, "timed out after 0.1 s")
+    assert webhooks.post("http://late.test/", b"2", {}, 5).delivered
+    assert [call.body for call in receiver.all_here()] == [b"2"]
 
 
 def test_proxies_and_passwords_of_the_environment_are_ignored(launch, new_receiver):
