@@ -527,7 +527,8 @@ class Sweeper:
         def run() -> None:
             for step in steps:
                 with failures_logged(consequence):
-                    step()
+                    if step():  # it has sent something, and more may have come since it looked last
+                        sending.left_something.set()
 
         if name not in self._threads or not self._threads[name].is_alive():
             thread = threading.Thread(target=run, name=name, daemon=True)

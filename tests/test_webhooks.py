@@ -412,6 +412,7 @@ def test_nothing_is_sent_when_a_name_was_found_after_the_deadline(new_receiver, 
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", receiver.line.getsockname())]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(webhooks.sending, "adapter", webhooks.new_adapter(webhooks.tls_context(None), 1, 1))
     threading.Timer(0.2, found.set).start()
     result = webhooks.post("http://late.test/", b"1", {}, 0.1)
     assert (result.delivered, result.error) == (False, "timed out after 0.1 s")
