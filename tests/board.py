@@ -89,6 +89,7 @@ def seen(page):
 
 
 def enter(page, key):
-    """Sign in on the page at / with this key."""
+    """Sign in on the page at / with this key, when the last attempt was answered."""
+    expect(page.locator("#sign-in-form")).not_to_have_attribute("aria-busy", "true")
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Sign in").click()
