@@ -214,7 +214,7 @@ class Unavailable(ApiError):
     status, code = 503, "unavailable"
     reason = (
         "The database is locked, full, read-only, damaged or was moved, a search took over "
-        f"{QUERY_SECONDS:.0f} s, or {UPLOADS} files are being uploaded; see `Retry-After`."
+        f"{QUERY_SECONDS:.0f} s, or {UPLOADS} files are being uploaded; `Retry-After` says when it may work."
     )
 
     def __init__(self, message: str, *, retry_after: int | None = 5):
