@@ -200,11 +200,13 @@ def lost_rows(before: Content, after: Content) -> list[str]:
     """The tables of which a row is missing or another one."""
     lost = []
     for table, rows in before.rows.items():
+        if table in DROPPED:
+            continue
         name = RENAMED.get(table, table)
         columns = [c for c in (rows[0] if rows else []) if (table, c) not in REWRITTEN]
         old = Counter(tuple(row[c] for c in columns) for row in rows)
         new = Counter(tuple(row[RENAMED.get(c, c)] for c in columns) for row in after.rows.get(name, []))
-        if table not in DROPPED and old != new:
+        if old != new:
             lost.append(table)
     return lost
 
