@@ -42,6 +42,7 @@ SORTS: dict[str | None, list] = {
 # tasks that other filters exclude.
 for _name, _columns in {
     "task_project": [Task.project, Task.id],
+    "task_status_id": [Task.status, Task.id],
     "task_project_status": [Task.project, Task.status, Task.updated_at, Task.id],
     "task_status": [Task.status, Task.updated_at, Task.id, Task.project, Task.priority, Task.due_date],
     "task_due": [Task.due_date, Task.id, Task.project, Task.assignee, Task.priority],
@@ -62,6 +63,8 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     names, end = frozenset(filters), offset + limit
     if "q" in names:
         filters["q"] = fold(filters["q"])
+    if "priority" in names:  # all have the same
+        sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
     tasks, count, total = page.json(limit=limit, offset=offset, **filters)
     if total is None:

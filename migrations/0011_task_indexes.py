@@ -14,6 +14,7 @@ STATEMENTS = [
     'DROP INDEX "task_due"',
     'DROP INDEX "task_undated"',
     'CREATE INDEX "task_project" ON "task" ("project_id", "id")',
+    'CREATE INDEX "task_status_id" ON "task" ("status", "id")',
     'CREATE INDEX "task_project_status" ON "task" ("project_id", "status", "updated_at", "id")',
     'CREATE INDEX "task_status" ON "task" ("status", "updated_at", "id", "project_id", "priority", "due_date")',
     'CREATE INDEX "task_due" ON "task" ("due_date", "id", "project_id", "assignee_id", "priority")',

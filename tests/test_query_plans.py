@@ -27,6 +27,7 @@ LISTS = {
     "find_tasks": ("archived", None, "sqlite_autoindex_task_1"),
     "find_tasks of a project": ("project_id", None, "task_project"),
     "find_tasks of a member": ("archived assignee_id", None, "task_assignee"),
+    "find_tasks of a status": ("status", None, "task_status_id"),
     "find_tasks of nobody": ("archived unassigned", None, "sqlite_autoindex_task_1"),
     "find_tasks that are due": ("archived due_before", "due_date", "task_due"),
 }
