@@ -132,7 +132,7 @@ class Service(Flask):
         if route := gateway.find_route(environ["PATH_INFO"]):  # no view must answer there
             return gateway.answer(route, current)
         try:
-            response = tools.answer(current) if current.path in tools.PATHS else self.respond(current)
+            response = tools.answer_agent(current) if current.path in tools.PATHS else self.respond(current)
         except Exception as error:
             response = error_response(error)
         return response(environ, current.start)

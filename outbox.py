@@ -153,7 +153,7 @@ class Webhook(Entity):
         return [row["name"] for row in left]
 
     @statement
-    def _suspension(cls: Any):
+    def suspension(cls: Any):
         waiting = {Delivery.status: "waiting", Delivery.leased_until: None}
         return Delivery.update(waiting).where(Delivery.is_pending, Delivery.of_webhook)
 
@@ -172,7 +172,7 @@ class Webhook(Entity):
     def disable(cls, transaction: Transaction, id: str, reason: str) -> None:
         """Send nothing more to the webhook; its pending deliveries wait until it is enabled."""
         cls.set_columns(id, state="disabled", reason=reason, updated_at=transaction.at)
-        cls._suspension.run(webhook_id=id)
+        cls.suspension.run(webhook_id=id)
 
     @classmethod
     def enable(cls, transaction: Transaction, id: str) -> Row:

@@ -65,7 +65,7 @@ class RPCError(Exception):
         self.error: Row = {"code": code, "message": message} | ({"data": data} if data else {})
 
 
-def answer(request: Request) -> Response:
+def answer_agent(request: Request) -> Response:
     """Answer a request; each step may raise an error, in this order."""
     message: Row = {}
     content: Row
