@@ -4,7 +4,7 @@ import re
 from contextlib import contextmanager
 
 from harness import PATIENCE, wait_until
-from playwright.sync_api import TimeoutError, expect
+from playwright.sync_api import expect
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -21,12 +21,8 @@ def card(page, title, within=None):
 def opened(page, title):
     """Open a task from its card."""
     refresh(page)
-    link, dialog = page.get_by_role("link", name=title, exact=True), page.get_by_role("dialog", name=title)
-    link.click()
-    try:
-        dialog.wait_for(timeout=PATIENCE * 250)
-    except TimeoutError:  # the card was drawn again between pressing and releasing the button
-        link.click()
+    page.get_by_role("link", name=title, exact=True).click()
+    dialog = page.get_by_role("dialog", name=title)
     expect(dialog).to_be_visible()
     return dialog
 
