@@ -54,10 +54,9 @@ class Column {
     const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
     const cardOf = (task, key = JSON.stringify([task, isLate(task)])) => [key, this.cards.get(key) ?? makeCard(task)];
     this.cards = new Map(tasks.map((task) => cardOf(task)));
-    const [cards, { children }] = [[...this.cards.values()], this.list];
+    const [cards, shown] = [[...this.cards.values()], this.list.children];
     // A card that is put into its place again while the button of the mouse is down takes no click.
-    const isOther = cards.length !== children.length || cards.some((card, place) => card !== children[place]);
-    if (isOther) this.list.replaceChildren(...cards);
+    if (shown[cards.length] || cards.some((card, place) => card !== shown[place])) this.list.replaceChildren(...cards);
     const all = String(total).replace(/\B(?=(\d{3})+$)/g, "\u202f") + (total_exact ? "" : "+");
     this.count.textContent = has_more ? `${tasks.length} of ${all}` : all;
     this.more.hidden = !has_more;
