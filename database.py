@@ -43,13 +43,13 @@ from peewee import (
 )
 from playhouse.migrations import Runner
 
-from limits import QUERY_SECONDS, UPLOADS
+from limits import QUERY_SECONDS, UPLOADS, bound
 
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
 # the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
-LOCK_SECONDS = 10  # the longest that a write waits for its turn, in this process and in SQLite together
+LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
 MIGRATIONS = Path(__file__).with_name("migrations")

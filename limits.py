@@ -1,6 +1,7 @@
 """What limits a request: how long it may take, how often it may come, and how many there may be at a time."""
 
 import math
+import os
 import socket
 import threading
 import time
@@ -8,18 +9,24 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-HEAD_SECONDS = 15.0  # the longest that a request's head may take to arrive
-READ_SECONDS = 15.0  # the longest that a request's body may take to arrive
+
+def bound(name: str, seconds: float) -> float:
+    """So many seconds, which a test shortens by the environment variable `BOUND_` and the name."""
+    return float(os.environ.get(f"BOUND_{name}", seconds))
+
+
+HEAD_SECONDS = bound("HEAD_SECONDS", 15.0)  # the longest that a request's head may take to arrive
+READ_SECONDS = bound("READ_SECONDS", 15.0)  # the longest that a request's body may take to arrive
 # Of a refused body, so much is read besides the size of a file: a client that is still sending would miss
 # the response.
 DRAIN_BYTES = 4 * 1024 * 1024
 DRAIN_SECONDS = 2.0  # at most, for that
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
-SEND_SECONDS = 30.0  # for a client to read a response, besides a second for each `SEND_BYTES` of it
-SEND_BYTES = 64 * 1024
+SEND_SECONDS = bound("SEND_SECONDS", 30.0)  # for a client to read a response,
+SEND_BYTES = 64 * 1024  # besides a second for so many bytes of it
 SEND_MOST = 120.0  # seconds for that, however large the response is
-QUERY_SECONDS = 20.0  # the longest that a request may read the database; then it gets a 503
+QUERY_SECONDS = bound("QUERY_SECONDS", 20.0)  # for a request to read the database; then it gets a 503
 FORM_BYTES = 64 * 1024  # the most that a form may have, besides the file in it
 FORM_STEP = 16 * 1024  # bytes of a form that are parsed at a time; werkzeug refuses more than FORM_BYTES
 

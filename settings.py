@@ -24,6 +24,7 @@ import orjson
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 import schemas
+from limits import bound
 
 # Reading --------------------------------------------------------------------------------------
 
@@ -368,7 +369,7 @@ def without_paths(text: str) -> str:
 
 # Secrets --------------------------------------------------------------------------------------
 
-EXEC_SECONDS = 5.0  # for a program's answer
+EXEC_SECONDS = bound("EXEC_SECONDS", 5.0)  # for a program's answer
 SECRET_BYTES = 1024 * 1024  # of a file with secrets, and of a program's output
 
 SecretRef = dict[str, str]  # as `Secret` loads it

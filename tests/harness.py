@@ -220,7 +220,8 @@ def fault(answer, status, code, *named):
     return error
 
 
-AT_START = ("GLIBC_", "LD_", "MALLOC_", "PYTHON")  # what the linker, the C library and Python read once
+# What limits.py, the linker, the C library and Python read once.
+AT_START = ("BOUND_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 
 
 def read_at_start(environment):
