@@ -1,6 +1,6 @@
 """What is made of the results of runs: medians of alternating rounds, and tables."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from load import Result
@@ -9,7 +9,7 @@ from load import Result
 class Summary:
     """The medians of some runs; latencies in milliseconds, `cpu` in microseconds a request."""
 
-    def __init__(self, results: list[Result]):
+    def __init__(self, results: Sequence[Result]):
         rates = [result.rate for result in results]
         self.rate, self.least, self.most = median(rates), min(rates), max(rates)
         self.p50 = median(result.p50 for result in results)
@@ -28,10 +28,10 @@ class Summary:
         return [f"{self.rate:.0f}", f"{self.least:.0f}–{self.most:.0f}"]
 
 
-def alternate(runs: list[Callable[[], Result]], rounds: int) -> list[Summary]:
+def alternate(runs: Sequence[Callable[[], Result]], rounds: int) -> list[Summary]:
     """Do the runs in turn, round after round."""
     results = [[run() for run in runs] for _ in range(rounds)]
-    return [Summary(list(of_run)) for of_run in zip(*results, strict=True)]
+    return [Summary(of_run) for of_run in zip(*results, strict=True)]
 
 
 def at_least(value: float, target: float | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 TIMEOUT = 30  # seconds after which a request without an answer is an error
+LONGEST = 120  # seconds, after which requests are not waited for
 MISSING = "" if shutil.which("wrk") else "wrk sends the load, and is not installed: apt-get install wrk"
 
 
@@ -45,20 +46,32 @@ def encode(method: str, path: str, body: object, headers: dict[str, str]) -> byt
 
 def run(base: str, requests: list[bytes], connections: int, seconds: float) -> Result:
     """Send the requests in order, again and again, for so many seconds."""
+    return send(base, requests, connections, [], seconds)
+
+
+def run_once(base: str, requests: list[bytes], connections: int, pause_ms: float = 0) -> Result:
+    """Send each request once, after a random pause of its connection, until all are answered."""
+    return send(base, requests, connections, [str(round(pause_ms))], 0)
+
+
+def send(base: str, requests: list[bytes], connections: int, more: list[str], seconds: float) -> Result:
     with NamedTemporaryFile() as file:
         for request in requests:
             file.write(b"%d\n%b" % (len(request), request))
         file.flush()
-        words = ["wrk", "-t1", f"-c{connections}", "-d3600s", f"--timeout={TIMEOUT}s"]
-        words += ["-s", str(Path(__file__).with_name("load.lua")), base, "--", file.name]
+        # wrk takes whole seconds; on SIGINT, for which it looks every 0.1 s, it stops and prints.
+        words = ["wrk", "-t1", f"-c{connections}", f"-d{LONGEST}s", f"--timeout={TIMEOUT}s"]
+        words += ["-s", str(Path(__file__).with_name("load.lua")), base, "--", file.name, *more]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             try:
-                # wrk takes whole seconds; on SIGINT, for which it looks every 0.1 s, it stops and prints.
-                time.sleep(seconds + 0.1)
-                process.send_signal(signal.SIGINT)
-                output, _ = process.communicate(timeout=2 * TIMEOUT)
+                if seconds:
+                    time.sleep(seconds + 0.1)
+                    process.send_signal(signal.SIGINT)
+                for line in process.stdout or ():
+                    if line == "answered\n":
+                        process.send_signal(signal.SIGINT)
             finally:
                 process.kill()
     if process.returncode:
-        raise RuntimeError(f"wrk ended with {process.returncode}: {output}")
-    return Result(**json.loads(output.splitlines()[-1]))
+        raise RuntimeError(f"wrk ended with {process.returncode}: {line}")
+    return Result(**json.loads(line))

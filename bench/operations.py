@@ -55,7 +55,7 @@ def act(action: str, **fields: Any) -> Request:
 
 
 class Workspace:
-    """What the service's database holds, of which requests are made."""
+    """What the service's database holds, of which requests are made; some projects and tasks are added."""
 
     def __init__(self, server: Server):
         self.server, self.random = server, Random(1)  # the same requests in each run
@@ -63,15 +63,15 @@ class Workspace:
         today = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
         self.times = {name: [instant(today, number) for number in days] for name, days in DAYS.items()}
         self.next_month = instant(today, 30)
-        self.members = self.ids("member WHERE status = 'active' AND role != 'client'")
-        self.projects = self.ids("project WHERE status = 'active'")
-        for number in range(PROJECTS - len(self.projects)):
+        for number in range(PROJECTS - len(self.ids("project WHERE status = 'active'"))):
             api("POST", "/projects", name=f"Project {number} of the benchmark").send(server.base)
+        self.projects = self.ids("project WHERE status = 'active'")
+        self.members = self.ids("member WHERE status = 'active' AND role != 'client'")
+        for _ in range(3):
+            api("POST", "/tasks", project_id=self.projects[0], title=RARE).send(server.base)
         (count,) = server.rows("SELECT COUNT(*) AS tasks FROM task")
         step = max(count["tasks"] // SAMPLE, 1)
         self.tasks = server.rows("SELECT * FROM task WHERE rowid % ? = 0 LIMIT ?", step, SAMPLE)
-        for _ in range(3):
-            api("POST", "/tasks", project_id=self.projects[0], title=RARE).send(server.base)
 
     def ids(self, where: str) -> list[str]:
         return [row["id"] for row in self.server.rows(f"SELECT id FROM {where}")]  # noqa: S608

@@ -245,7 +245,7 @@ def list_tasks(session: SessionOfRequest, caller: Caller, project_id: Id, limit:
 def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
     """Create a task, with its activity and its event in one transaction."""
     project = session.get(Project, body.project_id)
-    milestone = body.milestone_id and session.get(Milestone, body.milestone_id)
+    milestone = session.get(Milestone, body.milestone_id) if body.milestone_id else None
     if project is None or project.status == "archived":
         raise HTTPException(422, "project_id: no such active project")
     if body.milestone_id and (milestone is None or milestone.project_id != project.id):

@@ -6,6 +6,7 @@ README.md beside this file says what is measured and how to read it.
 import argparse
 import os
 import platform
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,6 @@ import sys
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from statistics import mean, median
@@ -47,6 +47,7 @@ RECEIVERS: dict[str, tuple[str, ...]] = {  # by the paths of receiver.py
     "hangs": ("hang",),
     "at once, and one that hangs": ("at-once", "hang"),
 }
+SHORT_RECEIVERS = ("none", "at once", "hangs")
 COSTLY: dict[str, Make] = {
     "list q two letters": lists(q=TWO_LETTERS),
     "list by three filters": lists("status", "priority", "due_before", sort="updated_at"),
@@ -97,29 +98,20 @@ class Bench:
         arguments = ("-c", str(servers.BENCH / "bare.conf.py"))
         return self.start(servers.serving(self.folder / "bare", self.core, *arguments))
 
-    def load(
-        self,
-        what: str,
-        server: Any,
-        sent: list[bytes],
-        connections: int = CONNECTIONS,
-        *,
-        may_refuse: bool = False,
-    ) -> Result:
+    def load(self, what: str, server: Any, sent: list[bytes], connections: int = CONNECTIONS) -> Result:
         """One run, whose errors are counted; the result has the worker's processor time too."""
         before = servers.cpu_seconds(server.worker)
         result = load.run(server.base, sent, connections, self.options.seconds)
         result.cpu = servers.cpu_seconds(server.worker) - before
-        if result.timeouts or result.broken or not result.requests or (result.refused and not may_refuse):
+        refused = 0 if what in COSTLY else result.refused  # a read that would take too long may be refused
+        if refused or result.timeouts or result.broken or not result.requests:
             self.problems.append(f"{what}: {result}")
         return result
 
-    def operate(
-        self, what: str, make: Make, workspace: Workspace, connections: int = CONNECTIONS, **options: bool
-    ) -> Result:
+    def operate(self, what: str, make: Make, workspace: Workspace, connections: int = CONNECTIONS) -> Result:
         """One run of an operation."""
         sent = [request.encoded() for request in islice(make(workspace), self.number)]
-        return self.load(what, workspace.server, sent, connections, **options)
+        return self.load(what, workspace.server, sent, connections)
 
     def compare(
         self, name: str, bare: Any, workspaces: list[Workspace], connections: int = CONNECTIONS
@@ -233,10 +225,9 @@ def beside_table(bench: Bench) -> None:
     own = partial(bench.operate, "get beside costly reads", OPERATIONS["get"].make, workspace, 1)
     for name, make in COSTLY.items():
         progress(f"a get beside {name}")
-        # That a read which would take too long is refused is no error.
-        other = partial(bench.operate, f"{name} beside a get", make, workspace, may_refuse=True)
+        other = partial(bench.operate, name, make, workspace)
         pairs = [at_once(own, other) for _ in range(bench.options.rounds)]
-        gets, others = map(Summary, zip(*pairs, strict=True))
+        gets, others = [Summary(results) for results in zip(*pairs, strict=True)]
         times = [f"{gets.p50:.2f}", at_most(gets.p99, BESIDE_MS), f"{gets.max:.0f}"]
         rows.append([name, *times, *[f"{figure:.0f}" for figure in (gets.rate, others.rate, others.refused)]])
     headings = ["beside", "p50 ms of a get", "p99 ms", "max ms", "gets/s", "costly reads/s", "refused"]
@@ -258,26 +249,23 @@ def start_table(bench: Bench) -> None:
 def receivers_table(bench: Bench) -> None:
     """Tasks that are created while their events are sent, and a get beside them."""
     create, get = OPERATIONS["create"].make, OPERATIONS["get"].make
-    kinds = ["none", "at once", "hangs"] if bench.options.short else list(RECEIVERS)
-    pairs: dict[str, list[list[Result]]] = {kind: [] for kind in kinds}
+    runs = {}
     with servers.receivers() as port:
-        workspaces = {}
-        for kind in kinds:
+        for kind in SHORT_RECEIVERS if bench.options.short else RECEIVERS:
+            progress(f"receivers: {kind}")
             setting = servers.webhook_setting(port, ["task.created"], *RECEIVERS[kind])
-            workspace = workspaces[kind] = bench.service(bench.options.tasks, **setting)
+            workspace = bench.service(bench.options.tasks, **setting)
             # The first requests wait for a receiver that hangs until their deadline; later ones do not.
             first = islice(create(workspace), CONNECTIONS)
             at_once(*[partial(request.send, workspace.server.base) for request in first])
-        for _ in range(bench.options.rounds):
-            for kind, workspace in workspaces.items():
-                progress(f"receivers: {kind}")
-                creates = partial(bench.operate, f"create, receiver: {kind}", create, workspace)
-                gets = partial(bench.operate, f"get, receiver: {kind}", get, workspace, 1)
-                pairs[kind].append(at_once(creates, gets))
-    rows = []
-    for kind in kinds:
-        created, got = map(Summary, zip(*pairs[kind], strict=True))
-        without = Summary([creates for creates, _ in pairs["none"]])
+            creates = partial(bench.operate, f"create, receiver: {kind}", create, workspace)
+            gets = partial(bench.operate, f"get, receiver: {kind}", get, workspace, 1)
+            runs[kind] = partial(at_once, creates, gets)
+        rounds = [[run() for run in runs.values()] for _ in range(bench.options.rounds)]
+    rows: list[list[str]] = []
+    for kind, pairs in zip(runs, zip(*rounds, strict=True), strict=True):
+        created, got = [Summary(results) for results in zip(*pairs, strict=True)]
+        without = created if not rows else without
         ratio = at_least(created.over(without), 0.45 if kind == "at once" else None)
         times = [f"{number:.2f}" for number in (created.p50, created.p99, got.p50, got.p99)]
         rows.append([kind, *created.rates(), ratio, *times])
@@ -326,17 +314,14 @@ def arguments() -> argparse.Namespace:
 
 def heading(bench: Bench) -> str:
     """The machine, the versions, the date and the commit."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model = re.search("model name.*: (.*)", Path("/proc/cpuinfo").read_text())
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("Flask", "peewee", "gunicorn"))
-    wrk = subprocess.run(["wrk", "-v"], capture_output=True, text=True).stdout.split()[1]
     return (
-        f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores: servers on core {bench.core}, "
-        f"load on core {bench.load_core}. Python {platform.python_version()}, {packages}, "
-        f"SQLite {sqlite3.sqlite_version}, load by wrk {wrk}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, "
-        f"commit {commit or 'unknown'}. Medians of {bench.options.rounds} rounds of {bench.options.seconds:g} s."
+        f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores: servers on core {bench.core}, "
+        f"load on core {bench.load_core}. Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}. "
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit or 'unknown'}. "
+        f"Medians of {bench.options.rounds} rounds of {bench.options.seconds:g} s."
     )
 
 
