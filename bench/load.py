@@ -44,24 +44,21 @@ def encode(method: str, path: str, body: object, headers: dict[str, str]) -> byt
     return "\r\n".join([*lines, "", ""]).encode() + content
 
 
-def run(base: str, requests: list[bytes], connections: int, seconds: float) -> Result:
-    """Send the requests in order, again and again, for so many seconds."""
-    return send(base, requests, connections, [], seconds)
+def run(
+    base: str, requests: list[bytes], connections: int, seconds: float = 0, pause_ms: float = 0
+) -> Result:
+    """Send the requests in order, again and again, for so many seconds.
 
-
-def run_once(base: str, requests: list[bytes], connections: int, pause_ms: float = 0) -> Result:
-    """Send each request once, after a random pause of its connection, until all are answered."""
-    return send(base, requests, connections, [str(round(pause_ms))], 0)
-
-
-def send(base: str, requests: list[bytes], connections: int, more: list[str], seconds: float) -> Result:
+    Without seconds each is sent once, after a random pause of its connection, until all are answered.
+    """
     with NamedTemporaryFile() as file:
         for request in requests:
             file.write(b"%d\n%b" % (len(request), request))
         file.flush()
         # wrk takes whole seconds; on SIGINT, for which it looks every 0.1 s, it stops and prints.
         words = ["wrk", "-t1", f"-c{connections}", f"-d{LONGEST}s", f"--timeout={TIMEOUT}s"]
-        words += ["-s", str(Path(__file__).with_name("load.lua")), base, "--", file.name, *more]
+        words += ["-s", str(Path(__file__).with_name("load.lua")), base, "--", file.name]
+        words += [] if seconds else [str(round(pause_ms))]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             try:
                 if seconds:

@@ -18,7 +18,8 @@ FLOWS = 64  # of a run: several times as many as the requests that are under way
 DEEP = 9980  # the offset of a deep page
 RARE, TWO_LETTERS, COMMON = "quokka", "qu", "launch"  # texts that tasks are searched for
 DAYS = {"due_before": (-4, 20, 60), "updated_since": (-50, -20, -2)}  # from today; few, some and most pass
-FILTERS = ("project_id", "milestone_id", "status", "assignee_id", "priority", *DAYS)
+EQUALITIES = ("project_id", "milestone_id", "status", "assignee_id", "priority")
+FILTERS = (*EQUALITIES, *DAYS)
 PAIRS = list(itertools.combinations(FILTERS, 2))
 SORTS = [sign + name for name in ("created_at", "updated_at", "due_date", "priority") for sign in ("-", "")]
 
@@ -60,9 +61,7 @@ class Workspace:
     def __init__(self, server: Server):
         self.server, self.random = server, Random(1)  # the same requests in each run
         self.numbers = itertools.count(1)
-        today = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-        self.times = {name: [instant(today, number) for number in days] for name, days in DAYS.items()}
-        self.next_month = instant(today, 30)
+        self.times = {name: [instant(number) for number in days] for name, days in DAYS.items()}
         for number in range(PROJECTS - len(self.ids("project WHERE status = 'active'"))):
             api("POST", "/projects", name=f"Project {number} of the benchmark").send(server.base)
         self.projects = self.ids("project WHERE status = 'active'")
@@ -86,8 +85,9 @@ class Workspace:
         return [answer["result"]["flow"]["flowId"] for answer in answers]
 
 
-def instant(today: datetime, days: int) -> str:
-    return (today + timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+def instant(days: int) -> str:
+    """A time so many days from now."""
+    return f"{datetime.now(UTC) + timedelta(days):%Y-%m-%dT12:00:00.000Z}"
 
 
 Make = Callable[[Workspace], Iterator[Request]]
@@ -131,17 +131,12 @@ def get_flow(workspace: Workspace) -> Iterator[Request]:
 
 
 def create(workspace: Workspace) -> Iterator[Request]:
+    fields = {"description": "A task with the fields that most tasks have.", "priority": "medium"}
+    fields |= {"due_date": instant(30)}
     while True:
-        yield api(
-            "POST",
-            "/tasks",
-            project_id=workspace.random.choice(workspace.projects),
-            title=workspace.new_title(),
-            description="A task with the fields that most tasks have.",
-            priority="medium",
-            assignee_id=workspace.random.choice(workspace.members),
-            due_date=workspace.next_month,
-        )
+        fields["project_id"] = workspace.random.choice(workspace.projects)
+        fields["assignee_id"] = workspace.random.choice(workspace.members)
+        yield api("POST", "/tasks", title=workspace.new_title(), **fields)
 
 
 def update(workspace: Workspace) -> Iterator[Request]:
@@ -181,11 +176,7 @@ class Operation(NamedTuple):
 OPERATIONS: dict[str, Operation] = {
     "get": Operation(get, 0.75),
     "list": Operation(lists(), 0.70),
-    "list project_id": Operation(lists("project_id"), 0.70),
-    "list milestone_id": Operation(lists("milestone_id"), 0.70),
-    "list status": Operation(lists("status"), 0.70),
-    "list assignee_id": Operation(lists("assignee_id"), 0.70),
-    "list priority": Operation(lists("priority"), 0.70),
+    **{f"list {name}": Operation(lists(name), 0.70) for name in EQUALITIES},
     "list due_before": Operation(lists("due_before")),
     "list updated_since": Operation(lists("updated_since")),
     "list project_id + status": Operation(lists("project_id", "status"), 0.70),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from sqlalchemy import JSON, ForeignKey, Index, create_engine, event, func, orm, select
@@ -126,7 +126,6 @@ class Event(Base):
 # What is taken and answered -------------------------------------------------------------------
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-Limit = Annotated[int, Query(ge=1, le=100)]
 Instant = Annotated[AwareDatetime, AfterValidator(wire_time)]
 
 
@@ -234,9 +233,9 @@ def get_task(id: str, session: SessionOfRequest, caller: Caller) -> Any:
 
 
 @app.get("/api/v1/tasks", response_model=PageOut)
-def list_tasks(session: SessionOfRequest, caller: Caller, project_id: Id, limit: Limit = 20) -> Any:
+def list_tasks(session: SessionOfRequest, caller: Caller, project_id: Id) -> Any:
     """List the tasks of a project, newest first."""
-    page = select(Task).where(Task.project_id == project_id).order_by(Task.id.desc()).limit(limit)
+    page = select(Task).where(Task.project_id == project_id).order_by(Task.id.desc()).limit(20)
     count = select(func.count()).where(Task.project_id == project_id)
     return {"tasks": session.scalars(page).all(), "total": session.scalar(count)}
 
@@ -260,7 +259,7 @@ def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
     what = {"action": "created", "entity": "task", "entity_id": task.id, "title": task.title}
     shown, actor = TaskOut.model_validate(task), ProfileOut.model_validate(caller)
     told = {"timestamp": at, "data": {"task": shown.model_dump()}, "actor": actor.model_dump()}
-    session.add(Activity(actor_id=caller.id, created_at=at, **what))
-    session.add(Event(name="task.created", body=told, created_at=at))
+    activity = Activity(actor_id=caller.id, created_at=at, **what)
+    session.add_all([activity, Event(name="task.created", body=told, created_at=at)])
     session.commit()
     return task

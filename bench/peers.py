@@ -20,7 +20,7 @@ from typing import Any
 
 import requests
 import servers
-from figures import alternate, at_least
+from figures import alternate, at_least, markdown
 from harness import wait_until
 from operations import OPERATIONS, Request, Workspace
 from servers import BENCH
@@ -76,12 +76,8 @@ def json_server_path(request: Request) -> Request:
     return request._replace(path=f"{path}&_limit=20" if "?" in path else path)
 
 
-def unchanged(request: Request) -> Request:
-    return request
-
-
 PEERS: dict[str, tuple[Callable, Callable[[Request], Request]]] = {
-    "FastAPI": (fastapi, unchanged),
+    "FastAPI": (fastapi, lambda request: request),
     f"json-server {JSON_SERVER}": (json_server, json_server_path),
 }
 
@@ -127,11 +123,11 @@ def check(name: str, base: str, adapted: Callable[[Request], Request], workspace
 def table(bench: Any) -> None:
     """Each system in turn on each operation."""
     workspace = bench.service(bench.options.tasks)
-    systems: dict[str, tuple[Any, Callable]] = {"ours": (workspace.server, unchanged)}
+    systems: dict[str, tuple[Any, Callable]] = {"ours": (workspace.server, lambda request: request)}
     for name, (prepare, adapted) in PEERS.items():
         data = bench.folder / f"{prepare.__name__}.json"  # as json-server wants its file's name
         try:
-            server = bench.start(running(prepare, workspace.server.database, data, bench.core))
+            server = bench.stack.enter_context(running(prepare, workspace.server.database, data, bench.core))
         except (OSError, subprocess.CalledProcessError) as error:
             bench.write(f"\n{name} is left out, since it cannot be installed: {error}.")
             continue
@@ -161,4 +157,4 @@ def table(bench: Any) -> None:
         "CPU µs",
         "MB",
     ]
-    bench.table(f"Peers, {bench.options.tasks} tasks, 8 connections", headings, rows)
+    bench.write(markdown(f"Peers, {bench.options.tasks} tasks, 8 connections", headings, rows))

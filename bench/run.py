@@ -7,11 +7,12 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -47,11 +48,10 @@ RECEIVERS: dict[str, tuple[str, ...]] = {  # by the paths of receiver.py
     "hangs": ("hang",),
     "at once, and one that hangs": ("at-once", "hang"),
 }
-SHORT_RECEIVERS = ("none", "at once", "hangs")
 COSTLY: dict[str, Make] = {
-    "list q two letters": lists(q=TWO_LETTERS),
-    "list by three filters": lists("status", "priority", "due_before", sort="updated_at"),
-    "context": OPERATIONS["context"].make,
+    "searches for two letters": lists(q=TWO_LETTERS),
+    "lists by three filters": lists("status", "priority", "due_before", sort="updated_at"),
+    "contexts": OPERATIONS["context"].make,
 }
 
 
@@ -62,22 +62,15 @@ class Bench:
         self.options, self.folder = options, folder
         self.number = int(PREPARED * options.seconds) + 200  # of requests that are prepared for a run
         usable = sorted(os.sched_getaffinity(0))
-        self.core, self.load_core = usable[0], usable[-1]
-        os.sched_setaffinity(0, {self.load_core})  # which all programs but the servers inherit
-        self.stack = ExitStack()  # of the servers of a table
+        self.core = usable[0]
+        os.sched_setaffinity(0, {usable[-1]})  # which all programs but the servers inherit
+        self.stack = ExitStack()  # ends the servers of a table
         self.problems: list[str] = []
         self.lines: list[str] = []
 
     def write(self, text: str) -> None:
         print(text, flush=True)
         self.lines.append(text)
-
-    def table(self, title: str, headings: list[str], rows: list[list[str]]) -> None:
-        self.write(markdown(title, headings, rows))
-
-    def start(self, server: AbstractContextManager) -> Any:
-        """Start a server, which ends with the table."""
-        return self.stack.enter_context(server)
 
     def database(self, tasks: int) -> Path:
         """The folder of a new server, with a database of so many tasks."""
@@ -86,17 +79,19 @@ class Bench:
             progress(f"seeding {tasks} tasks")
             servers.seed(seeded, tasks)
         folder = Path(mkdtemp(dir=self.folder))
-        servers.copy_database(seeded, folder)
+        shutil.copytree(seeded / "data", folder / "data")
+        os.sync()  # else the system writes it while something is measured
         return folder
 
     def service(self, tasks: int, **settings: str) -> Workspace:
         """Start the service with so many tasks."""
-        return Workspace(self.start(servers.serving(self.database(tasks), self.core, **settings)))
+        server = servers.serving(self.database(tasks), self.core, **settings)
+        return Workspace(self.stack.enter_context(server))
 
     def bare(self) -> Any:
         """Start the bare application."""
         arguments = ("-c", str(servers.BENCH / "bare.conf.py"))
-        return self.start(servers.serving(self.folder / "bare", self.core, *arguments))
+        return self.stack.enter_context(servers.serving(self.folder / "bare", self.core, *arguments))
 
     def load(self, what: str, server: Any, sent: list[bytes], connections: int = CONNECTIONS) -> Result:
         """One run, whose errors are counted; the result has the worker's processor time too."""
@@ -104,7 +99,7 @@ class Bench:
         result = load.run(server.base, sent, connections, self.options.seconds)
         result.cpu = servers.cpu_seconds(server.worker) - before
         refused = 0 if what in COSTLY else result.refused  # a read that would take too long may be refused
-        if refused or result.timeouts or result.broken or not result.requests:
+        if refused or result.timeouts or result.broken:
             self.problems.append(f"{what}: {result}")
         return result
 
@@ -155,7 +150,7 @@ def requests_table(bench: Bench) -> None:
         rows.append([name, str(connections), *ours.rates(), *base.rates(), ratio, *times])
     headings = ["operation", "connections", "requests/s", "min–max", "bare Flask/s", "min–max", "ratio"]
     headings += ["p50 ms", "p99 ms", "max ms", "CPU µs"]
-    bench.table(f"Requests, {bench.options.tasks} tasks", headings, rows)
+    bench.write(markdown(f"Requests, {bench.options.tasks} tasks", headings, rows))
     after = servers.memory_mb(workspace.server.worker)
     bench.write(f"\nWorker memory: {memory:.0f} MB at first, {after:.0f} MB after {answered} requests.")
 
@@ -169,10 +164,9 @@ def growth_table(bench: Bench) -> None:
         if name not in CONSTANT:
             base, *ours = bench.compare(name, bare, workspaces)
             rows.append(growth_row(name, sizes, base, ours))
-    headings = ["operation"]
-    for size in sizes:
-        headings += [f"{size} tasks/s", "min–max", "ratio"]
-    bench.table("Growth", [*headings, *[f"{size} : {sizes[0]}" for size in sizes[1:]]], rows)
+    headings = [heading for size in sizes for heading in (f"{size} tasks/s", "min–max", "ratio")]
+    headings += [f"{size} : {sizes[0]}" for size in sizes[1:]]
+    bench.write(markdown("Growth", ["operation", *headings], rows))
 
 
 def growth_row(name: str, sizes: list[int], base: Summary, ours: list[Summary]) -> list[str]:
@@ -198,24 +192,19 @@ def slowest_table(bench: Bench) -> None:
         progress(f"the slowest {kind}")
         row = [kind]
         for size, workspace in workspaces.items():
-            by_order = {sort: slowest_ms(workspace, make) for sort, make in makes.items()}
-            sort = max(by_order, key=lambda name: by_order[name])
-            row += [at_most(by_order[sort], targets.get(size)), sort]
+            slowest, sort = max((slowest_ms(workspace, make), sort) for sort, make in makes.items())
+            row += [at_most(slowest, targets.get(size)), sort]
         rows.append(row)
-    headings = ["request"]
-    for size in workspaces:
-        headings += [f"{size} tasks, ms", "order"]
-    bench.table("The slowest requests of one client", headings, rows)
+    headings = [heading for size in workspaces for heading in (f"{size} tasks, ms", "order")]
+    bench.write(markdown("The slowest requests of one client", ["request", *headings], rows))
 
 
 def slowest_ms(workspace: Workspace, make: Make) -> float:
     """The milliseconds of the slowest of some requests."""
     distinct = list(dict.fromkeys(make(workspace)))
-    probes = workspace.random.sample(distinct, min(PROBES, len(distinct)))
-    base, times = workspace.server.base, []
+    probes, base = workspace.random.sample(distinct, min(PROBES, len(distinct))), workspace.server.base
     with requests.Session() as session:
-        for request in probes:
-            times.append(min(request.send(base, session).elapsed for _ in range(3)))
+        times = [min(request.send(base, session).elapsed for _ in range(3)) for request in probes]
     return max(times).total_seconds() * 1000
 
 
@@ -231,7 +220,7 @@ def beside_table(bench: Bench) -> None:
         times = [f"{gets.p50:.2f}", at_most(gets.p99, BESIDE_MS), f"{gets.max:.0f}"]
         rows.append([name, *times, *[f"{figure:.0f}" for figure in (gets.rate, others.rate, others.refused)]])
     headings = ["beside", "p50 ms of a get", "p99 ms", "max ms", "gets/s", "costly reads/s", "refused"]
-    bench.table(f"A get beside eight connections, {bench.options.sizes[-1]} tasks", headings, rows)
+    bench.write(markdown(f"A get beside eight connections, {bench.options.sizes[-1]} tasks", headings, rows))
 
 
 def start_table(bench: Bench) -> None:
@@ -243,7 +232,7 @@ def start_table(bench: Bench) -> None:
             with servers.serving(folder, bench.core) as server:
                 seconds.append(server.start_seconds)
         rows.append([str(size), at_most(median(seconds), 1), f"{min(seconds):.2f}–{max(seconds):.2f}"])
-    bench.table("Start to first answer, database in memory", ["tasks", "seconds", "min–max"], rows)
+    bench.write(markdown("Start to first answer, database in memory", ["tasks", "seconds", "min–max"], rows))
 
 
 def receivers_table(bench: Bench) -> None:
@@ -251,7 +240,7 @@ def receivers_table(bench: Bench) -> None:
     create, get = OPERATIONS["create"].make, OPERATIONS["get"].make
     runs = {}
     with servers.receivers() as port:
-        for kind in SHORT_RECEIVERS if bench.options.short else RECEIVERS:
+        for kind in RECEIVERS:
             progress(f"receivers: {kind}")
             setting = servers.webhook_setting(port, ["task.created"], *RECEIVERS[kind])
             workspace = bench.service(bench.options.tasks, **setting)
@@ -262,15 +251,16 @@ def receivers_table(bench: Bench) -> None:
             gets = partial(bench.operate, f"get, receiver: {kind}", get, workspace, 1)
             runs[kind] = partial(at_once, creates, gets)
         rounds = [[run() for run in runs.values()] for _ in range(bench.options.rounds)]
-    rows: list[list[str]] = []
-    for kind, pairs in zip(runs, zip(*rounds, strict=True), strict=True):
-        created, got = [Summary(results) for results in zip(*pairs, strict=True)]
-        without = created if not rows else without
-        ratio = at_least(created.over(without), 0.45 if kind == "at once" else None)
+    of_kinds = [
+        [Summary(results) for results in zip(*pairs, strict=True)] for pairs in zip(*rounds, strict=True)
+    ]
+    rows = []
+    for kind, (created, got) in zip(runs, of_kinds, strict=True):
+        ratio = at_least(created.over(of_kinds[0][0]), 0.45 if kind == "at once" else None)
         times = [f"{number:.2f}" for number in (created.p50, created.p99, got.p50, got.p99)]
         rows.append([kind, *created.rates(), ratio, *times])
     headings = ["receiver", "creates/s", "min–max", ": none", "p50 ms", "p99 ms", "get: p50 ms", "p99 ms"]
-    bench.table("Receivers: eight connections create, one gets", headings, rows)
+    bench.write(markdown("Receivers: eight connections create, one gets", headings, rows))
 
 
 TABLES = {
@@ -318,8 +308,8 @@ def heading(bench: Bench) -> str:
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
     return (
-        f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores: servers on core {bench.core}, "
-        f"load on core {bench.load_core}. Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}. "
+        f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores. "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}. "
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit or 'unknown'}. "
         f"Medians of {bench.options.rounds} rounds of {bench.options.seconds:g} s."
     )

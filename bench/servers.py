@@ -2,17 +2,14 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import harness
-from harness import BIN, ROOT
+from harness import BIN, ROOT, Server
 
 BENCH = Path(__file__).parent
 SECRET = "the-secret-of-the-benchmark"
@@ -37,32 +34,22 @@ def configure(folder: Path) -> str:
     return str(config)
 
 
-class Server(harness.Server):
-    """A server with one worker on one core."""
-
-    def __init__(self, folder: Path, core: int, **settings: str):
-        folder.mkdir(exist_ok=True)
-        super().__init__(folder, TASKS_CONFIG=configure(folder), **settings)
-        # Written to a file, the line that is logged for each request takes 7 % of a get's throughput.
-        self.under = ["sh", "-c", f'exec taskset -c {core} "$@" > /dev/null', "sh"]
-
-    def start(self, *arguments: str) -> "Server":
-        """Start it, and wait for its first answer; `start_seconds` is the time that this took."""
-        started = time.perf_counter()
-        super().start(*arguments)
-        self.start_seconds = time.perf_counter() - started
-        if self.process.poll() is not None:
-            raise RuntimeError(self.log.read_text()[-2000:])
-        (self.worker,) = self.children()
-        return self
-
-
 @contextmanager
-def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterator[Any]:
-    """A server that has started; arguments are gunicorn's."""
-    server = Server(folder, core, **settings)
+def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterator[Server]:
+    """A server with one worker on one core; arguments are gunicorn's.
+
+    `start_seconds` is the time from its start to its first answer.
+    """
+    folder.mkdir(exist_ok=True)
+    server = Server(folder, TASKS_CONFIG=configure(folder), **settings)
+    # Written to a file, the line that is logged for each request takes 7 % of a get's throughput.
+    server.under = ["sh", "-c", f'exec taskset -c {core} "$@" > /dev/null', "sh"]
+    started = time.perf_counter()
     try:
-        yield server.start(*arguments)
+        server.start(*arguments)
+        server.start_seconds = time.perf_counter() - started
+        (server.worker,) = server.children()
+        yield server
     finally:
         server.stop()
 
@@ -70,16 +57,10 @@ def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterat
 def seed(folder: Path, tasks: int) -> None:
     """Make a server's database with so many tasks, of which about one in nine is overdue."""
     folder.mkdir()
-    environment = harness.Server(folder).environment
+    environment = Server(folder).environment
     for words in (["init"], ["seed", "--tasks", str(tasks)]):
         flask = [BIN / "flask", "--app", "app", *words]
         subprocess.run(flask, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy the database of a server that does not run to the folder of a new one."""
-    shutil.copytree(source / "data", target / "data")
-    os.sync()  # else the system writes it while something is measured
 
 
 def cpu_seconds(process: int) -> float:

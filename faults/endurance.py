@@ -41,9 +41,13 @@ WRITES = {"create": 45, "update": 40, "comment": 15}
 MIX = {"get": 20, "list status": 8, "list q common": 4, "context": 4, "find_tasks": 4, "create_task": 2}
 MIX |= {"create": 18, "update": 18, "comment": 10, "create_flow": 4, "refused": 8}
 # What they add to in the database, as `COUNTS` tells it.
-ADDS = {"create": ("tasks", "task.created"), "create_task": ("tasks", "task.created")}
-ADDS |= {"update": ("versions", "task.updated"), "comment": ("comments", "comment.added")}
-ADDS |= {"create_flow": ("flows",)}
+ADDS: dict[str, tuple[str, ...]] = {
+    "create": ("tasks", "task.created"),
+    "create_task": ("tasks", "task.created"),
+    "update": ("versions", "task.updated"),
+    "comment": ("comments", "comment.added"),
+    "create_flow": ("flows",),
+}
 COUNTS = """
     SELECT 'tasks' AS what, COUNT(*) AS number FROM task
     UNION ALL SELECT 'versions', SUM(version - 1) FROM task
@@ -128,7 +132,7 @@ class Stage:
         ]
         self.run.random.shuffle(sent)
         base, encoded = self.server.base, [request.encoded() for _, request in sent]
-        result = load.run_once(base, encoded, connections, pause_ms)
+        result = load.run(base, encoded, connections, pause_ms=pause_ms)
         right = (len(sent), shares.get("refused", 0) * times, 0, 0)
         if (result.requests, result.refused, result.timeouts, result.broken) != right:
             self.wrong.append(f"of {right[0]} requests {right[1]} should be refused: {result}")
