@@ -31,8 +31,7 @@ MEASURED = {"get": "get", "list 20": "list project_id", "create": "create"}  # n
 TARGETS = {"get": 3.0, "list 20": 4.0, "create": 3.0}  # how many times as fast as FastAPI ours should be
 
 
-# Each of these installs a peer if it is not, fills its file with the tasks of our database, and returns its
-# command line.
+# Each installs a peer unless that is done, fills its file with our tasks, and returns its command line.
 
 
 def fastapi(ours: Path, data: Path, port: str) -> list[str]:

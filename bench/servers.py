@@ -36,10 +36,7 @@ def configure(folder: Path) -> str:
 
 @contextmanager
 def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterator[Server]:
-    """A server with one worker on one core; arguments are gunicorn's.
-
-    `start_seconds` is the time from its start to its first answer.
-    """
+    """A server with one worker on one core; arguments are gunicorn's."""
     folder.mkdir(exist_ok=True)
     server = Server(folder, TASKS_CONFIG=configure(folder), **settings)
     # Written to a file, the line that is logged for each request takes 7 % of a get's throughput.
@@ -47,7 +44,7 @@ def serving(folder: Path, core: int, *arguments: str, **settings: str) -> Iterat
     started = time.perf_counter()
     try:
         server.start(*arguments)
-        server.start_seconds = time.perf_counter() - started
+        server.start_seconds = time.perf_counter() - started  # until its first answer
         (server.worker,) = server.children()
         yield server
     finally:
