@@ -64,6 +64,7 @@ def run(
                 if seconds:
                     time.sleep(seconds + 0.1)
                     process.send_signal(signal.SIGINT)
+                line = ""
                 for line in process.stdout or ():
                     if line == "answered\n":
                         process.send_signal(signal.SIGINT)

@@ -27,9 +27,7 @@ from database import FairLock
 CLIENTS = 64
 # The parts of this part's time; the rest is for starting, and for the checks at the end.
 ONE_CLIENT, WRITERS, MIXED, HALVED = 0.02, 0.08, 0.5, 0.2
-TASKS = (
-    5000  # at first: more than a connection's page cache (2 MB), so that caches soon are as large as they get
-)
+TASKS = 5000  # at first: more than a connection's page cache (2 MB), which soon is as large as it gets
 SETTLED = 10_000  # requests, after which nothing may grow, unless a slow machine has not had twice as many
 MEMORY_MB = 20.0  # may be more after 100 000 requests
 FILES = 2 * 16 + 4  # may be more: threads that had not read before open a connection, of two files each
@@ -59,11 +57,11 @@ COUNTS = """
 
 def run(run: Run) -> None:
     if load.MISSING:
-        return run.found("G5", "many clients", f"not done: {load.MISSING}")
+        run.found("G5", "many clients", f"not done: {load.MISSING}")
+        return
     with servers.receivers(run.folder / "events.txt") as port:
         alone = without_webhooks(run)
         with_webhook(run, port, alone)
-    return None
 
 
 def use_tool(name: str, **arguments: str) -> Request:
@@ -122,7 +120,7 @@ class Stage:
     def counts(self) -> Counter[str]:
         return Counter({row["what"]: row["number"] for row in self.server.rows(COUNTS)})
 
-    def send(self, shares: dict[str, int], connections: int, pause_ms: float = 0) -> load.Result:
+    def send(self, shares: dict[str, int], connections: int, pause_ms: float = 0) -> None:
         """Send a round of requests in a random order, each once."""
         times = self.run.count(10)
         sent = [
@@ -141,7 +139,6 @@ class Stage:
             if kind == "create" and request.body:
                 self.titles.add(request.body["title"])
         self.results.append(result)
-        return result
 
     def rounds(self, part: float, shares: dict[str, int], connections: int, pause_ms: float = 0) -> Phase:
         """Send rounds of requests for a part of the time."""
