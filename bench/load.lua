@@ -4,6 +4,11 @@
 
 local requests, calls, pauses, answered = {}, 0, 0, 0
 
+local function say(word) -- to load.py, which stops wrk
+   io.write(word, "\n")
+   io.flush()
+end
+
 function init(arguments)
    local file = assert(io.open(arguments[1], "rb"))
    for length in function() return file:read("*n") end do
@@ -19,14 +24,12 @@ function init(arguments)
    end
    function response()
       answered = answered + 1
-      if answered == #requests then
-         io.write("answered\n") -- load.py stops it then
-         io.flush()
-      end
+      if answered == #requests then say("answered") end
    end
 end
 
 function request()
+   if calls == 1 then say("started") end
    local position = math.max(calls, 1) -- wrk does not send what the first call returns
    calls = calls + 1
    return requests[(position - 1) % #requests + 1]

@@ -61,11 +61,11 @@ def run(
         words += [] if seconds else [str(round(pause_ms))]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
             try:
-                if seconds:
-                    time.sleep(seconds + 0.1)
-                    process.send_signal(signal.SIGINT)
                 line = ""
                 for line in process.stdout or ():
+                    if line == "started\n" and seconds:
+                        time.sleep(seconds + 0.1)
+                        process.send_signal(signal.SIGINT)
                     if line == "answered\n":
                         process.send_signal(signal.SIGINT)
             finally:
