@@ -1,6 +1,9 @@
 """gunicorn's settings for the bare application: those of the service's own gunicorn.conf.py."""
 
+from pathlib import Path
+
 wsgi_app = "bare:app"
+pythonpath = str(Path(__file__).parent)
 workers = 1
 worker_class = "gthread"
 threads = 16

@@ -1,7 +1,13 @@
--- Sends the prepared requests of a file in order, from the first again after the last.
+-- Sends the prepared requests of a file in order, from the first again after the last. With a second argument,
+-- each is sent once, after a random pause of so many milliseconds on average, and all of them are answered.
 -- The file has, for each request, its length in bytes on a line and then its bytes, as load.py writes it.
 
-local requests, calls = {}, 0
+local requests, calls, pauses, answered = {}, 0, 0, 0
+
+local function say(word) -- to load.py, which stops wrk
+   io.write(word, "\n")
+   io.flush()
+end
 
 function init(arguments)
    local file = assert(io.open(arguments[1], "rb"))
@@ -10,9 +16,20 @@ function init(arguments)
       requests[#requests + 1] = file:read(length)
    end
    file:close()
+   if not arguments[2] then return end
+   -- wrk looks for these functions after this one; without them it does less for each request.
+   function delay() -- before each request
+      pauses = pauses + 1
+      return pauses > #requests and 1e6 or math.random(0, 2 * arguments[2])
+   end
+   function response()
+      answered = answered + 1
+      if answered == #requests then say("answered") end
+   end
 end
 
 function request()
+   if calls == 1 then say("started") end
    local position = math.max(calls, 1) -- wrk does not send what the first call returns
    calls = calls + 1
    return requests[(position - 1) % #requests + 1]

@@ -8,33 +8,18 @@ import hashlib
 import os
 import secrets
 import time
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, HTTPException, Query
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
-from sqlalchemy import JSON, DateTime, ForeignKey, Index, create_engine, event, func, select
-from sqlalchemy.orm import (
-    DeclarativeBase,
-    Mapped,
-    Session,
-    column_property,
-    joinedload,
-    mapped_column,
-    relationship,
-    selectinload,
-    sessionmaker,
-    undefer,
-)
-from sqlalchemy.types import TypeDecorator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from sqlalchemy import JSON, ForeignKey, Index, create_engine, event, func, orm, select
+from sqlalchemy.orm import Mapped, Session, joinedload, mapped_column, relationship
 
 # As many connections as FastAPI has threads for views, so that none is closed and opened again.
 engine = create_engine(f"sqlite:///{os.environ['DATABASE']}", connect_args={"timeout": 10}, pool_size=40)
-open_session = sessionmaker(engine, expire_on_commit=False)
 
 
 @event.listens_for(engine, "connect")
@@ -45,36 +30,24 @@ def set_pragmas(connection: Any, _: Any) -> None:
 
 
 def new_id() -> str:
-    """A UUIDv7, as ours are: ids sort by age, and insertions append to the indexes."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = milliseconds << 80 | 7 << 76 | secrets.randbits(12) << 64 | 2 << 62 | secrets.randbits(62)
-    return str(uuid.UUID(int=value))
+    """An id that sorts by age, as ours do, so that insertions append to the indexes."""
+    return f"{time.time_ns():016x}-{secrets.token_hex(10)}"
+
+
+def wire_time(value: datetime) -> str:
+    """A time as tables hold it and answers show it."""
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Tables ---------------------------------------------------------------------------------------
 
 
-class UTCDateTime(TypeDecorator):
-    """Aware times, stored as naive UTC (the recipe of SQLAlchemy's documentation)."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return value and value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return value and value.replace(tzinfo=UTC)
-
-
-class Base(DeclarativeBase):
-    type_annotation_map = {datetime: UTCDateTime, dict[str, Any]: JSON}
+class Base(orm.DeclarativeBase):
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
 
 
 class Member(Base):
     __tablename__ = "member"
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     full_name: Mapped[str]
     email: Mapped[str]
     role: Mapped[str]
@@ -83,18 +56,14 @@ class Member(Base):
 
 class ApiKey(Base):
     __tablename__ = "api_key"
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     hash: Mapped[str] = mapped_column(unique=True)
-    expires_at: Mapped[datetime | None]
-    revoked_at: Mapped[datetime | None]
+    expires_at: Mapped[str | None]
+    revoked_at: Mapped[str | None]
 
 
 class Project(Base):
     __tablename__ = "project"
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     name: Mapped[str]
     status: Mapped[str]
     owner_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
@@ -102,42 +71,14 @@ class Project(Base):
 
 class Milestone(Base):
     __tablename__ = "milestone"
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     title: Mapped[str]
-    due_date: Mapped[datetime | None]
-
-
-class Comment(Base):
-    __tablename__ = "comment"
-    __table_args__ = (Index("comment_task", "task_id", "id"),)
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
-    task_id: Mapped[str] = mapped_column(ForeignKey("task.id"))
-    author_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
-    content: Mapped[str]
-    created_at: Mapped[datetime]
-
-
-class Attachment(Base):
-    __tablename__ = "attachment"
-    __table_args__ = (Index("attachment_task", "task_id", "id"),)
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
-    task_id: Mapped[str] = mapped_column(ForeignKey("task.id"))
-    filename: Mapped[str]
-    content_type: Mapped[str]
-    size: Mapped[int]
-    created_by: Mapped[str] = mapped_column(ForeignKey("member.id"))
-    created_at: Mapped[datetime]
+    due_date: Mapped[str | None]
 
 
 class Task(Base):
     __tablename__ = "task"
     __table_args__ = (Index("task_project", "project_id", "id"),)
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     milestone_id: Mapped[str | None] = mapped_column(ForeignKey("milestone.id"))
     title: Mapped[str]
@@ -146,198 +87,129 @@ class Task(Base):
     priority: Mapped[str]
     assignee_id: Mapped[str | None] = mapped_column(ForeignKey("member.id"))
     created_by: Mapped[str] = mapped_column(ForeignKey("member.id"))
-    start_date: Mapped[datetime | None]
-    due_date: Mapped[datetime | None]
-    completed_at: Mapped[datetime | None]
-    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata")
+    start_date: Mapped[str | None]
+    due_date: Mapped[str | None]
+    completed_at: Mapped[str | None]
+    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
     version: Mapped[int]
-    created_at: Mapped[datetime]
-    updated_at: Mapped[datetime]
+    created_at: Mapped[str]
+    updated_at: Mapped[str]
 
     project: Mapped[Project] = relationship()
     milestone: Mapped[Milestone | None] = relationship()
     assignee: Mapped[Member | None] = relationship(foreign_keys=assignee_id)
     creator: Mapped[Member] = relationship(foreign_keys=created_by)
-    attachments: Mapped[list[Attachment]] = relationship(order_by=Attachment.id)
-    comment_count: Mapped[int] = column_property(
-        select(func.count()).where(Comment.task_id == id).scalar_subquery(), deferred=True
-    )
 
 
 class Activity(Base):
     __tablename__ = "activity"
-
-    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     actor_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     action: Mapped[str]
     entity: Mapped[str]
     entity_id: Mapped[str]
     title: Mapped[str]
-    changes: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    request_id: Mapped[str]
-    created_at: Mapped[datetime]
+    created_at: Mapped[str]
 
 
 class Event(Base):
     __tablename__ = "event"
-
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    id: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str]
-    body: Mapped[str]
-    created_at: Mapped[datetime]
-
-
-def create_tables() -> None:
-    """Create the tables in a new file."""
-    Base.metadata.create_all(engine)
-
-
-TASK_DETAIL = select(Task).options(
-    joinedload(Task.project, innerjoin=True),
-    joinedload(Task.milestone),
-    joinedload(Task.assignee),
-    joinedload(Task.creator, innerjoin=True),
-    selectinload(Task.attachments),
-    undefer(Task.comment_count),
-)
+    body: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[str]
 
 
 # What is taken and answered -------------------------------------------------------------------
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-Status = Literal["todo", "in_progress", "review", "done"]
-Priority = Literal["low", "medium", "high", "urgent"]
+Instant = Annotated[AwareDatetime, AfterValidator(wire_time)]
 
 
 class TaskIn(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
-
     project_id: Id
     milestone_id: Id | None = None
     title: str = Field(min_length=1, max_length=500)
     description: str | None = Field(None, max_length=50_000)
-    priority: Priority = "medium"
+    priority: Literal["low", "medium", "high", "urgent"] = "medium"
     assignee_id: Id | None = None
-    start_date: AwareDatetime | None = None
-    due_date: AwareDatetime | None = None
+    start_date: Instant | None = None
+    due_date: Instant | None = None
     metadata_: dict[str, Any] = Field(default_factory=dict, alias="metadata")
-
-    @model_validator(mode="after")
-    def start_before_due(self) -> "TaskIn":
-        if self.start_date and self.due_date and self.start_date > self.due_date:
-            raise ValueError("start_date must not be after due_date")
-        return self
 
 
 class Out(BaseModel):
     model_config = ConfigDict(from_attributes=True)
+    id: str
 
 
 class ProfileOut(Out):
-    id: str
     full_name: str
     email: str
     role: str
 
 
 class ProjectOut(Out):
-    id: str
     name: str
     status: str
     owner_id: str
 
 
 class MilestoneOut(Out):
-    id: str
     title: str
-    due_date: datetime | None
-
-
-class AttachmentOut(Out):
-    id: str
-    task_id: str
-    filename: str
-    content_type: str
-    size: int
-    created_by: str
-    created_at: datetime
+    due_date: str | None
 
 
 class TaskOut(Out):
-    id: str
     project_id: str
     milestone_id: str | None
     title: str
     description: str | None
-    status: Status
-    priority: Priority
+    status: str
+    priority: str
     assignee_id: str | None
     created_by: str
-    start_date: datetime | None
-    due_date: datetime | None
-    completed_at: datetime | None
+    start_date: str | None
+    due_date: str | None
+    completed_at: str | None
     metadata: dict[str, Any] = Field(validation_alias="metadata_")
     version: int
-    created_at: datetime
-    updated_at: datetime
+    created_at: str
+    updated_at: str
 
 
 class TaskDetailOut(TaskOut):
-    comment_count: int
-    attachments: list[AttachmentOut]
     project: ProjectOut
     milestone: MilestoneOut | None
     assignee: ProfileOut | None
     creator: ProfileOut
 
 
-class PageOut(Out):
+class PageOut(BaseModel):
     tasks: list[TaskOut]
     total: int
-    limit: int
-    offset: int
-
-
-class TaskCreated(Out):
-    """The body of the event."""
-
-    id: str
-    event: str
-    timestamp: datetime
-    data: dict[str, TaskOut]
-    actor: ProfileOut
-    request_id: str
 
 
 # The operations -------------------------------------------------------------------------------
 
 app = FastAPI()
-bearer = HTTPBearer()
+RELATED = [joinedload(name) for name in (Task.project, Task.milestone, Task.assignee, Task.creator)]
 
 
 def get_session() -> Iterator[Session]:
-    with open_session() as session:
+    with Session(engine, expire_on_commit=False) as session:
         yield session
 
 
 SessionOfRequest = Annotated[Session, Depends(get_session)]
+Credentials = Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]
 
 
-def get_caller(
-    credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)], session: SessionOfRequest
-) -> Member:
+def get_caller(credentials: Credentials, session: SessionOfRequest) -> Member:
     """The member whose key was sent."""
-    caller = session.scalar(
-        select(Member)
-        .join(ApiKey, ApiKey.member_id == Member.id)
-        .where(
-            ApiKey.hash == hashlib.sha256(credentials.credentials.encode()).hexdigest(),
-            ApiKey.revoked_at.is_(None),
-            ApiKey.expires_at.is_(None) | (ApiKey.expires_at > datetime.now(UTC)),
-            Member.status == "active",
-        )
-    )
+    hashed, at = hashlib.sha256(credentials.credentials.encode()).hexdigest(), wire_time(datetime.now(UTC))
+    is_valid = ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > at))
+    members = select(Member).join(ApiKey, ApiKey.member_id == Member.id)
+    caller = session.scalar(members.where(ApiKey.hash == hashed, is_valid, Member.status == "active"))
     if caller is None:
         raise HTTPException(401, "no valid API key", {"WWW-Authenticate": "Bearer"})
     return caller
@@ -348,79 +220,41 @@ Caller = Annotated[Member, Depends(get_caller)]
 
 @app.get("/api/v1/tasks/{id}", response_model=TaskDetailOut)
 def get_task(id: str, session: SessionOfRequest, caller: Caller) -> Any:
-    """Show a task with its project, milestone, profiles and attachments."""
-    task = session.scalar(TASK_DETAIL.where(Task.id == id))
+    """Show a task with its project, milestone and profiles."""
+    task = session.scalar(select(Task).where(Task.id == id).options(*RELATED))
     if task is None:
         raise HTTPException(404, "no such task")
     return task
 
 
 @app.get("/api/v1/tasks", response_model=PageOut)
-def list_tasks(
-    session: SessionOfRequest,
-    caller: Caller,
-    project_id: Id | None = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    offset: Annotated[int, Query(ge=0)] = 0,
-) -> Any:
-    """List tasks, newest first."""
-    page, count = select(Task).order_by(Task.id.desc()), select(func.count()).select_from(Task)
-    if project_id is not None:
-        page, count = page.where(Task.project_id == project_id), count.where(Task.project_id == project_id)
-    tasks = session.scalars(page.limit(limit).offset(offset)).all()
-    return {"tasks": tasks, "total": session.scalar(count), "limit": limit, "offset": offset}
+def list_tasks(session: SessionOfRequest, caller: Caller, project_id: Id) -> Any:
+    """List the tasks of a project, newest first."""
+    page = select(Task).where(Task.project_id == project_id).order_by(Task.id.desc()).limit(20)
+    count = select(func.count()).where(Task.project_id == project_id)
+    return {"tasks": session.scalars(page).all(), "total": session.scalar(count)}
 
 
 @app.post("/api/v1/tasks", status_code=201, response_model=TaskOut)
 def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
     """Create a task, with its activity and its event in one transaction."""
-    check_references(body, session)
-    now, request_id = datetime.now(UTC), f"req_{secrets.token_hex(16)}"
-    task = Task(
-        id=new_id(),
-        status="todo",
-        created_by=caller.id,
-        completed_at=None,
-        version=1,
-        created_at=now,
-        updated_at=now,
-        **body.model_dump(),
-    )
-    activity = Activity(
-        actor_id=caller.id,
-        action="created",
-        entity="task",
-        entity_id=task.id,
-        title=task.title,
-        request_id=request_id,
-        created_at=now,
-    )
-    created = TaskCreated(
-        id=f"evt_{new_id().replace('-', '')}",
-        event="task.created",
-        timestamp=now,
-        data={"task": TaskOut.model_validate(task)},
-        actor=ProfileOut.model_validate(caller),
-        request_id=request_id,
-    )
-    row = Event(id=created.id, name=created.event, body=created.model_dump_json(), created_at=now)
-    session.add_all([task, activity, row])
+    project = session.get(Project, body.project_id)
+    milestone = session.get(Milestone, body.milestone_id) if body.milestone_id else None
+    if project is None or project.status == "archived":
+        raise HTTPException(422, "project_id: no such active project")
+    if body.milestone_id and (milestone is None or milestone.project_id != project.id):
+        raise HTTPException(422, "milestone_id: no such milestone in the project")
+    if body.assignee_id and session.get(Member, body.assignee_id) is None:
+        raise HTTPException(422, "assignee_id: no such member")
+    at = wire_time(datetime.now(UTC))
+    fields = body.model_dump() | {"status": "todo", "completed_at": None, "version": 1}
+    task = Task(created_by=caller.id, created_at=at, updated_at=at, **fields)
+    session.add(task)
+    session.flush()  # gives it its id
+    what = {"action": "created", "entity": "task", "entity_id": task.id, "title": task.title}
+    shown, actor = TaskOut.model_validate(task), ProfileOut.model_validate(caller)
+    told = {"timestamp": at, "data": {"task": shown.model_dump()}, "actor": actor.model_dump()}
+    activity = Activity(actor_id=caller.id, created_at=at, **what)
+    session.add_all([activity, Event(name="task.created", body=told, created_at=at)])
     session.commit()
     return task
-
-
-def check_references(body: TaskIn, session: Session) -> None:
-    """Refuse a task whose project, milestone or assignee does not exist or does not fit."""
-    problems = {}
-    project = session.get(Project, body.project_id)
-    if project is None or project.status == "archived":
-        problems["project_id"] = "no such active project"
-    if body.milestone_id is not None:
-        milestone = session.get(Milestone, body.milestone_id)
-        if milestone is None or milestone.project_id != body.project_id:
-            problems["milestone_id"] = "no such milestone in the project"
-    if body.assignee_id is not None and session.get(Member, body.assignee_id) is None:
-        problems["assignee_id"] = "no such member"
-    if problems:
-        errors = [{"type": "value_error", "loc": ("body", name), "msg": problems[name]} for name in problems]
-        raise RequestValidationError(errors)

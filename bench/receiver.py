@@ -40,5 +40,4 @@ async def main() -> None:
     await server.serve_forever()
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())
