@@ -63,7 +63,7 @@ def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
         sent = b"\r\n".join([line, b"Host: test", *headers, b"", random.choice(BODIES)])
         answer = exchange(address, sent).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
         status = int(answer[9:12]) if answer[:12].startswith(b"HTTP/1.1 ") else 0
-        tally.count("odd heads", "", status)
+        tally.count("odd heads", "", ok=200 <= status < 300)
         head, _, _ = answer.partition(b"\r\n\r\n")
         is_page = b"/docs" in path and status == 200
         if (status >= 500 and status != 501) or (b"application/json" not in head and not is_page):
