@@ -84,12 +84,12 @@ def edits_of(fields: dict[str, st.SearchStrategy]) -> st.SearchStrategy[list[Edi
     return st.lists(st.builds(Edit, NUMBERS, body, EXPECTED), min_size=1, max_size=4)
 
 
-class Keyed(NamedTuple):
+class Created(NamedTuple):
     """A task's creation with an Idempotency-Key, which can be repeated."""
 
     body: Row
     headers: dict[str, str]
-    created: Row
+    task: Row
 
 
 class TasksMachine(Machine):
@@ -103,7 +103,7 @@ class TasksMachine(Machine):
         self.projects: dict[str, str] = {}  # id: status
         self.milestones: dict[str, str] = {}  # id: its project's
         self.tasks: dict[str, Row] = {}
-        self.keyed: list[Keyed] = []
+        self.created: list[Created] = []
         self.has_restarted = False
         self.connect()
         for project in self.data(self.send("GET", "/projects"))["projects"]:  # of the last example
@@ -175,7 +175,7 @@ class TasksMachine(Machine):
     @initialize(tasks=st.lists(NEW_TASK, min_size=4, max_size=8))
     def begin(self, tasks: list[Row]) -> None:
         self.create_project()
-        self.create_tasks(0, tasks, keyed=False)
+        self.create_tasks(0, tasks)
 
     @rule()
     def create_project(self) -> None:
@@ -219,21 +219,20 @@ class TasksMachine(Machine):
     # Tasks
 
     @precondition(lambda self: "active" in self.projects.values())
-    @rule(project=NUMBERS, tasks=st.lists(NEW_TASK, min_size=2, max_size=5), keyed=st.booleans())
-    def create_tasks(self, project: int, tasks: list[Row], keyed: bool) -> None:
+    @rule(project=NUMBERS, tasks=st.lists(NEW_TASK, min_size=2, max_size=5))
+    def create_tasks(self, project: int, tasks: list[Row]) -> None:
         active = [id for id, status in self.projects.items() if status == "active"]
         project_id = self.chosen(active, project)
         for body in tasks:
             body = self.resolved(body, project_id) | {"project_id": project_id}
-            headers = {"Idempotency-Key": f"{uuid4()}"} if keyed else {}
+            headers = {"Idempotency-Key": str(uuid4())}
             task = self.data(self.send("POST", "/tasks", body, headers), 201)
             started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}}
             expected = dict.fromkeys(task) | started | body | {"created_by": self.members[0]}
             expected |= {name: task[name] for name in ("id", "created_at", "updated_at", "completed_at")}
             self.compare("the new task", task, expected)
             self.tasks[task["id"]] = task
-            if keyed:
-                self.keyed.append(Keyed(body, headers, task))
+            self.created.append(Created(body, headers, task))
 
     @precondition(lambda self: self.tasks)
     @rule(edits=edits_of(UPDATES))
@@ -290,14 +289,14 @@ class TasksMachine(Machine):
         self.compare(f"task {task['id']}", shown, expected)
         self.tasks[task["id"]] = shown
 
-    @precondition(lambda self: self.keyed)
+    @precondition(lambda self: self.created)
     @rule(number=NUMBERS)
     def repeat(self, number: int) -> None:
         """Repeat a creation with its key, also after what it made was changed or deleted."""
-        body, headers, created = self.keyed[number % len(self.keyed)]
+        body, headers, task = self.created[number % len(self.created)]
         self.data(self.send("POST", "/tasks", body | {"title": "Another"}, headers), 422)
         again = self.send("POST", "/tasks", body, headers)
-        self.compare("the repetition's answer", self.data(again, 201), created)
+        self.compare("the repetition's answer", self.data(again, 201), task)
         self.compare("Idempotent-Replayed", again.headers.get("Idempotent-Replayed"), "true")
 
     # Reading
