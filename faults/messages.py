@@ -8,16 +8,14 @@ import requests
 from answers import Tally
 from findings import Run
 from harness import PATIENCE, Document, Server
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
+from machines import QUIET
 
 from tools import METHODS
 
 Row = dict[str, Any]
 
-GENERATE = settings(
-    phases=[Phase.generate], database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
 GATEWAY = "/plugins/webhooks/{routeId}"
 ODD = ["", " ", "\0", "\ud800", "\u202e", "é" * 300, "x" * 5000, "null", "../..", "' OR 1=1 --", "\r\nA: b"]
 TEXTS = st.text(max_size=30) | st.sampled_from(ODD)
@@ -77,7 +75,7 @@ class Messages:
         """Send so many generated messages, or as many as the time is enough for."""
 
         @seed(self.run.random.getrandbits(32))
-        @settings(GENERATE, max_examples=self.run.count(count // TOGETHER))
+        @settings(QUIET, phases=[Phase.generate], max_examples=self.run.count(count // TOGETHER))
         @given(st.lists(messages, min_size=TOGETHER, max_size=TOGETHER))
         def send_some(some: list[Any]) -> None:
             for message in some if self.run.left else []:

@@ -229,7 +229,7 @@ class TasksMachine(Machine):
             task = self.data(self.send("POST", "/tasks", body, headers), 201)
             started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}}
             expected = dict.fromkeys(task) | started | body | {"created_by": self.members[0]}
-            expected |= {name: task[name] for name in ("id", "created_at", "updated_at", "completed_at")}
+            expected |= {name: task[name] for name in ("id", "created_at", "updated_at")}
             self.compare("the new task", task, expected)
             self.tasks[task["id"]] = task
             self.created.append(Created(body, headers, task))
