@@ -25,7 +25,6 @@ Expect: 100-continue
 Expect: x
 Host: another
 Idempotency-Key: \t
-If-Match: "
 If-Match: \xff
 Origin: http://a.b
 Transfer-Encoding: chunked

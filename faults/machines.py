@@ -17,11 +17,11 @@ QUIET = settings(
     deadline=None,
     database=None,
     report_multiple_bugs=False,
+    max_examples=9,  # of ten and more, hypothesis makes the first ones by repeating the simplest step
     suppress_health_check=list(HealthCheck),
 )
 SHORTEN_SECONDS = 30.0  # for making the steps to a failure fewer
 MOST_SHOWN = 3000  # characters of these steps
-EXAMPLES_AT_A_TIME = 9  # of ten and more, hypothesis makes the first ones by repeating the simplest step
 
 
 class TimeIsOver(BaseException):
@@ -85,7 +85,7 @@ def explore(run: Run, machine: Callable[[], Machine], most_steps: int = 50) -> E
         return made
 
     set_hypothesis_home_dir(run.folder / "hypothesis")  # by default it is in the working directory
-    options = settings(QUIET, max_examples=EXAMPLES_AT_A_TIME, stateful_step_count=most_steps)
+    options = settings(QUIET, stateful_step_count=most_steps)
     while not (exploration.failure or exploration.is_over):
         try:
             seeded: Any = seed(run.random.getrandbits(32))(make)
