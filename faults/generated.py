@@ -12,7 +12,6 @@ from answers import Tally
 from findings import Run
 from harness import NOBODY, Client, Document, Server, hook, receivers
 from heads import odd_heads
-from hypothesis.configuration import set_hypothesis_home_dir
 from messages import GATEWAY, Messages, Row, newest
 from schemathesis.config import HealthCheck
 from schemathesis.core.failures import AcceptedNegativeData
@@ -143,7 +142,6 @@ def record(recorder: Any, tally: Tally) -> None:
 
 def run(run: Run) -> None:
     """Generate requests until the time is over."""
-    set_hypothesis_home_dir(run.folder / "hypothesis")
     with prepared(run) as server:
         owner = server.client()
         keys = make_keys(owner)
