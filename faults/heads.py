@@ -15,37 +15,27 @@ PIECES += [b"\xc3\xa9", b"x" * 300, NOBODY.encode()]
 QUERIES = b"? ?a ?limit=1&limit=2 ?q=% ?q=%00 ?q=%ff ?limit=1e9 ?limit[]=1 ?&&&=== ?q=a+b#c".split()
 QUERIES += [b"", b"?q=" + b"%F0%9F%92%A9" * 150, b"?" + b"a=b&" * 900, b"?" + b"x" * 5000]
 HEADERS = b"""\
-Accept: text/html
-Accept-Encoding: gzip
 Authorization: Basic eDp5
 Authorization: Bearer
-Connection: upgrade
 Content-Encoding: gzip
 Content-Length: -1
 Content-Length: 5
 Content-Length: 9999999999999999999999999999999
-Content-Type: text/html
-Cookie: a=b
 Expect: 100-continue
 Expect: x
 Host: another
 Idempotency-Key: \t
-If-Match: "
 If-Match: \xff
 Origin: http://a.b
-Range: bytes=0-
 Transfer-Encoding: chunked
 Transfer-Encoding: rot13
-Upgrade: h2c
 X-Forwarded-For: \xff
-X-HTTP-Method-Override: DELETE
 X: \x01
 no colon
 : no name
  folded
 \xff: \xff""".split(b"\n")
 HEADERS += [b"X: " + b"y" * 8000, b"X: " + b"y" * 9000]
-BODIES = [b"", b"{}", b"5\r\n"]
 
 
 def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
@@ -60,10 +50,10 @@ def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
         headers = random.sample(HEADERS, random.randrange(4))
         if random.random() < 0.7:
             headers.append(f"Authorization: Bearer {key}".encode())
-        sent = b"\r\n".join([line, b"Host: test", *headers, b"", random.choice(BODIES)])
+        sent = b"\r\n".join([line, b"Host: test", *headers, b"", random.choice([b"", b"{}", b"5\r\n"])])
         answer = exchange(address, sent).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
         status = int(answer[9:12]) if answer[:12].startswith(b"HTTP/1.1 ") else 0
-        tally.count("odd heads", "", status)
+        tally.count("odd heads", "", ok=200 <= status < 300)
         head, _, _ = answer.partition(b"\r\n\r\n")
         is_page = b"/docs" in path and status == 200
         if (status >= 500 and status != 501) or (b"application/json" not in head and not is_page):

@@ -1,299 +1,368 @@
-"""Hypothesis works with projects, tasks and what belongs to them, and compares the server with a model.
+"""Hypothesis works with tasks, and compares what the server shows with a model of them (`task_lists.py`).
 
-After every step the answer, the history, the webhook's calls, the context and a list of tasks must be what
-the model says; after every example, everything.
+After every step all tasks and the statistics of all projects are compared; lists with filters, orders and
+pages are steps of their own.
 """
 
-import json
-from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from uuid import uuid4
 
 from findings import Run
-from harness import NOBODY, hook, receivers
-from hypothesis import HealthCheck, Phase, seed, settings
+from harness import NOBODY, OWNER_KEY, PATIENCE, Server
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
-from workspace_input import (
-    ANYBODY,
-    COMMENTS,
-    DETAILS,
-    EXPECTED,
-    LOCATED,
-    NEW_TASK,
-    NEW_THING,
-    NUMBERS,
-    PRECONDITIONS,
-    TEAM,
-    THING_UPDATE,
-    UPDATES,
-    WRONG,
-    Edit,
-    edits_of,
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from machines import Machine, explore
+from task_lists import PRIORITIES, SORTS, STATUSES, Row, in_order, page, passes, statistics
+
+
+def wire(moment: datetime) -> str:
+    """A time as the API shows it."""
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+NOW = datetime.now(UTC)
+TODAY = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+# Around now and the ends of today, since overdue tasks are counted by day.
+AWAY = [timedelta(seconds=seconds) for seconds in (-4e7, -90_000, -1, 20, 90_000)]
+TIMES = [wire(TODAY), wire(TODAY + timedelta(days=1, milliseconds=-1)), *(wire(NOW + away) for away in AWAY)]
+
+NUMBERS = st.integers(0, 11)  # choose among the rows that there are
+VISIBLE = "aAbBéÉ%_σΣ"  # few, so that searches find them
+TEXTS = st.builds("{}{}".format, st.sampled_from(VISIBLE), st.text(VISIBLE + " ", max_size=4)).map(str.strip)
+PRIORITY = st.sampled_from(PRIORITIES)
+DETAILS = {
+    "description": st.none() | TEXTS,
+    "priority": PRIORITY,
+    "milestone_id": NUMBERS,
+    "due_date": st.sampled_from([*TIMES, None, None]),
+}
+UPDATES = {"title": TEXTS, "status": st.sampled_from(STATUSES), "assignee_id": NUMBERS}
+NEW_TASK = st.fixed_dictionaries({"title": TEXTS}, optional=DETAILS | {"assignee_id": NUMBERS})
+# Values of filters; a number stands for the value that one of the tasks has.
+FILTERS: dict[str, st.SearchStrategy] = {
+    "project_id": NUMBERS,
+    "milestone_id": NUMBERS,
+    "assignee_id": NUMBERS | st.sampled_from(["me", "none"]),
+    "status": st.sampled_from(STATUSES),
+    "priority": PRIORITY,
+    "due_before": NUMBERS | st.sampled_from(TIMES),
+    "updated_since": NUMBERS,
+    "q": st.text(VISIBLE, min_size=1, max_size=2),
+    "archived": st.just("false"),
+}
+COLUMNS = {"due_before": "due_date", "updated_since": "updated_at"}  # that a filter of another name compares
+QUERIES = st.lists(st.sampled_from(sorted(FILTERS)), max_size=3, unique=True).flatmap(
+    lambda names: st.fixed_dictionaries({name: FILTERS[name] for name in names})
 )
-from workspace_machine import step
-from workspace_model import read_body
-from workspace_reading import ReadingMachine
-from workspace_shown import Row
-from workspace_stage import Enough, Failure, Stage, make_smaller
+# A header If-Match, given the task's version and the one before, and whether the change is made.
+PRECONDITIONS: dict[str, tuple[str, bool]] = {
+    "none": ("", True),
+    "same": ('"{0}"', True),
+    "any": ("*", True),
+    "listed": ('"0", "{0}"', True),
+    "older": ('"{1}"', False),
+    "weak": ('W/"{0}"', False),
+}
+EXPECTED = st.sampled_from(["none", *PRECONDITIONS])  # twice as often without
 
-STEPS = 50  # of an example
-EXAMPLES = 9  # at a time; of ten and more, Hypothesis makes the first ones very simple
-SHRINKING, SHRINKING_SHORT = 40.0, 15.0  # seconds for making a failure smaller
-MOST = 4000  # characters of a failure in the table; the log has all
+
+class Edit(NamedTuple):
+    """A change of one of the tasks, whose version is expected as `PRECONDITIONS` say."""
+
+    task: int
+    body: Row
+    expected: str
 
 
-class TasksMachine(ReadingMachine):
-    """What a team does with its projects, tasks, comments, files, whiteboards and meetings."""
+def edits_of(fields: dict[str, st.SearchStrategy]) -> st.SearchStrategy[list[Edit]]:
+    """Some changes, each of some of these fields."""
+    body = st.fixed_dictionaries({}, optional=fields)
+    return st.lists(st.builds(Edit, NUMBERS, body, EXPECTED), min_size=1, max_size=4)
 
-    @step(begins=True, fields=st.lists(NEW_TASK, min_size=4, max_size=8))
-    def begin(self, fields: list[Row]) -> None:
-        project = self.create("owner", "project", "/projects", {"name": "P"})
-        path = f"/projects/{project}/milestones"
-        self.create("owner", "milestone", path, {"title": "M"}, {"project_id": project})
-        for body in fields:
-            self.add_task("owner", 0, body)
 
-    # Projects, milestones, whiteboards and meetings
+class Created(NamedTuple):
+    """A task's creation with an Idempotency-Key, which can be repeated."""
 
-    @step(actor=TEAM, what=NEW_THING, number=NUMBERS, keyed=st.booleans())
-    def create_thing(self, actor: str, what: tuple[str, Row], number: int, keyed: bool) -> None:
-        kind, body = what
-        more, path, refused = {}, f"/{kind}s", set()
-        if kind == "milestone":
-            more = {"project_id": self.choose.pick("project", number)}
-            path = f"/projects/{more['project_id']}/milestones"
-            refused = set() if self.model.is_there("project", more["project_id"]) else {404}
-        self.create(actor, kind, path, self.choose.resolved(body), more, refused=refused, keyed=keyed)
+    body: Row
+    headers: dict[str, str]
+    task: Row
 
-    @step(actor=TEAM, what=THING_UPDATE, number=NUMBERS)
-    def update_thing(self, actor: str, what: tuple[str, Row], number: int) -> None:
-        kind, body = what
-        id, body = self.choose.pick(kind, number), self.choose.resolved(body)
-        if body.get("owner_id", "") is None:
-            del body["owner_id"]
-        fields, row = read_body(body), self.model.rows[kind].get(id)
-        refused = self.model.refusals(kind, fields, row) if row else set()
-        refused |= self.not_allowed(actor, kind, id)
-        self.change(actor, "PATCH", f"/{kind}s/{id}", kind, id, refused, fields, json=body)
 
-    @step(actor=TEAM, kind=st.sampled_from(LOCATED), number=NUMBERS, force=st.booleans())
-    def delete_thing(self, actor: str, kind: str, number: int, force: bool) -> None:
-        id, query = self.choose.pick(kind, number), "?force=true" * (force and kind == "project")
-        refused = self.not_allowed(actor, kind, id)
-        if kind == "project" and self.model.ids_of("task", project_id=id) and not force:
-            refused |= {409}
-        self.delete(actor, kind, id, f"/{kind}s/{id}{query}", refused)
+class TasksMachine(Machine):
+    """Projects with milestones and tasks, which one owner changes."""
+
+    comparisons = restarts = 0
+
+    def __init__(self, server: Server, members: list[str]):
+        super().__init__()
+        self.server, self.members = server, members
+        self.projects: dict[str, str] = {}  # id: status
+        self.milestones: dict[str, str] = {}  # id: its project's
+        self.tasks: dict[str, Row] = {}
+        self.created: list[Created] = []
+        self.has_restarted = False
+        self.connect()
+        for project in self.data(self.send("GET", "/projects"))["projects"]:  # of the last example
+            self.data(self.send("DELETE", f"/projects/{project['id']}?force=true"))
+        self.lines.clear()
+
+    def connect(self) -> None:
+        self.client = self.server.client()
+        self.client.session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
+
+    def send(self, method: str, path: str, body: Row | None = None, headers: Row | None = None) -> Any:
+        """The answer, which the client does not check: by the document that takes longer than the request."""
+        url = self.client.base + path
+        answer = self.client.session.request(method, url, json=body, headers=headers, timeout=PATIENCE)
+        if method != "GET":
+            self.tell(f"{method} {path} {body or ''} {headers or ''} -> {answer.status_code}")
+        return answer
+
+    def data(self, answer: Any, status: int = 200) -> Row:
+        """The answer's data, or nothing of a refusal; it must have this status."""
+        assert answer.status_code == status, f"came {answer.status_code} {answer.text[:300]}, not {status}"
+        return answer.json().get("data", {})
+
+    def compare(self, what: str, shown: Any, *expected: Any) -> None:
+        """What is shown must be one of these."""
+        TasksMachine.comparisons += 1
+        assert shown in expected, f"{what}: came {shown}, not {expected[-1]}"
+
+    def compare_list(self, filters: Row, sort: str, limit: int, offset: int) -> Row:
+        """Compare a page of a list of tasks; returns its pagination."""
+        archived = [id for id, status in self.projects.items() if status == "archived"]
+        found = [
+            task
+            for task in self.tasks.values()
+            if all(passes(task, *pair, archived=archived, me=self.members[0]) for pair in filters.items())
+        ]
+        query = filters | {"sort": sort, "limit": limit, "offset": offset}
+        expected = page(in_order(found, sort), limit, offset)
+        self.compare(
+            f"GET /tasks {query}", self.data(self.send("GET", f"/tasks?{urlencode(query)}")), expected
+        )
+        return expected["pagination"]
+
+    # What numbers stand for
+
+    def chosen(self, ids: Collection[str], number: int) -> str:
+        """One of the ids; a number past the end begins again with the first."""
+        return sorted(ids)[number % len(ids)]
+
+    def resolved(self, body: Row, project_id: str) -> Row:
+        """The body of a task of this project, with ids in place of numbers."""
+        milestones = [id for id, project in self.milestones.items() if project == project_id]
+        choices = {"milestone_id": [None, *sorted(milestones)], "assignee_id": [None, *self.members]}
+        ids = {name: choices[name][body[name] % len(choices[name])] for name in choices if name in body}
+        return body | ids
+
+    def resolved_filters(self, filters: Row) -> Row:
+        """The filters with values that tasks have in place of numbers."""
+        resolved = {}
+        for name, value in filters.items():
+            if isinstance(value, int):
+                values = {task[COLUMNS.get(name, name)] for task in self.tasks.values()} - {None}
+                value = self.chosen(values or {NOBODY if name.endswith("_id") else TIMES[0]}, value)
+            resolved[name] = value
+        return resolved
+
+    # Projects and milestones
+
+    @initialize(tasks=st.lists(NEW_TASK, min_size=4, max_size=8))
+    def begin(self, tasks: list[Row]) -> None:
+        self.create_project()
+        self.create_tasks(0, tasks)
+
+    @rule()
+    def create_project(self) -> None:
+        """Create a project with a milestone."""
+        project = self.data(self.send("POST", "/projects", {"name": "P"}), 201)["id"]
+        milestone = self.data(self.send("POST", f"/projects/{project}/milestones", {"title": "M"}), 201)
+        self.projects[project] = "active"
+        self.milestones[milestone["id"]] = project
+
+    @precondition(lambda self: self.projects)
+    @rule(project=NUMBERS, status=st.sampled_from(["active", "archived"]))
+    def archive_project(self, project: int, status: str) -> None:
+        id = self.chosen(self.projects, project)
+        self.data(self.send("PATCH", f"/projects/{id}", {"status": status}))
+        self.projects[id] = status
+
+    @precondition(lambda self: self.projects)
+    @rule(project=NUMBERS, force=st.booleans())
+    def delete_project(self, project: int, force: bool) -> None:
+        """Delete a project, with its tasks only where that is forced."""
+        id = self.chosen(self.projects, project)
+        tasks = [task["id"] for task in self.tasks.values() if task["project_id"] == id]
+        refused = bool(tasks) and not force
+        self.data(self.send("DELETE", f"/projects/{id}{'?force=true' * force}"), 409 if refused else 200)
+        if not refused:
+            del self.projects[id]
+            self.milestones = {id: of for id, of in self.milestones.items() if of in self.projects}
+            self.tasks = {id: task for id, task in self.tasks.items() if id not in tasks}
+
+    @precondition(lambda self: self.milestones)
+    @rule(milestone=NUMBERS)
+    def delete_milestone(self, milestone: int) -> None:
+        """Delete a milestone; its tasks have none then, which is a change of each."""
+        id = self.chosen(self.milestones, milestone)
+        self.data(self.send("DELETE", f"/milestones/{id}"))
+        del self.milestones[id]
+        for task in [task for task in self.tasks.values() if task["milestone_id"] == id]:
+            shown = self.data(self.send("GET", f"/tasks/{task['id']}"))
+            self.replace(task, {"milestone_id": None}, {name: shown[name] for name in task})
 
     # Tasks
 
-    @step(actor=TEAM, project=NUMBERS, fields=st.lists(NEW_TASK, min_size=2, max_size=5), keyed=st.booleans())
-    def create_tasks(self, actor: str, project: int, fields: list[Row], keyed: bool) -> None:
-        for body in fields:
-            self.add_task(actor, project, body, keyed=keyed)
+    @precondition(lambda self: "active" in self.projects.values())
+    @rule(project=NUMBERS, tasks=st.lists(NEW_TASK, min_size=2, max_size=5))
+    def create_tasks(self, project: int, tasks: list[Row]) -> None:
+        active = [id for id, status in self.projects.items() if status == "active"]
+        project_id = self.chosen(active, project)
+        for body in tasks:
+            body = self.resolved(body, project_id) | {"project_id": project_id}
+            headers = {"Idempotency-Key": str(uuid4())}
+            task = self.data(self.send("POST", "/tasks", body, headers), 201)
+            started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}}
+            expected = dict.fromkeys(task) | started | body | {"created_by": self.members[0]}
+            expected |= {name: task[name] for name in ("id", "created_at", "updated_at")}
+            self.compare("the new task", task, expected)
+            self.tasks[task["id"]] = task
+            self.created.append(Created(body, headers, task))
 
-    def add_task(self, actor: str, project: int, body: Row, *, keyed: bool = False) -> None:
-        project_id = self.choose.pick("project", project)
-        body = self.choose.resolved(body, project_id) | {"project_id": project_id}
-        self.create(actor, "task", "/tasks", body, keyed=keyed)
-
-    @step("task", actor=TEAM, edits=edits_of(UPDATES, "PATCH", "PUT"))
-    def update_tasks(self, actor: str, edits: list[Edit]) -> None:
+    @precondition(lambda self: self.tasks)
+    @rule(edits=edits_of(UPDATES))
+    def update_tasks(self, edits: list[Edit]) -> None:
         for edit in edits:
-            self.edit_task(actor, "", *edit)
+            self.edit_task("PATCH", "", edit)
 
-    @step("task", actor=TEAM, edits=edits_of(DETAILS, "PATCH"))
-    def update_details(self, actor: str, edits: list[Edit]) -> None:
+    @precondition(lambda self: self.tasks)
+    @rule(edits=edits_of(DETAILS))
+    def update_details(self, edits: list[Edit]) -> None:
         for edit in edits:
-            self.edit_task(actor, "/details", *edit)
+            self.edit_task("PATCH", "/details", edit)
 
-    @step("task", actor=TEAM, edits=edits_of({}, "POST", "PUT", "PATCH"))
-    def complete_tasks(self, actor: str, edits: list[Edit]) -> None:
+    @precondition(lambda self: self.tasks)
+    @rule(edits=edits_of({}))
+    def complete_tasks(self, edits: list[Edit]) -> None:
         for edit in edits:
-            self.edit_task(actor, "/complete", *edit)
+            self.edit_task("POST", "/complete", edit)
 
-    def edit_task(self, actor: str, path: str, method: str, task: int, body: Row, expected: str) -> None:
+    def edit_task(self, method: str, path: str, edit: Edit) -> None:
         """Change a task, where its version is the expected one."""
-        id, completes = self.choose.pick("task", task), path == "/complete"
-        row = self.model.rows["task"][id]
-        body = self.choose.resolved(body, row["project_id"])
-        fields = {"status": "done"} if completes else read_body(body)
-        headers, refused = self.if_match(row, expected)
-        answer = self.write(
-            *(actor, method, f"/tasks/{id}{path}", refused | self.model.refusals("task", fields, row)),
-            lambda change, data: self.model.edit_task(change, id, fields, completes=completes),
-            lambda data, at: self.model.shown("task", id),
-            headers=headers,
-            json=body,
-        )
-        self.touched.append(("task", id))
-        if answer is not None:
-            self.compare("ETag", answer.headers.get("ETag"), f'"{row["version"]}"')
+        task = self.tasks[self.chosen(self.tasks, edit.task)]
+        body = self.resolved(edit.body, task["project_id"])
+        headers, status = self.if_match(task, edit.expected)
+        answer = self.send(method, f"/tasks/{task['id']}{path}", body, headers)
+        if shown := self.data(answer, status):
+            self.compare("ETag", answer.headers["ETag"], f'"{shown["version"]}"')
+            self.replace(task, {"status": "done"} if path == "/complete" else body, shown)
 
-    def if_match(self, task: Row, expected: str) -> tuple[Row, set[int]]:
-        """The headers of a request, and how it must be refused because of them."""
+    @precondition(lambda self: self.tasks)
+    @rule(number=NUMBERS, expected=EXPECTED)
+    def delete_task(self, number: int, expected: str) -> None:
+        task = self.tasks[self.chosen(self.tasks, number)]
+        headers, status = self.if_match(task, expected)
+        if self.data(self.send("DELETE", f"/tasks/{task['id']}", headers=headers), status):
+            del self.tasks[task["id"]]
+
+    def if_match(self, task: Row, expected: str) -> tuple[Row, int]:
+        """The headers of a change of a task, and the status with which it must be answered."""
         header, fits = PRECONDITIONS[expected]
         version = task["version"]
         headers = {"If-Match": header.format(version, version - 1)} if header else {}
-        return headers, set() if fits else {412}
+        return headers, 200 if fits else 412
 
-    @step("task", actor=TEAM, task=NUMBERS, expected=EXPECTED)
-    def delete_task(self, actor: str, task: int, expected: str) -> None:
-        id = self.choose.pick("task", task)
-        headers, refused = self.if_match(self.model.rows["task"][id], expected)
-        self.delete(actor, "task", id, f"/tasks/{id}", refused, headers=headers)
+    def replace(self, task: Row, fields: Row, shown: Row) -> None:
+        """Compare a changed task with what must have become of it, and keep it."""
+        expected = task | fields
+        if expected != task:
+            at = shown["updated_at"]
+            assert at >= task["updated_at"], f"updated_at went back from {task['updated_at']} to {at}"
+            expected |= {"version": task["version"] + 1, "updated_at": at}
+            if expected["status"] != task["status"]:
+                expected["completed_at"] = at if expected["status"] == "done" else None
+        self.compare(f"task {task['id']}", shown, expected)
+        self.tasks[task["id"]] = shown
 
-    @step(actor=TEAM, kind=st.sampled_from(["task", *LOCATED]), number=NUMBERS, wrong=st.sampled_from(WRONG))
-    def send_what_is_refused(self, actor: str, kind: str, number: int, wrong: Row) -> None:
-        """No request finds what was deleted; one wrong field keeps the right ones from being written."""
-        ids = self.model.gone[kind] or [NOBODY]
-        id = ids[number % len(ids)]
-        self.refuse(actor, "GET", f"/{kind}s/{id}", 404)
-        self.refuse(actor, "PATCH", f"/{kind}s/{id}", 404, json={})
-        self.refuse(actor, "DELETE", f"/{kind}s/{id}", 404)
-        if kind == "task":
-            self.refuse(actor, "POST", f"/tasks/{id}/complete", 404, headers={"If-Match": '"1"'})
-            self.refuse(actor, "POST", f"/tasks/{id}/comments", 404, json={"content": "x"})
-        for task_id in list(self.model.rows["task"])[:1]:
-            body = {"title": "Right", "metadata": {"right": True}} | wrong
-            self.refuse(actor, "PATCH", f"/tasks/{task_id}", 422, json=body)
-            body |= {"project_id": self.model.rows["task"][task_id]["project_id"]}
-            self.refuse(actor, "POST", "/tasks", 422, json=body)
-
-    # Comments and files
-
-    @step("task", actor=ANYBODY, task=NUMBERS, content=COMMENTS, keyed=st.booleans())
-    def add_comment(self, actor: str, task: int, content: str, keyed: bool) -> None:
-        id = self.choose.pick("task", task)
-        self.create(
-            actor, "comment", f"/tasks/{id}/comments", {"content": content}, {"task_id": id}, keyed=keyed
-        )
-
-    @step("comment", actor=ANYBODY, comment=NUMBERS, content=st.none() | COMMENTS)
-    def change_comment(self, actor: str, comment: int, content: str | None) -> None:
-        """Edit a comment, or without a content delete it."""
-        id = self.choose.pick("comment", comment)
-        row, me = self.model.rows["comment"][id], self.stage.ids[actor]
-        path, body = f"/tasks/{row['task_id']}/comments/{id}", {"content": content}
-        if content is None:
-            may = row["author_id"] == me or actor == "owner"
-            self.delete(actor, "comment", id, path, set() if may else {403})
-        else:
-            may = row["author_id"] == me
-            self.change(actor, "PATCH", path, "comment", id, set() if may else {403}, body, json=body)
-
-    @step("task", actor=TEAM, task=NUMBERS, data=st.binary(max_size=20), keyed=st.booleans())
-    def attach_file(self, actor: str, task: int, data: bytes, keyed: bool) -> None:
-        id = self.choose.pick("task", task)
-        name, kind = f"file {len(data)}.bin", "image/x-noise"
-        described = {"task_id": id, "filename": name, "content_type": kind, "size": len(data)}
-        path, files = f"/tasks/{id}/attachments", {"file": (name, data, kind)}
-        if made := self.create(actor, "attachment", path, {}, described, keyed=keyed, files=files):
-            self.model.files[made] = data
-
-    @step("attachment", actor=TEAM, attachment=NUMBERS)
-    def delete_file(self, actor: str, attachment: int) -> None:
-        id = self.choose.pick("attachment", attachment)
-        task_id = self.model.rows["attachment"][id]["task_id"]
-        self.delete(actor, "attachment", id, f"/tasks/{task_id}/attachments/{id}", set())
-
-    # People
-
-    @step(number=NUMBERS, role=st.sampled_from(["member", "client", None]))
-    def change_team(self, number: int, role: str | None) -> None:
-        """Invite somebody, or without a role remove somebody."""
-        others = [member for member in self.model.members if member not in self.stage.ids.values()]
-        id = others[number % len(others)] if others else NOBODY
-        if role is None:
-            self.write(
-                *("owner", "DELETE", f"/members/{id}"),
-                set() if self.model.is_there("member", id) else {404},
-                lambda change, data: self.model.remove_member(change, id),
-                lambda data, at: {"id": id, "deleted": True},
-            )
-            return
-        email = f"{self.stage.counts['examples']}-{len(others)}@example.com"
-        body = {"email": email, "full_name": ("Zoë", "ada", "Éva")[number % 3], "role": role}
-        self.write(
-            *("owner", "POST", "/members/invite", set()),
-            lambda change, data: self.model.invite(change, data["member"]["id"], body),
-            lambda data, at: data | {"member": self.model.members[data["member"]["id"]]},
-            json=body,
-        )
-
-    # Idempotency keys
-
-    @step(number=NUMBERS)
+    @precondition(lambda self: self.created)
+    @rule(number=NUMBERS)
     def repeat(self, number: int) -> None:
-        """Repeat a POST with its key, also after what it made was changed or deleted."""
-        if not self.keyed:
-            return
-        actor, path, options, kind, first = self.keyed[number % len(self.keyed)]
-        headers, body = options["headers"], options.get("json", {})
-        for field in (name for name in ("title", "name", "content") if isinstance(body.get(name), str)):
-            another = body | {field: f"{body[field]}x"}
-            self.refuse(actor, "POST", path, 422, json=another, headers=headers)
-        if actor != "client":
-            other = "/whiteboards" if kind == "project" else "/projects"
-            another = {"title": "x"} if kind == "project" else {"name": "x"}
-            self.refuse(actor, "POST", other, 422, json=another, headers=headers)
-        again = self.write(
-            *(actor, "POST", path, set()),
-            lambda change, data: None,
-            lambda data, at: first.json()["data"],
-            **options,
-        )
-        for name in ("Location", "ETag"):
-            self.compare(name, again.headers.get(name), first.headers.get(name))
+        """Repeat a creation with its key, also after what it made was changed or deleted."""
+        body, headers, task = self.created[number % len(self.created)]
+        self.data(self.send("POST", "/tasks", body | {"title": "Another"}, headers), 422)
+        again = self.send("POST", "/tasks", body, headers)
+        self.compare("the repetition's answer", self.data(again, 201), task)
         self.compare("Idempotent-Replayed", again.headers.get("Idempotent-Replayed"), "true")
-        member = "member" if actor == "owner" else "owner"
-        if kind == "project" and not any((key.actor, key.options) == (member, options) for key in self.keyed):
-            self.create(member, kind, path, body, headers=headers)
+
+    # Reading
+
+    @rule(filters=QUERIES, sort=st.sampled_from(SORTS), limit=st.sampled_from([1, 2, 3, 5]))
+    def read_pages(self, filters: Row, sort: str, limit: int) -> None:
+        """Follow the pages of a list to their end."""
+        filters, offset = self.resolved_filters(filters), 0
+        while offset is not None:
+            offset = self.compare_list(filters, sort, limit, offset)["next_offset"]
+
+    @precondition(lambda self: self.tasks)
+    @rule(number=NUMBERS, sort=st.sampled_from(SORTS), offset=st.integers(0, 3))
+    def read_lists_around_a_task(self, number: int, sort: str, offset: int) -> None:
+        """Compare lists with each one and two filters whose value is that of one task."""
+        task = self.tasks[self.chosen(self.tasks, number)]
+        values = {name: task[COLUMNS.get(name, name)] for name in FILTERS if name not in ("q", "archived")}
+        values |= {"q": task["title"][-2:].strip(), "archived": "false"}
+        pairs = [pair for pair in values.items() if pair[1] is not None]
+        for some in (*combinations(pairs, 1), *combinations(pairs, 2)):
+            self.compare_list(dict(some), sort, 3, offset)
+
+    @invariant()
+    def tasks_and_statistics_are_equal(self) -> None:
+        self.compare_list({}, "created_at", 100, 0)
+        sent = wire(datetime.now(UTC))
+        answer = self.send("GET", "/projects")
+        shown = {project["id"]: project["stats"] for project in self.data(answer)["projects"]}
+        tasks = {
+            id: [task for task in self.tasks.values() if task["project_id"] == id] for id in self.projects
+        }
+        expected = [
+            {id: statistics(tasks[id], at) for id in tasks}
+            for at in (sent, answer.json()["meta"]["timestamp"])
+        ]
+        self.compare("statistics", shown, *expected)
+
+    @rule(how=st.sampled_from(["SIGTERM", "kill -9", *["no"] * 18]))
+    def restart(self, how: str) -> None:
+        """End the server and start it again, at most once in an example: it takes as long as many steps."""
+        if how == "no" or self.has_restarted or self.exploration.failure:
+            return
+        self.tell(how)
+        if how == "SIGTERM":
+            assert self.server.stop() == 0
+        else:
+            self.server.kill()
+        self.server.start()
+        self.has_restarted = True
+        self.connect()
+        TasksMachine.restarts += 1
+        for sort in SORTS:
+            self.compare_list({}, sort, 100, 0)
 
 
 def run(run: Run) -> None:
-    """Play examples until the time is over; one that fails is made smaller and written down."""
-    with contextmanager(receivers)() as new_receiver:
-        receiver = new_receiver().up()
-        hooks = json.dumps([hook(receiver)])
-        with run.server(TASKS_WEBHOOKS=hooks, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60") as server:
-            stage = TasksMachine.stage = Stage(run, server, receiver)
-            play(run, stage)
-            counts = Counter(stage.counts)
-            if stage.failure:
-                server.allow_bugs = True  # which the failure tells
-                make_smaller(stage, TasksMachine, SHRINKING_SHORT if run.is_short else SHRINKING)
-            report(run, stage.failure, counts)
-            doctor = server.flask("doctor")
-            if doctor.returncode:
-                run.fault(f"after the examples, doctor says: {' '.join(doctor.stdout.split())[-500:]}")
-
-
-def report(run: Run, failure: Failure | None, counts: Counter[str]) -> None:
-    """Write down how much was compared, and what differed after which requests."""
-    if failure:
-        print("\n".join([*failure.steps, failure.what]))
-        text = f"after {len(failure.steps)} requests: {'; '.join(failure.steps)}; then {failure.what}"
-        run.fault(" ".join(text.split())[:MOST])
-    figure = f"{counts['examples']} examples with {counts['steps']} steps and {counts['restarts']} restarts, "
-    figure += f"{counts['comparisons']} comparisons, {int(bool(failure))} differences"
-    run.found("G4", "tasks and all around them: server equals model", figure, "0 differences", not failure)
-
-
-def play(run: Run, stage: Stage) -> None:
-    """Let Hypothesis make examples until the time is over or one fails."""
-    how = settings(
-        max_examples=EXAMPLES,
-        stateful_step_count=STEPS,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        report_multiple_bugs=False,
-        print_blob=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    while not (stage.is_over or stage.failure):
-        try:
-            run_state_machine_as_test(seed(run.random.getrandbits(64))(TasksMachine), settings=how)
-        except (Enough, Exception):  # of `Enough`, Hypothesis says that the machine is flaky
-            if not (stage.is_over or stage.failure):
-                raise
+    with run.server() as server:
+        owner = server.client()
+        members = [owner.data(owner.get("/me"))["member"]["id"]]
+        for number in range(2):
+            body = {"email": f"{number}@example.com", "full_name": "M", "role": "member"}
+            members.append(owner.data(owner.post("/members/invite", body), 201)["member"]["id"])
+        explored = explore(run, lambda: TasksMachine(server, members))
+        doctor = server.flask("doctor")
+        assert doctor.returncode == 0, f"after the examples, doctor says: {doctor.stdout[-500:]}"
+    figure = f"{explored.examples} examples, {explored.steps} steps, {TasksMachine.restarts} restarts, "
+    figure += f"{TasksMachine.comparisons} comparisons"
+    what = "tasks, their lists, counters, versions and repeated creations: as in the model"
+    run.found("G4", what, figure, "always", not explored.failure)

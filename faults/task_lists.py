@@ -1,0 +1,73 @@
+"""What lists of tasks and the statistics of projects must show, given the tasks that there are.
+
+Written from the specification; it shares nothing with the service.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+
+Row = dict[str, Any]
+
+STATUSES = ("todo", "in_progress", "review", "done")
+PRIORITIES = ("low", "medium", "high", "urgent")
+SORTED_BY = ("created_at", "updated_at", "due_date", "priority")
+SORTS = [f"{sign}{name}" for name in SORTED_BY for sign in ("", "-")]
+
+
+def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: str) -> bool:
+    """Whether a task passes a filter; `archived` are the ids of projects, `me` is who asks."""
+    match name:
+        case "due_before":
+            return task["due_date"] is not None and task["due_date"] < value
+        case "updated_since":
+            return task["updated_at"] >= value
+        case "q":
+            texts = (task["title"], task["description"] or "")
+            return any(value.casefold() in text.casefold() for text in texts)
+        case "archived":
+            return task["project_id"] not in archived
+        case "assignee_id":
+            return task[name] == {"me": me, "none": None}.get(value, value)
+        case _:
+            return task[name] == value
+
+
+def in_order(tasks: Iterable[Row], sort: str) -> list[Row]:
+    """The tasks in this order: ties by id in the same direction, those without a date last."""
+    name, is_falling = sort.removeprefix("-"), sort.startswith("-")
+    by_id = sorted(tasks, key=lambda task: task["id"], reverse=is_falling)
+    if name == "created_at":  # as the ids rise
+        return by_id
+    if name == "priority":
+        return sorted(by_id, key=lambda task: PRIORITIES.index(task[name]), reverse=is_falling)
+    dated = [task for task in by_id if task[name] is not None]
+    undated = [task for task in by_id if task[name] is None]
+    return sorted(dated, key=lambda task: task[name], reverse=is_falling) + undated
+
+
+def page(tasks: list[Row], limit: int, offset: int) -> Row:
+    """One page of the tasks of a list, with its pagination."""
+    end = offset + limit
+    has_more = end < len(tasks)
+    pagination = {
+        "total": len(tasks),
+        "total_exact": True,
+        "limit": limit,
+        "offset": offset,
+        "has_more": has_more,
+        "next_offset": end if has_more else None,
+    }
+    return {"tasks": tasks[offset:end], "pagination": pagination}
+
+
+def statistics(tasks: Collection[Row], at: str) -> Row:
+    """The statistics of a project with these tasks, at this time."""
+    counts = Counter(task["status"] for task in tasks)
+    overdue = [task for task in tasks if task["status"] != "done" and (task["due_date"] or "~") < at]
+    return {
+        "total": len(tasks),
+        **{status: counts[status] for status in STATUSES},
+        "overdue": len(overdue),
+        "completion_rate": round(counts["done"] / len(tasks), 4) if tasks else 0.0,
+    }
