@@ -1,7 +1,4 @@
-"""Members, their keys and links as the contract has them, in memory, to compare with (`roles_model.py`).
-
-Where the contract leaves open which of two refusals comes first, both are allowed.
-"""
+"""Members, their keys and links as the contract has them, in memory, to compare with (`roles_model.py`)."""
 
 from dataclasses import dataclass
 
@@ -28,7 +25,6 @@ class Key:
     holder: Person
     makers: frozenset[Person]
     scope: str = "write"
-    ends: bool = False  # at some time
     is_revoked: bool = False
 
     @property
@@ -57,32 +53,26 @@ class Workspace:
     def __init__(self, owner: Key):
         self.people, self.keys, self.links = [owner.holder], [owner], list[Link]()
 
-    def refusal(self, key: Key | None, least: str = "client", *, writes=True) -> set[int]:
+    def refusal(self, key: Key, least: str = "client", *, writes=True) -> set[int]:
         """How the key is refused where a role is needed; empty if it is not."""
-        if key is None or not key.works:
+        if not key.works:
             return {401}
         allowed = ROLES[: ROLES.index(least) + 1]
         return {403} if key.holder.role not in allowed or (writes and key.scope == "read") else set()
 
+    def members(self) -> list[Person]:
+        """Those who are not removed, the newest first."""
+        return [person for person in reversed(self.people) if person.status != "removed"]
+
     def has_address(self, email: str) -> Person | None:
-        return next((one for one in self.people if one.email == email and one.status != "removed"), None)
+        return next((person for person in self.members() if person.email == email), None)
 
     def is_last_owner(self, person: Person) -> bool:
-        owners = [one for one in self.people if (one.role, one.status) == ("owner", "active")]
-        return owners == [person]
+        return [one for one in self.members() if (one.role, one.status) == ("owner", "active")] == [person]
 
-    def is_lifeline(self, key: Key) -> bool:
-        """Whether no other key lets an owner write."""
-        strong = [
-            key for key in self.keys if key.works and (key.holder.role, key.scope) == ("owner", "write")
-        ]
-        return strong == [key]
-
-    def exposed(self) -> list[Person]:
-        """Those who are no owners, and have a key or a link that others made."""
-        keys = [key.holder for key in self.keys if key.works and key.makers != {key.holder}]
-        links = [link.invited for link in self.links if link.is_open]
-        return [person for person in keys + links if person.role != "owner"]
+    def manages(self, actor: Person, other: Person) -> bool:
+        """Whether the actor may manage the keys and the link of somebody else."""
+        return actor.role == "owner" or (actor.role == "admin" and other.role != "owner")
 
     # Members
 
@@ -95,24 +85,20 @@ class Workspace:
         return {200} if stored else {201}
 
     def change_role(self, key: Key, person: Person, role: str) -> set[int]:
-        actor, old = key.holder, person.role
-        is_refused = actor.role not in ADMINS and (role != old or person is not actor)
-        is_refused |= role != old and "owner" in (role, old) and actor.role != "owner"
-        if person.status == "removed":
-            return {404, 403} if is_refused else {404}
-        if is_refused:
+        actor, is_changed = key.holder, role != person.role
+        if actor.role not in ADMINS and (is_changed or person is not actor):
             return {403}
-        return {409} if role != old and self.is_last_owner(person) else {200}
+        if is_changed and "owner" in (role, person.role) and actor.role != "owner":
+            return {403}
+        return {409} if is_changed and self.is_last_owner(person) else {200}
 
     def role_is_changed(self, key: Key, person: Person, role: str) -> None:
         """What others made for a new owner ends, and what somebody with fewer rights now made for others."""
-        if role == person.role:
-            return
         if ROLES.index(role) > ROLES.index(person.role):
             self.end_what_was_made_by(person)
-        person.role = role
-        if role == "owner":
+        if role == "owner" != person.role:
             self.end_access(person, unless=(person, key.holder))
+        person.role = role
 
     def end_access(self, person: Person, unless: tuple[Person, ...] = ()) -> None:
         for key in self.keys:
@@ -127,10 +113,7 @@ class Workspace:
             link.is_open &= person not in link.makers
 
     def remove(self, key: Key, person: Person) -> set[int]:
-        is_refused = person.role == "owner" and key.holder.role != "owner"
-        if person.status == "removed":
-            return {404, 403} if is_refused else {404}
-        if is_refused:
+        if not self.manages(key.holder, person):
             return {403}
         return {409} if self.is_last_owner(person) else {200}
 
@@ -139,16 +122,15 @@ class Workspace:
         self.end_what_was_made_by(person)
         person.status = "removed"
 
-    # Links
+    # Links and keys
 
     def change_link(self, key: Key, person: Person, *, renews: bool) -> set[int]:
-        refused = {403} if person.role == "owner" and key.holder.role != "owner" else set[int]()
-        if person.status == "removed":
-            return {404} | refused
         if person.status == "active":
-            return {409} | refused
+            return {409} if self.manages(key.holder, person) else {409, 403}
+        if not self.manages(key.holder, person):
+            return {403}
         is_open = any(link.is_open for link in self.links if link.invited is person)
-        return refused or ({201} if renews else {200} if is_open else {404})
+        return {201} if renews else {200} if is_open else {404}
 
     def link_is_made(self, key: Key, person: Person, token: str) -> None:
         self.end_access(person)
@@ -159,18 +141,12 @@ class Workspace:
         link.invited.status = "active"
         self.keys.append(Key(id, text, link.invited, frozenset([link.invited])))
 
-    # Keys
-
-    def manages(self, actor: Person, holder: Person) -> bool:
-        return holder is actor or actor.role in (("owner",) if holder.role == "owner" else ADMINS)
-
-    def make_key(self, key: Key, holder: Person, *, ends: bool) -> set[int]:
-        problems = {422} if holder.status != "active" or (key.ends and not ends) else set[int]()
-        return problems | (set() if self.manages(key.holder, holder) else {403}) or {201}
+    def make_key(self, key: Key, holder: Person) -> set[int]:
+        """Which of two refusals comes first is left open."""
+        refused = set[int]() if holder is key.holder or self.manages(key.holder, holder) else {403}
+        return refused | (set() if holder.status == "active" else {422}) or {201}
 
     def revoke_key(self, key: Key, other: Key) -> set[int]:
-        if other.holder is not key.holder and key.holder.role not in ADMINS:
-            return {404}  # what one may not see does not exist
-        if other.holder.status == "removed":
-            return {200, 403, 404}
-        return {200} if self.manages(key.holder, other.holder) else {403}
+        if other.holder is key.holder or self.manages(key.holder, other.holder):
+            return {200}
+        return {403} if key.holder.role in ADMINS else {404}  # what one may not see does not exist

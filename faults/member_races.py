@@ -1,13 +1,51 @@
-"""Two requests about one member at once: the outcome must be that of one after the other."""
+"""Requests about one member at once: many uses of a link, of whom one joins (G14), and pairs of requests."""
 
 import time
 from itertools import count
 from typing import Any, NamedTuple
 
 from connections import Connection, connected
-from enrollment import API
 from findings import Run
 from harness import OWNER_KEY, Server
+
+API = "/api/v1"
+USES = 100  # of one link, at once
+
+
+def invite(connection: Connection, email: str, role: str) -> dict[str, str]:
+    """Invite somebody; returns id, address, and the token of the link."""
+    body = {"email": email, "full_name": "A", "role": role}
+    data = connection.ask("POST", f"{API}/members/invite", OWNER_KEY, body)[1]["data"]
+    token = data["enrollment_link"].rpartition("/")[2]
+    return {"id": data["member"]["id"], "email": email, "token": token}
+
+
+def join_at_once(connections: list[Connection], token: str) -> tuple[int, int]:
+    """Use an enrollment link over all connections at once, by the page and by the API in turn.
+
+    Returns how many joined, and how many were told that the link is gone.
+    """
+    for number, connection in enumerate(connections):
+        connection.send("POST", f"{API if number % 2 else ''}/enroll/{token}")
+    statuses = [connection.receive()[0] for connection in connections]
+    return sum(status in (200, 201) for status in statuses), statuses.count(410)
+
+
+def check_enrollment(run: Run, server: Server, until: float) -> None:
+    """Invite somebody, and let many use the link at once, in one round after the other."""
+    rounds, is_kept, started = 0, True, time.monotonic()
+    with connected(server, USES) as connections:
+        while is_kept and rounds < run.count(200) and (not rounds or time.monotonic() < until):
+            invited = invite(connections[0], f"once-{rounds}@example.com", "member")
+            joined, refused = join_at_once(connections, invited["token"])
+            keys = len(server.rows("SELECT id FROM api_key WHERE member_id = ?", invited["id"]))
+            is_kept = (joined, refused, keys) == (1, USES - 1, 1)
+            rounds += 1
+    if not is_kept:
+        run.fault(f"{USES} uses of one link at once: {joined} joined, {refused} were refused, {keys} keys")
+    what = f"{USES} uses of one enrollment link at once: one member and one key"
+    run.found("G14", what, f"{rounds} rounds in {time.monotonic() - started:.0f} s", "all", is_kept)
+
 
 Request = tuple[str, str, str, dict[str, str] | None]  # whose key, method, path, body
 
@@ -56,25 +94,20 @@ class Members:
 
     def __init__(self, connections: list[Connection]):
         self.connections, self.numbers = connections, count()
-        self.keys = {"owner": OWNER_KEY, "admin": ""}
-        self.keys["admin"] = self.make("admin", has_joined=True)["key"]
+        self.keys = {"owner": OWNER_KEY, "admin": self.make("admin", has_joined=True)["key"], "nobody": ""}
 
     def make(self, role: str, *, has_joined: bool) -> dict[str, str]:
-        """Invite somebody, who then joins if told; returns id, address, token or key."""
-        email = f"pair-{next(self.numbers)}@example.com"
-        body = {"email": email, "full_name": "A", "role": role}
-        data = self.connections[0].ask("POST", f"{API}/members/invite", OWNER_KEY, body)[1]["data"]
-        made = {"id": data["member"]["id"], "email": email, "key": ""}
-        made["token"] = data["enrollment_link"].rpartition("/")[2]
+        """Invite somebody, who then joins if told; returns id, address, token, and key."""
+        made = invite(self.connections[0], f"pair-{next(self.numbers)}@example.com", role)
         if has_joined:
             joined = self.connections[0].ask("POST", f"{API}/enroll/{made['token']}")[1]
-            made["key"] = joined["data"]["api_key"]
-        return made
+            return made | {"key": joined["data"]["api_key"]}
+        return made | {"key": ""}
 
     def outcome(self, pair: Pair, *, swapped: bool) -> tuple[int, int, int]:
         """Send both requests at once; `swapped` sends the second one a little earlier."""
         made = self.make(pair.role, has_joined=pair.has_joined)
-        keys = self.keys | {"self": made["key"], "nobody": ""}
+        keys = self.keys | {"self": made["key"]}
         both = [(pair.first, self.connections[0]), (pair.second, self.connections[1])]
         for (who, method, path, body), connection in both[::-1] if swapped else both:
             filled = {name: text.format(**made) for name, text in body.items()} if body else None
