@@ -17,19 +17,22 @@ class Person:
 
 
 @dataclass(eq=False)
-class Key:
-    """An API key. `makers` are who made it and, where that was done with a key, that key's makers."""
+class Credential:
+    """An API key or an enrollment link.
 
-    id: str
+    `makers` are who made it and, where that was done with a key, that key's makers.
+    """
+
     text: str
     holder: Person
     makers: frozenset[Person]
-    scope: str = "write"
-    is_revoked: bool = False
+    id: str = ""  # of a key
+    scope: str = "write"  # of a key
+    is_open: bool = True  # neither revoked nor used up
 
     @property
     def works(self) -> bool:
-        return not self.is_revoked and self.holder.status == "active"
+        return self.is_open and self.holder.status == "active"
 
     @property
     def chain(self) -> frozenset[Person]:
@@ -37,23 +40,13 @@ class Key:
         return self.makers | {self.holder}
 
 
-@dataclass(eq=False)
-class Link:
-    """An enrollment link, which is used up or revoked once it is not open."""
-
-    token: str
-    invited: Person
-    makers: frozenset[Person]
-    is_open: bool = True
-
-
 class Workspace:
     """Who may do what. What is named after an action returns the statuses that may answer it."""
 
-    def __init__(self, owner: Key):
-        self.people, self.keys, self.links = [owner.holder], [owner], list[Link]()
+    def __init__(self, key: Credential):
+        self.people, self.keys, self.links = [key.holder], [key], list[Credential]()
 
-    def refusal(self, key: Key, least: str = "client", *, writes=True) -> set[int]:
+    def refusal(self, key: Credential, least: str = "client", *, writes=True) -> set[int]:
         """How the key is refused where a role is needed; empty if it is not."""
         if not key.works:
             return {401}
@@ -76,7 +69,7 @@ class Workspace:
 
     # Members
 
-    def invite(self, key: Key, email: str, role: str) -> set[int]:
+    def invite(self, key: Credential, email: str, role: str) -> set[int]:
         stored = self.has_address(email)
         if stored and stored.status == "active":
             return {409, 403} if key.holder.role != "owner" else {409}
@@ -84,7 +77,7 @@ class Workspace:
             return {403}
         return {200} if stored else {201}
 
-    def change_role(self, key: Key, person: Person, role: str) -> set[int]:
+    def change_role(self, key: Credential, person: Person, role: str) -> set[int]:
         actor, is_changed = key.holder, role != person.role
         if actor.role not in ADMINS and (is_changed or person is not actor):
             return {403}
@@ -92,7 +85,7 @@ class Workspace:
             return {403}
         return {409} if is_changed and self.is_last_owner(person) else {200}
 
-    def role_is_changed(self, key: Key, person: Person, role: str) -> None:
+    def role_is_changed(self, key: Credential, person: Person, role: str) -> None:
         """What others made for a new owner ends, and what somebody with fewer rights now made for others."""
         if ROLES.index(role) > ROLES.index(person.role):
             self.end_what_was_made_by(person)
@@ -101,18 +94,16 @@ class Workspace:
         person.role = role
 
     def end_access(self, person: Person, unless: tuple[Person, ...] = ()) -> None:
-        for key in self.keys:
-            key.is_revoked |= key.holder is person and not key.makers <= {*unless}
-        for link in self.links:
-            link.is_open &= link.invited is not person or link.makers <= {*unless}
+        for credential in self.keys + self.links:
+            if credential.holder is person and not credential.makers <= {*unless}:
+                credential.is_open = False
 
     def end_what_was_made_by(self, person: Person) -> None:
-        for key in self.keys:
-            key.is_revoked |= key.holder is not person and person in key.makers
-        for link in self.links:
-            link.is_open &= person not in link.makers
+        for credential in self.keys + self.links:
+            if credential.holder is not person and person in credential.makers:
+                credential.is_open = False
 
-    def remove(self, key: Key, person: Person) -> set[int]:
+    def remove(self, key: Credential, person: Person) -> set[int]:
         if not self.manages(key.holder, person):
             return {403}
         return {409} if self.is_last_owner(person) else {200}
@@ -124,29 +115,29 @@ class Workspace:
 
     # Links and keys
 
-    def change_link(self, key: Key, person: Person, *, renews: bool) -> set[int]:
+    def change_link(self, key: Credential, person: Person, *, renews: bool) -> set[int]:
         if person.status == "active":
             return {409} if self.manages(key.holder, person) else {409, 403}
         if not self.manages(key.holder, person):
             return {403}
-        is_open = any(link.is_open for link in self.links if link.invited is person)
+        is_open = any(link.is_open for link in self.links if link.holder is person)
         return {201} if renews else {200} if is_open else {404}
 
-    def link_is_made(self, key: Key, person: Person, token: str) -> None:
+    def link_is_made(self, key: Credential, person: Person, token: str) -> None:
         self.end_access(person)
-        self.links.append(Link(token, person, key.chain))
+        self.links.append(Credential(token, person, key.chain))
 
-    def is_joined(self, link: Link, id: str, text: str) -> None:
+    def is_joined(self, link: Credential, id: str, text: str) -> None:
         link.is_open = False
-        link.invited.status = "active"
-        self.keys.append(Key(id, text, link.invited, frozenset([link.invited])))
+        link.holder.status = "active"
+        self.keys.append(Credential(text, link.holder, frozenset([link.holder]), id))
 
-    def make_key(self, key: Key, holder: Person) -> set[int]:
+    def make_key(self, key: Credential, holder: Person) -> set[int]:
         """Which of two refusals comes first is left open."""
         refused = set[int]() if holder is key.holder or self.manages(key.holder, holder) else {403}
         return refused | (set() if holder.status == "active" else {422}) or {201}
 
-    def revoke_key(self, key: Key, other: Key) -> set[int]:
+    def revoke_key(self, key: Credential, other: Credential) -> set[int]:
         if other.holder is key.holder or self.manages(key.holder, other.holder):
             return {200}
         return {403} if key.holder.role in ADMINS else {404}  # what one may not see does not exist
