@@ -2,14 +2,11 @@
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from connections import Connection, connected
 from findings import Run
-from flows import Route, Row
+from flows import Route
 from harness import Server, wait_until
 
 # Two routes share a session; that of the third differs from it in the case of a letter.
@@ -19,30 +16,9 @@ ROUTES = (
     Route("other", "agent:Main", "webhooks/other"),
 )
 UNLIMITED = "[plugins.entries.webhooks.config.limits]\nrequests = 1000000\ninFlight = 1000\n"
+LIST = {"action": "list_flows"}
 WRITERS = 200  # at once, of one revision
 WINDOW = 120  # requests a minute are allowed by default
-
-
-class Caller:
-    """Calls a route with its secret over a connection."""
-
-    def __init__(self, connection: Connection, path: str, secret: str):
-        self.connection, self.path, self.secret = connection, path, secret
-
-    def send(self, action: str, **fields: Any) -> None:
-        """Send an action without waiting for its answer."""
-        self.connection.send("POST", self.path, self.secret, {"action": action, **fields})
-
-    def call(self, action: str, **fields: Any) -> tuple[int, Row]:
-        self.send(action, **fields)
-        return self.connection.receive()
-
-
-@contextmanager
-def calling(server: Server, path: str, secret: str, count: int) -> Iterator[list[Caller]]:
-    """So many callers of one route."""
-    with connected(server, count) as connections:
-        yield [Caller(connection, path, secret) for connection in connections]
 
 
 def configure(folder: Path, limits: str) -> str:
@@ -67,17 +43,19 @@ secret = {{source = "file", provider = "{route.id}", id = "value"}}
     return str(folder / "config.toml")
 
 
-def write_at_once(callers: list[Caller], flow_id: str, revision: int) -> str:
+def write_at_once(connections: list[Connection], path: str, secret: str, flow_id: str, revision: int) -> str:
     """Let all callers write the flow's next revision at once; returns what went wrong, if anything."""
-    for number, caller in enumerate(callers):
-        step = f"of caller {number}"
-        caller.send("set_waiting", flowId=flow_id, expectedRevision=revision, currentStep=step)
-    answers = [caller.connection.receive() for caller in callers]
+    fields = {"flowId": flow_id, "expectedRevision": revision}
+    for number, connection in enumerate(connections):
+        action = {"action": "set_waiting", "currentStep": f"of caller {number}", **fields}
+        connection.send("POST", path, secret, action)
+    answers = [connection.receive() for connection in connections]
     applied = [body["result"]["flow"] for status, body in answers if status == 200]
     told = [body["result"]["current"] for _, body in answers if body.get("code") == "revision_conflict"]
-    if (len(applied), len(told)) != (1, len(callers) - 1):
+    if (len(applied), len(told)) != (1, len(connections) - 1):
         return f"{len(applied)} applied, {len(told)} refused for their revision"
-    stored = callers[0].call("get_flow", flowId=flow_id)[1]["result"]["flow"]
+    read = {"action": "get_flow", "flowId": flow_id}
+    stored = connections[0].ask("POST", path, secret, read)[1]["result"]["flow"]
     if stored["revision"] != revision + 1 or any(flow != stored for flow in applied + told):
         return f"{stored} is stored, {applied + told} were told"
     return ""
@@ -85,11 +63,12 @@ def write_at_once(callers: list[Caller], flow_id: str, revision: int) -> str:
 
 def check_races(run: Run, server: Server, until: float) -> None:
     """Let many callers write one flow's next revision, in one round after the other."""
-    rounds, problem, started = 0, "", time.monotonic()
-    with calling(server, ROUTES[0].path, ROUTES[0].secret, WRITERS) as callers:
-        flow = callers[0].call("create_flow", goal="to be written at once")[1]["result"]["flow"]
+    rounds, problem, started, (path, secret) = 0, "", time.monotonic(), (ROUTES[0].path, ROUTES[0].secret)
+    with connected(server, WRITERS) as connections:
+        creation = {"action": "create_flow", "goal": "to be written at once"}
+        flow = connections[0].ask("POST", path, secret, creation)[1]["result"]["flow"]
         while not problem and rounds < run.count(1000) and (not rounds or time.monotonic() < until):
-            problem = write_at_once(callers, flow["flowId"], rounds)
+            problem = write_at_once(connections, path, secret, flow["flowId"], rounds)
             rounds += 1
     if problem:
         run.fault(f"{WRITERS} callers sent set_waiting with one revision at once: {problem}")
@@ -100,13 +79,12 @@ def check_races(run: Run, server: Server, until: float) -> None:
 def check_window(run: Run, server: Server) -> None:
     """Send twice as many requests as a window allows, side by side, half of them with a wrong secret."""
     started, codes = time.monotonic(), []
-    with calling(server, ROUTES[0].path, ROUTES[0].secret, 20) as callers:
-        for caller in callers[::2]:
-            caller.secret = "wrong"
-        for _ in range(2 * WINDOW // len(callers)):
-            for caller in callers:
-                caller.send("list_flows")
-            codes += [caller.connection.receive()[1].get("code") for caller in callers]
+    with connected(server, 20) as connections:
+        for _ in range(2 * WINDOW // len(connections)):
+            for number, connection in enumerate(connections):
+                secret = ROUTES[0].secret if number % 2 else "wrong"
+                connection.send("POST", ROUTES[0].path, secret, LIST)
+            codes += [connection.receive()[1].get("code") for connection in connections]
     allowed = sum(code != "rate_limited" for code in codes)
     is_kept = allowed == WINDOW if time.monotonic() - started < 50 else None  # else the window has ended
     what = f"{len(codes)} requests on a route, half with a wrong secret: not rate_limited are"
@@ -115,8 +93,8 @@ def check_window(run: Run, server: Server) -> None:
 
 def is_accepted(server: Server, secret: str) -> bool:
     """Whether the second route accepts this secret, over a new connection."""
-    with calling(server, ROUTES[1].path, secret, 1) as (caller,):
-        return caller.call("list_flows")[0] == 200
+    with connected(server, 1) as (connection,):
+        return connection.ask("POST", ROUTES[1].path, secret, LIST)[0] == 200
 
 
 def rotate(server: Server, file: Path, new: str) -> int:

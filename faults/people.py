@@ -8,12 +8,12 @@ ADMINS = ("owner", "admin")
 
 @dataclass(eq=False)
 class Person:
-    """A member, also one who is only invited, or was removed."""
+    """A member, also one who is only invited."""
 
     id: str
     email: str
     role: str
-    status: str = "invited"
+    has_joined: bool = False
 
 
 @dataclass(eq=False)
@@ -28,11 +28,7 @@ class Credential:
     makers: frozenset[Person]
     id: str = ""  # of a key
     scope: str = "write"  # of a key
-    is_open: bool = True  # neither revoked nor used up
-
-    @property
-    def works(self) -> bool:
-        return self.is_open and self.holder.status == "active"
+    works: bool = True  # it is neither revoked nor used up
 
     @property
     def chain(self) -> frozenset[Person]:
@@ -53,15 +49,11 @@ class Workspace:
         allowed = ROLES[: ROLES.index(least) + 1]
         return {403} if key.holder.role not in allowed or (writes and key.scope == "read") else set()
 
-    def members(self) -> list[Person]:
-        """Those who are not removed, the newest first."""
-        return [person for person in reversed(self.people) if person.status != "removed"]
-
     def has_address(self, email: str) -> Person | None:
-        return next((person for person in self.members() if person.email == email), None)
+        return next((person for person in self.people if person.email == email), None)
 
     def is_last_owner(self, person: Person) -> bool:
-        return [one for one in self.members() if (one.role, one.status) == ("owner", "active")] == [person]
+        return [one for one in self.people if one.role == "owner" and one.has_joined] == [person]
 
     def manages(self, actor: Person, other: Person) -> bool:
         """Whether the actor may manage the keys and the link of somebody else."""
@@ -71,7 +63,7 @@ class Workspace:
 
     def invite(self, key: Credential, email: str, role: str) -> set[int]:
         stored = self.has_address(email)
-        if stored and stored.status == "active":
+        if stored and stored.has_joined:
             return {409, 403} if key.holder.role != "owner" else {409}
         if "owner" in (role, stored and stored.role) and key.holder.role != "owner":
             return {403}
@@ -96,12 +88,12 @@ class Workspace:
     def end_access(self, person: Person, unless: tuple[Person, ...] = ()) -> None:
         for credential in self.keys + self.links:
             if credential.holder is person and not credential.makers <= {*unless}:
-                credential.is_open = False
+                credential.works = False
 
     def end_what_was_made_by(self, person: Person) -> None:
         for credential in self.keys + self.links:
             if credential.holder is not person and person in credential.makers:
-                credential.is_open = False
+                credential.works = False
 
     def remove(self, key: Credential, person: Person) -> set[int]:
         if not self.manages(key.holder, person):
@@ -111,16 +103,16 @@ class Workspace:
     def is_removed(self, person: Person) -> None:
         self.end_access(person)
         self.end_what_was_made_by(person)
-        person.status = "removed"
+        self.people.remove(person)
 
     # Links and keys
 
     def change_link(self, key: Credential, person: Person, *, renews: bool) -> set[int]:
-        if person.status == "active":
+        if person.has_joined:
             return {409} if self.manages(key.holder, person) else {409, 403}
         if not self.manages(key.holder, person):
             return {403}
-        is_open = any(link.is_open for link in self.links if link.holder is person)
+        is_open = any(link.works for link in self.links if link.holder is person)
         return {201} if renews else {200} if is_open else {404}
 
     def link_is_made(self, key: Credential, person: Person, token: str) -> None:
@@ -128,14 +120,14 @@ class Workspace:
         self.links.append(Credential(token, person, key.chain))
 
     def is_joined(self, link: Credential, id: str, text: str) -> None:
-        link.is_open = False
-        link.holder.status = "active"
+        link.works = False
+        link.holder.has_joined = True
         self.keys.append(Credential(text, link.holder, frozenset([link.holder]), id))
 
     def make_key(self, key: Credential, holder: Person) -> set[int]:
         """Which of two refusals comes first is left open."""
         refused = set[int]() if holder is key.holder or self.manages(key.holder, holder) else {403}
-        return refused | (set() if holder.status == "active" else {422}) or {201}
+        return refused | (set() if holder.has_joined else {422}) or {201}
 
     def revoke_key(self, key: Credential, other: Credential) -> set[int]:
         if other.holder is key.holder or self.manages(key.holder, other.holder):
