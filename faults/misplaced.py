@@ -78,11 +78,9 @@ PART = 'Content-Disposition: form-data; name="key"'
 FORM = {"Content-Type": "multipart/form-data; boundary=b"}
 REQUESTS = (
     Sent("query", "GET", "/api/v1/tasks?api_key=<<>>"),
-    Sent("query of a page", "GET", "/?token=<<>>"),
     Sent("choice", "GET", "/api/v1/tasks?status=<<>>"),
     Sent("path", "DELETE", "/api/v1/keys/tms_<<>>"),
     Sent("wrong key", "GET", "/api/v1/me", {"Authorization": "Bearer <<>>"}),
-    Sent("X-Api-Key", "GET", "/api/v1/me", {"X-Api-Key": "<<>>", **NONE}),
     Sent("Cookie", "GET", "/api/v1/me", {"Cookie": "session=<<>>"}),
     Sent("Referer", "GET", "/", {"Referer": "https://a.example/enroll/<<>>"}),
     Sent("Origin", "POST", "/mcp", {"Origin": "https://u:<<>>@a.example"}, "{}"),
@@ -94,16 +92,12 @@ REQUESTS = (
     Sent("wrong token on the page", "POST", "/enroll/<<>>", NONE),
     Sent("broken JSON", "POST", "/api/v1/projects", {}, '{"api_key": "<<>>" "name"'),
     Sent("unknown field", "POST", "/api/v1/projects", {}, '{"password": "<<>>"}'),
-    Sent("wrong type", "POST", "/api/v1/projects", {}, '{"name": {"a": "<<>>"}}'),
     Sent("wrong choice", "PATCH", "/api/v1/tasks/TASK", {}, '{"status": "<<>>"}'),
     Sent("wrong date", "PATCH", "/api/v1/tasks/TASK/details", {}, '{"due_date": "<<>>"}'),
     Sent("long text", "POST", "/api/v1/projects", {}, '{"name": "<<>>%s"}' % ("x" * 600)),
-    Sent(
-        "form", "POST", "/api/v1/tasks/TASK/attachments", FORM, '--b\r\nX: ; name="key"\r\n\r\n<<>>\r\n--b--'
-    ),
+    Sent("form", "POST", "/api/v1/tasks/TASK/attachments", FORM, f"--b\r\n{PART}\r\n\r\n<<>>\r\n--b--"),
     Sent("tool's argument", "POST", "/mcp", {}, TOOL % ("get_task", '"api_key": "<<>>"')),
     Sent("tool's choice", "POST", "/mcp", {}, TOOL % ("find_tasks", '"status": "<<>>"')),
-    Sent("broken message", "POST", "/mcp", {}, '{"jsonrpc": "2.0", "key": "<<>>"'),
     Sent("wrong secret", "POST", AGENT, {"Authorization": "Bearer <<>>"}, "{}"),
     Sent("wrong action", "POST", AGENT, RIGHT, '{"action": "<<>>"}'),
     Sent("wrong type of an action", "POST", AGENT, RIGHT, '{"action": "get_flow", "flowId": ["<<>>"]}'),
@@ -113,13 +107,9 @@ REQUESTS = (
 # Heads that gunicorn refuses itself, or that are followed by what is no request.
 HEADS = {
     "a header without a colon": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>\r\n\r\n",
-    "a folded header": "GET /api/v1/me HTTP/1.1\r\nAuthorization: Bearer\r\n <<>>\r\n\r\n",
     "Transfer-Encoding": "GET /api/v1/me HTTP/1.1\r\nTransfer-Encoding: <<>>\r\n\r\n",
-    "a query before a wrong version": "GET /api/v1/me?key=<<>> HTTP/9.9\r\n\r\n",
     "a token with a raw byte": "GET /enroll/<<>>\xff HTTP/1.1\r\n\r\n",
-    "a password in a target": "GET http://u:<<>>@a.example/api/v1/me HTTP/1.1\r\nHost: a\r\n\r\n",
     "no request": "<<>>\r\n\r\n",
-    "the rest of a body": 'POST /mcp HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"secret": "<<>>"}\r\n\r\n',
     "no size of a chunk": "POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n<<>>\r\n{}\r\n0\r\n\r\n",
 }
@@ -128,9 +118,7 @@ HEADS = {
 HOOK = "[[webhooks]]\nurl = 'https://a.example/'\n"
 MISTAKES = {
     "no TOML": "[bootstrap]\napi_key = '<<>>' x",
-    "a setting in place of its section": "bootstrap = '<<>>'",
     "an unknown setting": "[bootstrap]\napi_kee = '<<>>'",
-    "a list in place of a secret": f"{HOOK}secret = ['<<>>']",
     "a wrong id of a secret": f"{HOOK}secret = {{ source = 'env', provider = 'default', id = '<<>>' }}",
     "a wrong whsec_": f"{HOOK}secret = 'whsec_%<<>>'",
     "a password in a URL": "[[webhooks]]\nsecret = 's'\nurl = 'https://u:<<>>@a.example/'",

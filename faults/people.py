@@ -42,12 +42,11 @@ class Workspace:
     def __init__(self, key: Credential):
         self.people, self.keys, self.links = [key.holder], [key], list[Credential]()
 
-    def refusal(self, key: Credential, least: str = "client", *, writes=True) -> set[int]:
-        """How the key is refused where a role is needed; empty if it is not."""
+    def refusal(self, key: Credential, allowed: tuple[str, ...]) -> set[int]:
+        """How a write is refused that these roles may do; empty if it is not."""
         if not key.works:
             return {401}
-        allowed = ROLES[: ROLES.index(least) + 1]
-        return {403} if key.holder.role not in allowed or (writes and key.scope == "read") else set()
+        return {403} if key.holder.role not in allowed or key.scope == "read" else set()
 
     def has_address(self, email: str) -> Person | None:
         return next((person for person in self.people if person.email == email), None)

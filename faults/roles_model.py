@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from machines import Machine, explore
 from member_races import API, check_enrollment, check_pairs
-from people import ROLES, Credential, Person, Workspace
+from people import ADMINS, ROLES, Credential, Person, Workspace
 
-KEY = st.sampled_from([*[0] * 5, *[1] * 4, *[2] * 2, *range(3, 9)])  # see `RolesMachine.key`
+KEY = st.sampled_from([*[0] * 4, *range(1, 8)])  # the first owner's is 0; see `RolesMachine.key`
 PERSON = st.integers(0, 5)  # the newest is 0
-ADDRESS = st.sampled_from([f"p{number}@example.com" for number in range(5)])
-ROLE = st.sampled_from(["owner", *ROLES])
+ADDRESS = st.sampled_from([f"p{number}@example.com" for number in range(3)])
+ROLE = st.sampled_from(ROLES)
 
 
 class RolesMachine(Machine):
@@ -42,23 +42,22 @@ class RolesMachine(Machine):
         self.connection.close()
 
     def key(self, number: int) -> Credential:
-        """The key with this number: those that may most go first, those that do not work last."""
-        keys = sorted(self.workspace.keys, key=lambda key: ROLES.index(key.holder.role))
-        keys.sort(key=lambda key: not key.works)
+        """The key with this number; those that do not work go last."""
+        keys = sorted(self.workspace.keys, key=lambda key: not key.works)
         return keys[number % len(keys)]
 
     def person(self, number: int) -> Person:
         return self.workspace.people[-1 - number % len(self.workspace.people)]
 
-    def do(self, key: Credential, request: str, body: Any, allowed: set[int], least="client") -> Any:
-        """Send a request, which this role at least may; the data of a success."""
+    def do(self, key: Credential, request: str, body: Any, allowed: set[int], roles=ROLES) -> Any:
+        """Send a request, which these roles may; the data of a success."""
         method, path = request.split()
         status, answer = self.connection.ask(method, API + path, key.text, body)
         told = f"{self.name(key)}: {request} {json.dumps(body)} -> {status}"
         for person in self.workspace.people:
             told = told.replace(person.id, person.email)
         self.tell(told)
-        expected = self.workspace.refusal(key, least, writes=method != "GET") or allowed
+        expected = self.workspace.refusal(key, roles) or allowed
         assert status in expected, f"came {status} {answer}, not {expected}"
         return answer["data"] if status < 400 else None
 
@@ -78,7 +77,7 @@ class RolesMachine(Machine):
     def invite(self, number: int, email: str, role: str) -> None:
         key, body = self.key(number), {"email": email, "full_name": "A", "role": role}
         allowed = self.workspace.invite(key, email, role)
-        if data := self.do(key, "POST /members/invite", body, allowed, least="admin"):
+        if data := self.do(key, "POST /members/invite", body, allowed, ADMINS):
             person = self.workspace.has_address(email)
             if person is None:
                 person = Person(data["member"]["id"], email, role)
@@ -112,20 +111,20 @@ class RolesMachine(Machine):
     def remove(self, number: int, person: int) -> None:
         key, member = self.key(number), self.person(person)
         allowed = self.workspace.remove(key, member)
-        if self.do(key, f"DELETE /members/{member.id}", None, allowed, least="admin"):
+        if self.do(key, f"DELETE /members/{member.id}", None, allowed, ADMINS):
             self.workspace.is_removed(member)
 
     @rule(number=KEY, person=PERSON, renews=st.booleans())
     def change_link(self, number: int, person: int, renews: bool) -> None:
         key, member, method = self.key(number), self.person(person), "POST" if renews else "DELETE"
         allowed = self.workspace.change_link(key, member, renews=renews)
-        if data := self.do(key, f"{method} /members/{member.id}/invitation", None, allowed, least="admin"):
+        if data := self.do(key, f"{method} /members/{member.id}/invitation", None, allowed, ADMINS):
             if renews:
                 self.link_made(key, member, data)
             else:
                 self.workspace.end_access(member)
 
-    @rule(number=KEY, person=st.none() | PERSON, scope=st.sampled_from(["write", "write", "read"]))
+    @rule(number=KEY, person=st.none() | PERSON | PERSON, scope=st.sampled_from(["write", "write", "read"]))
     def make_key(self, number: int, person: int | None, scope: str) -> None:
         """Make a key for oneself, or for anybody."""
         key = self.key(number)
@@ -146,15 +145,8 @@ class RolesMachine(Machine):
             if self.do(key, f"DELETE /keys/{revoked.id}", None, allowed):
                 revoked.works = False
 
-    @rule(number=KEY)
-    def try_what_needs_a_role(self, number: int) -> None:
-        """Read what is for admins, and write what is for the team."""
-        key = self.key(number)
-        self.do(key, "GET /events", None, {200}, least="admin")
-        self.do(key, "POST /tasks", {}, {422}, least="member")
-
     @invariant()
-    def every_key_is_its_holders(self) -> None:
+    def keys_and_members_are_equal(self) -> None:
         for key in self.workspace.keys:
             status, answer = self.connection.ask("GET", f"{API}/me", key.text)
             came = f"{self.name(key)} is answered {status} {answer}"
@@ -163,9 +155,6 @@ class RolesMachine(Machine):
                 member, used = answer["data"]["member"], answer["data"]["key"]
                 found = member["id"], member["role"], used["id"], used["scope"]
                 assert found == (key.holder.id, key.holder.role, key.id, key.scope), came
-
-    @invariant()
-    def members_are_equal(self) -> None:
         rows = self.server.rows("SELECT id, role, status FROM member WHERE status != 'removed'")
         expected = {(one.id, one.role, one.has_joined) for one in self.workspace.people}
         assert {(row["id"], row["role"], row["status"] == "active") for row in rows} == expected, rows
@@ -173,8 +162,8 @@ class RolesMachine(Machine):
 
 def run(run: Run) -> None:
     with run.server("server", *TWO_WORKERS) as server:
-        check_enrollment(run, server, until=run.ends_at - 0.7 * run.seconds)
-        check_pairs(run, server, until=run.ends_at - 0.5 * run.seconds)
+        check_enrollment(run, server)
+        check_pairs(run, server)
         explored = explore(run, lambda: RolesMachine(server), most_steps=40)
     counts = f"{explored.examples} examples, {explored.steps} steps"
     run.found("", "members, keys and links as in the model", counts, "always", not explored.failure)
