@@ -22,21 +22,17 @@ class Route(NamedTuple):
     id: str
     session: str
     controller: str
+    secret: str
 
     @property
     def path(self) -> str:
         return f"/plugins/webhooks/{self.id}"
 
-    @property
-    def secret(self) -> str:
-        """The secret that it begins with."""
-        return f"the first secret of {self.id}"
-
 
 def shown(row: Row) -> Row:
-    """A flow or task without what is internal, and without empty values; JSON's null is none."""
-    shown = {name: value for name, value in row.items() if value is not None or name in JSON_FIELDS}
-    return {name: value for name, value in shown.items() if name not in INTERNAL}
+    """A flow or task without what is internal, and without empty values, of which JSON's null is none."""
+    seen = {name: value for name, value in row.items() if name not in INTERNAL}
+    return {name: value for name, value in seen.items() if value is not None or name in JSON_FIELDS}
 
 
 def shown_with_tasks(flow: Row) -> Row:
@@ -134,11 +130,11 @@ class Flows:
     # What writes
 
     def create_flow(self, route: Route, **fields: Any) -> Row:
-        row: Row = {"flowId": self.id, "syncMode": "managed", "revision": 0, "status": "queued"}
-        row |= {"notifyPolicy": "done_only", "controllerId": route.controller}
-        row |= {"createdAt": self.at, "updatedAt": self.at, "session": route.session, "tasks": []}
-        self.flows[self.id] = row | fields
-        return {"created": True, "flow": shown(self.flows[self.id])}
+        flow: Row = {"flowId": self.id, "syncMode": "managed", "revision": 0, "status": "queued"}
+        flow |= {"notifyPolicy": "done_only", "controllerId": route.controller}
+        flow |= {"createdAt": self.at, "updatedAt": self.at, "session": route.session, "tasks": []}
+        self.flows[self.id] = flow | fields
+        return {"created": True, "flow": shown(flow | fields)}
 
     def change(self, route: Route, action: str, flowId: str, expectedRevision: int, **fields: Any) -> Row:
         """One of the five actions that expect a revision."""

@@ -137,12 +137,12 @@ class FlowsMachine(Machine):
 
 
 def run(run: Run) -> None:
-    folder, until = run.folder / "routes", run.ends_at - 0.4 * run.seconds
+    folder = run.folder / "routes"
     with run.server("one-worker", TASKS_CONFIG=configure(folder, limits="")) as server:
         check_window(run, server)
         check_rotation(run, server, folder)
     with run.server("two-workers", *TWO_WORKERS, TASKS_CONFIG=configure(folder, UNLIMITED)) as server:
-        check_races(run, server, until)
+        check_races(run, server)
         explored = explore(run, lambda: FlowsMachine(server), most_steps=40)
     counts = f"{explored.examples} examples, {explored.steps} steps"
     run.found("", "flows, tasks and answers as in the model", counts, "always", not explored.failure)
