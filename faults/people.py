@@ -31,6 +31,11 @@ class Credential:
     works: bool = True  # it is neither revoked nor used up
 
     @property
+    def is_given(self) -> bool:
+        """Whether it works, and somebody else made it."""
+        return self.works and self.makers != {self.holder}
+
+    @property
     def chain(self) -> frozenset[Person]:
         """The makers of what is made with this key."""
         return self.makers | {self.holder}
@@ -51,6 +56,11 @@ class Workspace:
     def has_address(self, email: str) -> Person | None:
         return next((person for person in self.people if person.email == email), None)
 
+    def involved(self) -> list[Person]:
+        """Those who made a key or link for somebody else, or got one, or else everybody."""
+        given = [credential.chain for credential in self.keys + self.links if credential.is_given]
+        return [one for one in self.people if any(one in chain for chain in given)] or self.people
+
     def is_last_owner(self, person: Person) -> bool:
         return [one for one in self.people if one.role == "owner" and one.has_joined] == [person]
 
@@ -69,18 +79,15 @@ class Workspace:
         return {200} if stored else {201}
 
     def change_role(self, key: Credential, person: Person, role: str) -> set[int]:
-        actor, is_changed = key.holder, role != person.role
-        if actor.role not in ADMINS and (is_changed or person is not actor):
+        if not self.manages(key.holder, person) or (role == "owner" != key.holder.role):
             return {403}
-        if is_changed and "owner" in (role, person.role) and actor.role != "owner":
-            return {403}
-        return {409} if is_changed and self.is_last_owner(person) else {200}
+        return {409} if self.is_last_owner(person) else {200}
 
     def role_is_changed(self, key: Credential, person: Person, role: str) -> None:
         """What others made for a new owner ends, and what somebody with fewer rights now made for others."""
         if ROLES.index(role) > ROLES.index(person.role):
             self.end_what_was_made_by(person)
-        if role == "owner" != person.role:
+        if role == "owner":
             self.end_access(person, unless=(person, key.holder))
         person.role = role
 
@@ -106,13 +113,12 @@ class Workspace:
 
     # Links and keys
 
-    def change_link(self, key: Credential, person: Person, *, renews: bool) -> set[int]:
+    def revoke_link(self, key: Credential, person: Person) -> set[int]:
         if person.has_joined:
             return {409} if self.manages(key.holder, person) else {409, 403}
         if not self.manages(key.holder, person):
             return {403}
-        is_open = any(link.works for link in self.links if link.holder is person)
-        return {201} if renews else {200} if is_open else {404}
+        return {200} if any(link.works for link in self.links if link.holder is person) else {404}
 
     def link_is_made(self, key: Credential, person: Person, token: str) -> None:
         self.end_access(person)
@@ -124,9 +130,7 @@ class Workspace:
         self.keys.append(Credential(text, link.holder, frozenset([link.holder]), id))
 
     def make_key(self, key: Credential, holder: Person) -> set[int]:
-        """Which of two refusals comes first is left open."""
-        refused = set[int]() if holder is key.holder or self.manages(key.holder, holder) else {403}
-        return refused | (set() if holder.has_joined else {422}) or {201}
+        return {201} if holder is key.holder or self.manages(key.holder, holder) else {403}
 
     def revoke_key(self, key: Credential, other: Credential) -> set[int]:
         if other.holder is key.holder or self.manages(key.holder, other.holder):
