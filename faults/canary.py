@@ -18,12 +18,11 @@ from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, rece
 from misplaced import HEADS, MISTAKES, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from traces import Hunt
 
-# Of a webhook. The other secret that may be seen is what a program gets in its environment.
+# Of a webhook.
 URL_IS_SHOWN = ("answer: GET webhooks", "answer: GET deliveries", "command: webhook", "database", "copy")
-GIVEN_IS_SHOWN = ("given to a program",)
 READ = "context activity members me keys health openapi.json docs tasks tasks/TASK/activity"
 READ += " webhooks deliveries?limit=100 events?limit=100"
-COMMANDS = ("webhook list", "key list", "member list", "doctor", "init", "deliver")
+COMMANDS = ("webhook list", "key list", "member list", "init", "deliver")
 KEY = re.compile(r"tms_[\w-]{43}")
 TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
 NOBODY = {"Authorization": ""}
@@ -35,7 +34,8 @@ class Stage:
     server: Server
 
     def __init__(self, run: Run, hunt: Hunt, urls: dict[str, str]):
-        self.run, self.hunt, self.folder = run, hunt, run.folder
+        self.hunt, self.folder = hunt, run.folder
+        self.step = 4 if run.is_short else 1  # of what there are many
         self.session = requests.Session()
         self.session.trust_env = False
         self.key = hunt.place("bootstrap key", is_key=True)
@@ -61,8 +61,10 @@ class Stage:
         """A configuration with these webhooks, and with a route for each place where a secret may be."""
         text = ""
         for name, url in urls.items():
-            webhook = WEBHOOK.format(name=name, url=url, events=EVERY_EVENT)
-            text += self.hunt.fill(webhook, places=URL_IS_SHOWN)
+            self.hunt.place(f"path of {name}", *URL_IS_SHOWN)
+            self.hunt.place(f"query of {name}", *URL_IS_SHOWN)
+            text += WEBHOOK.format(name=name, url=url, events=EVERY_EVENT)
+        self.hunt.place("environment of a program", "given to a program")
         text += ROUTE.format(name="literal", secret='"<<secret of the route literal>>"')
         text += ROUTE.format(name="environment", secret='"$ROUTE_SECRET"')
         for provider in PROVIDERS:
@@ -72,7 +74,7 @@ class Stage:
             file.chmod(provider.mode)
             text += PROVIDER.format(file=file, **provider._asdict())
             text += ROUTE.format(name=provider.name, secret=REFERENCE.format(**provider._asdict()))
-        return self.hunt.fill(text, places=GIVEN_IS_SHOWN)
+        return self.hunt.fill(text)
 
     def call(self, name: str, method: str, path: str, headers=None, **options) -> requests.Response:
         """Make a request, whose answer is searched; as the owner, unless it has another `Authorization`."""
@@ -127,14 +129,13 @@ class Stage:
 
     def misuse(self) -> None:
         """Send secrets where they do not belong."""
-        step = 4 if self.run.is_short else 1
-        for name, method, path, headers, body in REQUESTS[::step]:
+        for name, method, path, headers, body in REQUESTS[:: self.step]:
             fill = partial(self.hunt.fill, name=name)
             filled = {"Content-Type": "application/json"} | {key: fill(text) for key, text in headers.items()}
             path = fill(path.replace("TASK", self.task))
             answer = self.call(name, method, path, filled, data=fill(body) if body else None)
             assert answer.status_code != 500, (name, answer.text)
-        for name, head in [*HEADS.items()][::step]:
+        for name, head in [*HEADS.items()][:: self.step]:
             with self.connected() as line:
                 line.sendall(self.hunt.fill(head.replace("KEY", self.key), name).encode("latin-1"))
                 line.shutdown(socket.SHUT_WR)
@@ -163,18 +164,17 @@ class Stage:
 
     def operate(self) -> None:
         """Run commands, also with mistakes in the configuration, and have a whole key revoked."""
-        calls = [partial(self.command, f"backup {self.folder}/backup.db")]
-        calls += [partial(self.command, name) for name in COMMANDS[: 1 if self.run.is_short else None]]
-        for number, (name, text) in enumerate([*MISTAKES.items()][:: 5 if self.run.is_short else 1]):
+        calls = [partial(self.command, name) for name in COMMANDS[:: self.step]]
+        calls.append(partial(self.command, f"backup {self.folder}/backup.db"))
+        for number, (name, text) in enumerate([*MISTAKES.items()][:: self.step]):
             config = self.folder / f"mistake-{number}.toml"
             config.write_text(self.hunt.fill(text, name))
             calls.append(partial(self.command, "doctor", TASKS_CONFIG=str(config)))
         at_once(*calls)
         self.hunt.read_files("copy", self.folder, "backup*")
-        if not self.run.is_short:
-            key = KEY.findall(self.command("key create"))[0]
-            self.hunt.place("key that a command made", "command: key create", text=key)
-            self.hunt.read("command: key revoke", self.server.flask("key", "revoke", key).stdout)
+        key = KEY.findall(self.command("key create"))[0]
+        self.hunt.place("key that a command made", "command: key create", text=key)
+        self.hunt.read("command: key revoke", self.server.flask("key", "revoke", key).stdout)
 
     def break_down(self) -> None:
         """Reload with a mistake, kill a worker that holds a key, and cause bugs."""
@@ -195,10 +195,9 @@ class Stage:
         cookie = {"Cookie": self.hunt.fill("session=<<password in a cookie of a bug>>")}
         answer = self.call("a bug", "GET", "/api/v1/context", cookie)
         assert answer.status_code == 500, answer.text
-        self.call("a tool's bug", "POST", "/mcp", cookie, json=TOOL)
         secret = {"Authorization": f"Bearer {self.hunt.place('secret of the route literal')}"}
-        action = {"action": "list_flows"}
-        answer = self.call("a route's bug", "POST", "/plugins/webhooks/literal", secret, json=action)
+        reading = {"action": "list_flows"}
+        answer = self.call("a route's bug", "POST", "/plugins/webhooks/literal", secret, json=reading)
         assert answer.status_code == 500, answer.text
 
     def read_rest(self, receiver: Receiver) -> None:

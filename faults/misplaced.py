@@ -1,7 +1,4 @@
-"""Where canary.py puts secrets: `<<name>>`, or `<<>>` with the name of its row, is a secret of its own.
-
-That of `<<name|shown>>` may be seen in some places, which canary.py knows.
-"""
+"""Where canary.py puts secrets: `<<name>>`, or `<<>>` with the name of its row, is a secret of its own."""
 
 from typing import NamedTuple
 
@@ -9,7 +6,7 @@ from typing import NamedTuple
 WEBHOOK = """
 [[webhooks]]
 name = "{name}"
-url = "{url}/<<path of {name}|shown>>?key=<<query of {name}|shown>>"
+url = "{url}/<<path of {name}>>?key=<<query of {name}>>"
 secret = "<<secret of {name}>>"
 previous_secret = "$PREVIOUS_SECRET"
 events = {events}
@@ -46,7 +43,7 @@ import json, os, sys
 print(dict(os.environ), open("/proc/self/cmdline").read(), file=open("FOLDER/given-to-programs", "a"))
 """
 ANSWER = 'print(json.dumps({"protocolVersion": 1, "values": {"a": "<<secret of the route program>>"}}))'
-GIVEN = 'env = { GIVEN = "<<environment of a program|shown>>" }'
+GIVEN = 'env = { GIVEN = "<<environment of a program>>" }'
 SINGLE = 'mode = "singleValue"'
 PROVIDERS = (
     Provider("single", "file", "path", SINGLE, "value", 0o600, "<<secret of the route single>>\n"),

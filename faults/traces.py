@@ -43,17 +43,9 @@ class Hunt:
             self.places[name] = places
         return self.secrets[name]
 
-    def fill(self, text: str, name: str = "", places: tuple[str, ...] = ()) -> str:
-        """The text with secrets in place of `<<name>>`, and of `<<>>` one with the name that is given.
-
-        A secret `<<name|shown>>` may be in these places.
-        """
-
-        def place(match: re.Match) -> str:
-            named, _, is_shown = match[1].partition("|")
-            return self.place(named or name, *(places if is_shown else ()))
-
-        return re.sub("<<(.*?)>>", place, text)
+    def fill(self, text: str, name: str = "") -> str:
+        """The text with secrets in place of `<<name>>`, and of `<<>>` one with the name that is given."""
+        return re.sub("<<(.*?)>>", lambda match: self.place(match[1] or name), text)
 
     def read(self, name: str, text: bytes | str) -> None:
         """Have this text searched."""
