@@ -63,7 +63,7 @@ def write_at_once(connections: list[Connection], path: str, secret: str) -> str:
 
 def check_races(run: Run, server: Server) -> None:
     """Let many callers write one flow's next revision, in one round after the other."""
-    rounds, route = run.count(100), ROUTES[0]
+    rounds, route = run.count(60), ROUTES[0]
     with connected(server, WRITERS) as connections:
         problems = [write_at_once(connections, route.path, route.secret) for _ in range(rounds)]
     for problem in filter(None, problems):

@@ -32,7 +32,7 @@ def join_at_once(connections: list[Connection], token: str) -> tuple[int, int]:
 
 def check_enrollment(run: Run, server: Server) -> None:
     """Invite somebody, and let many use the link at once, in one round after the other."""
-    rounds, kept = run.count(80), 0
+    rounds, kept = run.count(40), 0
     with connected(server, USES) as connections:
         for number in range(rounds):
             invited = invite(connections[0], f"once-{number}@example.com", "member")
@@ -123,7 +123,7 @@ class Members:
 
 def check_pairs(run: Run, server: Server) -> None:
     """Send each pair at once, again and again, in either order."""
-    rounds, seen = max(2, run.count(60)), set[tuple[int, tuple[int, int, int]]]()
+    rounds, seen = max(2, run.count(30)), set[tuple[int, tuple[int, int, int]]]()
     with connected(server, 2) as connections:
         members = Members(connections)
         for number in range(rounds):

@@ -110,15 +110,3 @@ HEADS = {
     "no size of a chunk": "POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n<<>>\r\n{}\r\n0\r\n\r\n",
 }
-
-# Mistakes in the configuration; each ends a command with an error.
-HOOK = "[[webhooks]]\nurl = 'https://a.example/'\n"
-MISTAKES = {
-    "no TOML": "[bootstrap]\napi_key = '<<>>' x",
-    "an unknown setting": "[bootstrap]\napi_kee = '<<>>'",
-    "a wrong id of a secret": f"{HOOK}secret = {{ source = 'env', provider = 'default', id = '<<>>' }}",
-    "a wrong whsec_": f"{HOOK}secret = 'whsec_%<<>>'",
-    "a password in a URL": "[[webhooks]]\nsecret = 's'\nurl = 'https://u:<<>>@a.example/'",
-    "a query of a base URL": "[server]\nbase_url = 'https://a.example/?key=<<>>'",
-    "the same webhook twice": "[[webhooks]]\nsecret = 's'\nurl = 'https://a.example/<<>>'\n" * 2,
-}
