@@ -18,7 +18,7 @@ from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, rece
 from misplaced import HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from traces import Hunt
 
-# Of a webhook.
+# What may hold path and query of a webhook's URL.
 URL_IS_SHOWN = ("answer: GET webhooks", "answer: GET deliveries", "command: webhook", "database", "copy")
 READ = "context activity members me keys health openapi.json docs tasks tasks/TASK/activity"
 READ += " webhooks deliveries?limit=100 events?limit=100"

@@ -104,8 +104,16 @@ REQUESTS = (
 # Heads that gunicorn refuses itself, or that are followed by what is no request.
 HEADS = {
     "a header without a colon": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>\r\n\r\n",
+    "the name of a header": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>: x\r\n\r\n",
+    "a folded header": "GET /api/v1/me HTTP/1.1\r\nAuthorization: Bearer\r\n <<>>\r\n\r\n",
+    "Expect": "GET /api/v1/me HTTP/1.1\r\nExpect: <<>>\r\n\r\n",
     "Transfer-Encoding": "GET /api/v1/me HTTP/1.1\r\nTransfer-Encoding: <<>>\r\n\r\n",
+    "a query with a raw byte": "GET /api/v1/me?key=<<>>\xff HTTP/1.1\r\n\r\n",
+    "a query with a blank": "GET /api/v1/me?key=a <<>> HTTP/1.1\r\n\r\n",
     "a token with a raw byte": "GET /enroll/<<>>\xff HTTP/1.1\r\n\r\n",
+    "a token of the API with a raw byte": "GET /api/v1/enroll/<<>>\xff HTTP/1.1\r\n\r\n",
+    "a password in a target": "GET http://u:<<>>@a.example/api/v1/me HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a password in a target with a raw byte": "GET http://u:<<>>@a/\xff HTTP/1.1\r\n\r\n",
     "no request": "<<>>\r\n\r\n",
     "no size of a chunk": "POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n<<>>\r\n{}\r\n0\r\n\r\n",
