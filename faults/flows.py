@@ -17,7 +17,7 @@ FILLED = ("sourceId", "parentTaskId", "agentId", "label")  # of a task, by the n
 
 
 class Route(NamedTuple):
-    """A route, the key of the session that owns its flows, and the controller of those that it makes."""
+    """A route: the session that owns its flows, the controller of those that it makes, and its secret."""
 
     id: str
     session: str
