@@ -1,99 +1,51 @@
-"""Canaries: made-up secrets, and the search for them in everything that can be read."""
+"""Made-up secrets, and the search for them in everything that can be read."""
 
-import base64
 import contextlib
 import re
 import string
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from findings import Run
 
 from models import KEY_PREFIX
 
-LEAST = 12  # characters of a secret in a row that are a hit
-SHOWN = 12  # the first characters of a key are its prefix, which is stored and shown
-STEP = 6  # any `LEAST` characters hold one of the groups of so many whole
+LEAST = 12  # characters of a secret in a row that are a trace of it
 
 
-@dataclass(frozen=True)
-class Canary:
-    """A secret, and how the names of the texts begin that may hold it."""
+def pieces(secret: str) -> Iterator[bytes]:
+    """What is a trace of a secret: some of its characters as they are, in hex and in base64.
 
-    name: str
-    text: str
-    places: tuple[str, ...] = ()
-
-    def trace(self, text: bytes) -> str:
-        """How the text holds it; "" if it does not.
-
-        Letters and digits are the same in URLs, JSON and HTML.
-        """
-        raw = self.text.encode()
-        if most := max(self._run(text, raw, start) for start in range(0, len(raw) - STEP + 1, STEP)):
-            return f"{most} of its {len(raw)} characters"
-        if any(piece in text for piece in _pieces(raw.hex().encode(), 2 * LEAST)):
-            return "in hex"
-        return "in base64" if any(piece in text for piece in _base64(raw)) else ""
-
-    def _run(self, text: bytes, raw: bytes, start: int) -> int:
-        """The length of the longest part around this group that the text holds, if it tells too much."""
-        shown = SHOWN if self.text.startswith(KEY_PREFIX) else 0
-        longest, at = 0, text.find(raw[start : start + STEP])
-        while at >= 0:
-            first, last = start, start + STEP
-            while first and text[at - 1 : at] == raw[first - 1 : first]:
-                first, at = first - 1, at - 1
-            end = at + last - first
-            while last < len(raw) and text[end : end + 1] == raw[last : last + 1]:
-                last, end = last + 1, end + 1
-            if last - first >= LEAST and last - shown >= LEAST // 2:
-                longest = max(longest, last - first)
-            at = text.find(raw[start : start + STEP], end)
-        return longest
-
-
-def _pieces(text: bytes, size: int) -> list[bytes]:
-    return [text[start : start + size] for start in range(0, len(text) - size + 1, size)]
-
-
-def _base64(raw: bytes) -> list[bytes]:
-    """Pieces of each base64 in which the secret may be, after any number of other bytes."""
-    pieces = []
-    for before, mixed in ((0, 0), (1, 2), (2, 3)):  # the first characters hold other bytes too
-        encoded = base64.b64encode(bytes(before) + raw)[mixed : 8 * (before + len(raw)) // 6]
-        pieces += _pieces(encoded, 16) + _pieces(encoded.translate(bytes.maketrans(b"+/", b"-_")), 16)
-    return pieces
+    They are letters and digits, which are the same in URLs, JSON and HTML. The first 12 characters of a key
+    may be seen: they are its prefix.
+    """
+    raw = secret.encode()
+    for start in range(LEAST // 2 if secret.startswith(KEY_PREFIX) else 0, len(raw) - LEAST + 1):
+        piece = raw[start : start + LEAST]
+        yield from (piece, piece.hex().encode(), b64encode(piece), urlsafe_b64encode(piece))
 
 
 class Hunt:
-    """The canaries that are placed, and the texts that are searched for them."""
+    """The secrets that are placed, and the texts that are searched for them."""
 
     def __init__(self, run: Run):
         self.run = run
-        self.canaries: dict[str, Canary] = {}
-        self.texts: list[tuple[str, bytes]] = []
+        self.secrets: dict[str, str] = {}  # by name
+        self.places: dict[str, tuple[str, ...]] = {}  # how the names of the texts begin that may hold them
+        self.texts: list[tuple[str, bytes]] = []  # with their names
 
     def place(self, name: str, *places: str, text: str = "", is_key: bool = False) -> str:
         """The secret of this name: what is given, or else a new one."""
-        if name not in self.canaries:
+        if name not in self.secrets:
             letters = self.run.random.choices(string.ascii_letters + string.digits, k=43)
-            text = text or (KEY_PREFIX if is_key else "") + "".join(letters)
-            self.canaries[name] = Canary(name, text, places)
-        return self.canaries[name].text
+            self.secrets[name] = text or (KEY_PREFIX if is_key else "") + "".join(letters)
+            self.places[name] = places
+        return self.secrets[name]
 
-    def fill(self, text: str, name: str = "", places: tuple[str, ...] = ()) -> str:
-        """The text with secrets in place of `<<name>>`, and of `<<>>` one with the name that is given.
-
-        A secret `<<name|shown>>` may be in these places.
-        """
-
-        def place(match: re.Match) -> str:
-            named, _, is_shown = match[1].partition("|")
-            return self.place(named or name, *(places if is_shown else ()))
-
-        return re.sub("<<(.*?)>>", place, text)
+    def fill(self, text: str, name: str = "") -> str:
+        """The text with secrets in place of `<<name>>`, and of `<<>>` one with the name that is given."""
+        return re.sub("<<(.*?)>>", lambda match: self.place(match[1] or name), text)
 
     def read(self, name: str, text: bytes | str) -> None:
         """Have this text searched."""
@@ -112,29 +64,27 @@ class Hunt:
                 with contextlib.suppress(OSError):  # it has ended
                     self.read("title of a process", Path(f"/proc/{pid}/{file}").read_bytes())
 
-    def hits(self) -> Iterator[tuple[Canary, str, str]]:
-        """Each canary with the name of a text that holds it, and how."""
-        for canary in self.canaries.values():
-            for name, text in self.texts:
-                if trace := canary.trace(text):
-                    yield canary, name, trace
+    def hits(self) -> Iterator[tuple[str, str]]:
+        """The names of secrets, each with that of a text that holds a trace of it."""
+        names = {piece: name for name, secret in self.secrets.items() for piece in pieces(secret)}
+        sizes = {len(piece) for piece in names}
+        for name, text in self.texts:
+            parts = {text[start : start + size] for size in sizes for start in range(len(text))}
+            for secret in {names[piece] for piece in parts & names.keys()}:
+                yield secret, name
 
     def report(self) -> None:
         """Write the figures, and a fault for each secret in a place where it may not be."""
-        allowed: set[str] = set()
-        leaks: dict[tuple[str, str], str] = {}
-        for canary, name, trace in self.hits():
-            if name.startswith(canary.places or ("nowhere",)):
-                allowed.add(canary.name)
-            else:
-                leaks.setdefault((canary.name, name), trace)
-        for (canary_name, name), trace in leaks.items():
-            self.run.fault(f"{canary_name} is in: {name} ({trace})")
-        expected = {canary.name for canary in self.canaries.values() if canary.places}
-        for missing in sorted(expected - allowed):
-            self.run.fault(f"{missing} was not found where it is shown: the search sees nothing there")
-        size = sum(len(text) for _, text in self.texts)
-        searched = f"{len(self.canaries)} in {len(self.texts)} texts, {size / 1e6:.1f} MB"
+        hits = set(self.hits())
+        shown = {hit for hit in hits if hit[1].startswith(self.places[hit[0]] or ("nowhere",))}
+        for secret, name in sorted(hits - shown):
+            self.run.fault(f"{secret} is in: {name}")
+        expected = {secret for secret, places in self.places.items() if places}
+        found = expected & {secret for secret, _ in shown}
+        for secret in sorted(expected - found):
+            self.run.fault(f"{secret} was not found where it is shown: the search sees nothing there")
+        leaks, size = len(hits - shown), sum(len(text) for _, text in self.texts)
+        searched = f"{len(self.secrets)} in {len(self.texts)} texts, {size / 1e6:.1f} MB"
         self.run.found("G17", "secrets searched for in all that can be read", searched)
-        self.run.found("G17", "secrets found where they may not be", len(leaks), "0", kept=not leaks)
-        self.run.found("G17", "secrets found where they are shown", f"{len(allowed)} of {len(expected)}")
+        self.run.found("G17", "secrets found where they may not be", leaks, "0", kept=not leaks)
+        self.run.found("G17", "secrets found where they are shown", f"{len(found)} of {len(expected)}")

@@ -7,7 +7,8 @@ import time
 
 import pytest
 import requests
-from callers import calling, write_at_once
+from callers import write_at_once
+from connections import connected
 from harness import PATIENCE, Server, document, wait_until
 
 CONFIG = """
@@ -305,10 +306,9 @@ def test_requesting_cancellation_changes_nothing_else(call):
     assert asked == {**flow, "revision": 1, "updatedAt": asked["updatedAt"]}
 
 
-def test_of_twenty_writers_with_one_revision_one_is_applied(server, call):
-    flow = call.flow()
-    with calling(server, PATHS["zapier"], "s3cret", 20) as callers:
-        assert write_at_once(callers, flow["flowId"], 0) == ""
+def test_of_twenty_writers_with_one_revision_one_is_applied(server):
+    with connected(server, 20) as connections:
+        assert write_at_once(connections, PATHS["zapier"], "s3cret") == ""
 
 
 def test_after_a_kill_the_revision_is_the_number_of_applied_answers(tmp_path):

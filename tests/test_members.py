@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from connections import connected
-from enrollment import join_at_once
 from harness import INSTANT, NOBODY, UUID, at_once, fault
+from member_races import join_at_once
 
 FIELDS = {"id", "full_name", "email", "role", "phone_number", "kind", "status", "joined_at", "created_at"}
 
