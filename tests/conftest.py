@@ -115,13 +115,25 @@ def browser():
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def profile(browser):
+    """The browser's profile that a file's tests share.
+
+    Its empty tab stays open, since Chromium ends processes with the last one, which take a second to start.
+    """
+    profile = browser.new_context()
+    profile.new_page()
+    yield profile
+    profile.close()
+
+
 @pytest.fixture
-def browse(browser, launch):
-    """Open pages of our own browser, each in a fresh profile; what fails in one fails the test.
+def browse(browser, profile, launch):
+    """Open tabs; what fails in one fails the test.
 
     They are closed before the servers that the test has launched, which pages would miss.
     """
-    contexts, faults = [], []
+    pages, faults = [], []
 
     def judge(said, page, refusals):
         # That the page itself is a refusal is not a fault of what is on it.
@@ -129,19 +141,23 @@ def browse(browser, launch):
         if said.type in ("error", "warning") and not refusal:
             faults.append(f"{said.location['url']}: {said.text}")
 
-    def open_page(*, refusals=False, **options):
-        """With `refusals`, calls that the page makes may be refused, or not reach the server."""
-        context = browser.new_context(**options)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE * 1000)
-        page = context.new_page()
+    def open_page(*, refusals=False, own=False, **options):
+        """With `refusals`, calls that the page makes may be refused, or not reach the server.
+
+        The tab is one of the shared profile, or `own` or with options of a new one. A server that the test
+        launched needs `own`, since Chromium keeps connections as long as a profile, and servers wait for them.
+        """
+        page = browser.new_page(**options) if own or options else profile.new_page()
+        pages.append(page)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: judge(said, page, refusals))
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
+    profile.set_offline(False)
     assert faults == []
 
 
@@ -160,7 +176,7 @@ def sign_in(browse, server):
     """Open the page at an address of its own, sign in with a key, and wait until all is shown."""
 
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
-        page = browse(refusals=True, **options)
+        page = browse(refusals=True, own=base != server.base, **options)
         page.goto(f"{base}/{address}")
         with page.expect_response("**/activity?*"):  # as soon as all is shown it asks what has changed since
             enter(page, key)
