@@ -3,11 +3,9 @@
 import itertools
 import json
 import os
-import sys
 
 import pytest
 
-sys.dont_write_bytecode = False  # each process would compile all test modules again, which takes seconds
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
 from board import enter  # noqa: E402

@@ -32,6 +32,10 @@ import gateway  # noqa: F401 - these two declare tables, and import the other mo
 import outbox  # noqa: F401
 from database import Base
 
+# Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 OWNER_KEY = "tms_owner-key-of-the-tests-0123456789abcdefghij"
@@ -224,9 +228,8 @@ AT_START = ("BOUND_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 
 
 def read_at_start(environment):
-    """The variables that have no effect in a fork; that of the modules' bytecode concerns the tests alone."""
-    names = [name for name in environment if name.startswith(AT_START)]
-    return {name: environment[name] for name in names if name != "PYTHONDONTWRITEBYTECODE"}
+    """The variables that have no effect in a fork."""
+    return {name: text for name, text in environment.items() if name.startswith(AT_START)}
 
 
 class Server:
@@ -239,8 +242,6 @@ class Server:
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-        # Some hundred processes are started, each of which would compile our modules again.
-        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.environment |= {
             "TASKS_SERVER__DATABASE": str(self.database),
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
