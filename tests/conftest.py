@@ -13,21 +13,10 @@ from harness import CHROMIUM, OWNER_KEY, PATIENCE, Server, hook, launcher, recei
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = (
-    "crashes",
-    "board_task",
-    "board_page",
-    "retries",
-    "commands",
-    "secrets",
-    "backup",
-    "slow_clients",
-    "webhooks",
-    "deliveries",
-    "reload",
-)
-LONGEST += ("wire", "bad_input", "gateway", "gateway_ladder", "serving", "enrollment_page", "database")
-LONGEST += ("startup", "config", "errors", "docs_page", "clock", "readme", "sweeper", "throwaway")
+LONGEST = ["crashes", "board_task", "board_page", "retries", "commands", "secrets", "backup", "slow_clients"]
+LONGEST += ["webhooks", "deliveries", "reload", "wire", "bad_input", "gateway", "gateway_ladder", "serving"]
+LONGEST += ["enrollment_page", "database", "startup", "config", "errors", "docs_page", "clock", "readme"]
+LONGEST += ["sweeper", "throwaway"]
 
 
 def pytest_configure(config):
@@ -127,10 +116,7 @@ def profile(browser):
 
 @pytest.fixture
 def browse(browser, profile, launch):
-    """Open tabs; what fails in one fails the test.
-
-    They are closed before the servers that the test has launched, which pages would miss.
-    """
+    """Open tabs, in which nothing may fail; they are closed before the servers that the test has launched."""
     pages, faults = [], []
 
     def judge(said, page, refusals):
@@ -142,8 +128,8 @@ def browse(browser, profile, launch):
     def open_page(*, refusals=False, own=False, **options):
         """With `refusals`, calls that the page makes may be refused, or not reach the server.
 
-        The tab is one of the shared profile, or `own` or with options of a new one. A server that the test
-        launched needs `own`, since Chromium keeps connections as long as a profile, and servers wait for them.
+        The tab is in the shared profile, or `own` or with options in a new one, which a server that the test
+        launched needs: it waits for connections, which Chromium keeps as long as a profile.
         """
         page = browser.new_page(**options) if own or options else profile.new_page()
         pages.append(page)
