@@ -44,40 +44,39 @@ def environment(tmp_path):
 
 
 @pytest.fixture
-def run(environment, tmp_path):
-    """Run the command to its end; its folder must be gone then."""
-
-    def run(*words, **settings):
-        done = subprocess.run(
-            [*FLASK, *words],
-            cwd=tmp_path,
-            env=environment | settings,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert left_over(environment) == []
-        return done
-
-    return run
-
-
-@pytest.fixture
 def begin(environment, tmp_path):
     """Start the command; whatever the test does, it is ended."""
 
     @contextmanager
     def begin(*words, **settings):
-        log = (tmp_path / "log.txt").open("a")
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+        options = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
         options |= {"cwd": tmp_path, "env": environment | settings, "process_group": 0}
-        with log, subprocess.Popen([*FLASK, *words], **options) as process:
+        log = [] if "--log" in words else ["--log", os.devnull]
+        with subprocess.Popen([*FLASK, *log, *words], **options) as process:
             try:
                 yield process
             finally:
                 process.terminate()
 
     return begin
+
+
+@pytest.fixture
+def run(begin, environment):
+    """Run the command to its end; its folder must be gone then."""
+
+    def run(*words, **settings):
+        with begin(*words, **settings) as process:
+            stdout, stderr = process.communicate(timeout=PATIENCE)
+        assert left_over(environment) == []
+        return process.returncode, stdout, stderr
+
+    return run
 
 
 def left_over(environment):
@@ -149,10 +148,10 @@ def test_a_program_gets_address_and_key_and_may_use_the_command_line(run, tmp_pa
     create = f'"{BIN}/flask" --app "{ROOT}/app" project create Shop >&2'
     script = f'echo "$PORT $WEB_CONCURRENCY"; {create}; "{BIN}/python" -c "$ASK"; kill -9 $$'
     variables = {"PORT": "1", "WEB_CONCURRENCY": "2", "ASK": ASK + "print(ask('/projects'))"}
-    done = run("--log", "server.log", "--", "sh", "-c", script, **variables)
-    assert done.returncode == 128 + signal.SIGKILL, done.stderr
-    variables, projects = done.stdout.splitlines()
-    assert variables == "1 2"
+    code, stdout, stderr = run("--log", "server.log", "--", "sh", "-c", script, **variables)
+    assert code == 128 + signal.SIGKILL, stderr
+    ports, projects = stdout.splitlines()
+    assert ports == "1 2"
     assert [project["name"] for project in json.loads(projects)["data"]["projects"]] == ["Shop"]
     assert "GET /api/v1/projects 200" in (tmp_path / "server.log").read_text()
 
@@ -187,8 +186,8 @@ def test_a_signal_before_the_server_answers_ends_it_too(begin, environment):
     ],
 )
 def test_what_cannot_be_started_is_said_in_a_line(run, words, settings, said):
-    done = run("--log", os.devnull, *words, **settings)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    code, stdout, stderr = run(*words, **settings)
+    assert (code, stdout) == (1, "")
+    assert stderr.startswith("Error: ")
+    assert said in stderr
+    assert stderr.count("\n") == 1
