@@ -310,22 +310,6 @@ def test_a_card_that_someone_else_has_changed_is_not_moved(board, owner, project
     expect(card(board, "Contested", "Review")).to_be_visible()
 
 
-def test_a_card_that_is_moved_while_the_page_looks_is_in_its_new_column_at_once(board, owner, project):
-    task, moved = owner.make_task(project, title="Moving"), []
-    refresh(board, "Moving")
-
-    def move(route):
-        moved.append(owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"})))
-        route.continue_()
-
-    board.route("**/activity?*", move, times=1)
-    refresh(board)
-    wait_until(lambda: board.evaluate("0") or moved)
-    unseen(board)
-    expect(card(board, "Moving", "Review")).to_be_visible()
-    expect(card(board, "Moving", "To do")).to_have_count(0)
-
-
 def test_a_page_that_nobody_sees_asks_for_nothing(board, owner, project):
     unseen(board)
     asked = []

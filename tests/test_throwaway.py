@@ -49,15 +49,10 @@ def begin(environment, tmp_path):
 
     @contextmanager
     def begin(*words, **settings):
-        options = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-        }
-        options |= {"cwd": tmp_path, "env": environment | settings, "process_group": 0}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        options = {"cwd": tmp_path, "env": environment | settings, "process_group": 0, "text": True}
         log = [] if "--log" in words else ["--log", os.devnull]
-        with subprocess.Popen([*FLASK, *log, *words], **options) as process:
+        with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process:
             try:
                 yield process
             finally:
