@@ -3,10 +3,12 @@
 import re
 from contextlib import contextmanager
 
+from axe_playwright_python.sync_playwright import Axe
 from harness import PATIENCE, wait_until
 from playwright.sync_api import expect
 
 expect.set_options(timeout=PATIENCE * 1000)
+AXE = Axe()
 
 
 def column(page, title):
@@ -27,9 +29,33 @@ def opened(page, title):
     return dialog
 
 
-def refresh(page):
-    """Let the page look now what has changed, not only when its timer is due."""
+def refresh(page, title=None):
+    """Let the page look now what has changed, not only when its timer is due, and wait for a new card."""
     page.evaluate("() => { dispatchEvent(new Event('online')); }")
+    if title:
+        expect(card(page, title)).to_be_visible()
+
+
+def press(place, name):
+    place.get_by_role("button", name=name, exact=True).click()
+
+
+def new_task(page):
+    """Open the form for a new task."""
+    press(page, "New task")
+    return page.get_by_role("dialog", name="New task")
+
+
+def save(dialog, fields):
+    """Type into the fields of an opened task, and save it."""
+    for label, text in fields.items():
+        dialog.get_by_label(label).fill(text)
+    press(dialog, "Save changes")
+
+
+def comment(dialog, text):
+    dialog.get_by_label("New comment").fill(text)
+    press(dialog, "Send")
 
 
 def message(place):
@@ -93,3 +119,11 @@ def enter(page, key):
     expect(page.locator("#sign-in-form")).not_to_have_attribute("aria-busy", "true")
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Sign in").click()
+
+
+def check_page(page, scheme):
+    """Nothing sticks out, the colours are the scheme's, and axe-core finds no fault (contrast included)."""
+    assert page.locator("html").evaluate("element => element.scrollWidth <= element.clientWidth")
+    red = page.eval_on_selector("body", "e => Number(getComputedStyle(e).backgroundColor.match(/\\d+/)[0])")
+    assert red > 200 if scheme == "light" else red < 50
+    assert [(found["id"], found["nodes"]) for found in AXE.run(page).response["violations"]] == []

@@ -13,21 +13,10 @@ from harness import CHROMIUM, OWNER_KEY, PATIENCE, Server, hook, launcher, recei
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = (
-    "crashes",
-    "board_task",
-    "board_page",
-    "retries",
-    "commands",
-    "secrets",
-    "backup",
-    "slow_clients",
-    "webhooks",
-    "deliveries",
-    "reload",
-)
-LONGEST += ("wire", "bad_input", "gateway", "gateway_ladder", "serving", "enrollment_page", "database")
-LONGEST += ("startup", "config", "errors", "docs_page", "clock", "readme", "sweeper", "throwaway")
+LONGEST = ["crashes", "board_task", "board_page", "retries", "commands", "secrets", "backup", "slow_clients"]
+LONGEST += ["webhooks", "deliveries", "reload", "wire", "bad_input", "gateway", "gateway_ladder", "serving"]
+LONGEST += ["enrollment_page", "database", "startup", "config", "errors", "docs_page", "clock", "readme"]
+LONGEST += ["sweeper", "throwaway"]
 
 
 def pytest_configure(config):
@@ -113,13 +102,22 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def browse(browser, launch):
-    """Open pages of our own browser, each in a fresh profile; what fails in one fails the test.
+@pytest.fixture(scope="module")
+def profile(browser):
+    """The browser's profile that a file's tests share.
 
-    They are closed before the servers that the test has launched, which pages would miss.
+    Its empty tab stays open, since Chromium ends processes with the last one, which take a second to start.
     """
-    contexts, faults = [], []
+    profile = browser.new_context()
+    profile.new_page()
+    yield profile
+    profile.close()
+
+
+@pytest.fixture
+def browse(browser, profile, launch):
+    """Open tabs, in which nothing may fail; they are closed before the servers that the test has launched."""
+    pages, faults = [], []
 
     def judge(said, page, refusals):
         # That the page itself is a refusal is not a fault of what is on it.
@@ -127,19 +125,23 @@ def browse(browser, launch):
         if said.type in ("error", "warning") and not refusal:
             faults.append(f"{said.location['url']}: {said.text}")
 
-    def open_page(*, refusals=False, **options):
-        """With `refusals`, calls that the page makes may be refused, or not reach the server."""
-        context = browser.new_context(**options)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE * 1000)
-        page = context.new_page()
+    def open_page(*, refusals=False, own=False, **options):
+        """With `refusals`, calls that the page makes may be refused, or not reach the server.
+
+        The tab is in the shared profile, or `own` or with options in a new one, which a server that the test
+        launched needs: it waits for connections, which Chromium keeps as long as a profile.
+        """
+        page = browser.new_page(**options) if own or options else profile.new_page()
+        pages.append(page)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: judge(said, page, refusals))
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
+    profile.set_offline(False)
     assert faults == []
 
 
@@ -158,7 +160,7 @@ def sign_in(browse, server):
     """Open the page at an address of its own, sign in with a key, and wait until all is shown."""
 
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
-        page = browse(refusals=True, **options)
+        page = browse(refusals=True, own=base != server.base, **options)
         page.goto(f"{base}/{address}")
         with page.expect_response("**/activity?*"):  # as soon as all is shown it asks what has changed since
             enter(page, key)

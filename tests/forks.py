@@ -20,14 +20,7 @@ class Forked:
 
     def __init__(self, words, folder, environment, stdout, stderr, listener=None):
         """Run `gunicorn` or `flask`; both outputs are added to files. gunicorn gets a listening socket."""
-        arguments = (
-            [str(word) for word in words],
-            str(folder),
-            environment,
-            str(stdout),
-            str(stderr),
-            listener,
-        )
+        arguments = ([str(word) for word in words], folder, environment, stdout, stderr, listener)
         self._process = context.Process(target=become, args=arguments, daemon=True)
         self._process.start()
         self.pid = self._process.pid

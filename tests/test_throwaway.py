@@ -12,14 +12,16 @@ from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, wait_until
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
-HANGUP = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
+HANGUP = signal.SIGHUP if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else signal.SIGTERM
 # A handler would not run for a signal that comes just before a system call that waits.
 AWAIT = """
-import signal, sys
-awaited = [signal.Signals[sys.argv[1]]]
-signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-print("ready", flush=True)
-signal.sigwait(awaited)
+import signal
+
+def wait(number):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    print("ready", flush=True)
+    signal.sigwait([number])
+
 """
 ASK = """
 import os, sys
@@ -42,40 +44,34 @@ def environment(tmp_path):
 
 
 @pytest.fixture
-def run(environment, tmp_path):
-    """Run the command to its end; its folder must be gone then."""
-
-    def run(*words, **settings):
-        done = subprocess.run(
-            [*FLASK, *words],
-            cwd=tmp_path,
-            env=environment | settings,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert left_over(environment) == []
-        return done
-
-    return run
-
-
-@pytest.fixture
 def begin(environment, tmp_path):
     """Start the command; whatever the test does, it is ended."""
 
     @contextmanager
     def begin(*words, **settings):
-        log = (tmp_path / "log.txt").open("a")
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-        options |= {"cwd": tmp_path, "env": environment | settings, "process_group": 0}
-        with log, subprocess.Popen([*FLASK, *words], **options) as process:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        options = {"cwd": tmp_path, "env": environment | settings, "process_group": 0, "text": True}
+        log = [] if "--log" in words else ["--log", os.devnull]
+        with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process:
             try:
                 yield process
             finally:
                 process.terminate()
 
     return begin
+
+
+@pytest.fixture
+def run(begin, environment):
+    """Run the command to its end; its folder must be gone then."""
+
+    def run(*words, **settings):
+        with begin(*words, **settings) as process:
+            stdout, stderr = process.communicate(timeout=PATIENCE)
+        assert left_over(environment) == []
+        return process.returncode, stdout, stderr
+
+    return run
 
 
 def left_over(environment):
@@ -103,94 +99,68 @@ def is_refused(url):
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, *HANGUP])
-def test_it_serves_until_a_signal_and_leaves_nothing(begin, environment, number):
-    with begin() as process:
-        line = process.stdout.readline()
-        assert client(line).make_project()["name"] == "A project"
-        (folder,) = left_over(environment)
-        assert "tasks.db" in os.listdir(f"{environment['TMPDIR']}/{folder}")
-        process.send_signal(number)
-        assert process.wait(PATIENCE) == 0
-        assert process.stdout.read() == ""
-    assert left_over(environment) == []
-    assert is_refused(told(line)[0])
-
-
-def test_two_at_the_same_time_are_two_workspaces(begin):
+def test_two_at_the_same_time_are_two_workspaces_and_each_leaves_nothing_after_a_signal(begin, environment):
     with begin() as one, begin() as other:
-        first, second = client(one.stdout.readline()), client(other.stdout.readline())
+        lines = [process.stdout.readline() for process in (one, other)]
+        first, second = map(client, lines)
         first.make_project()
         assert second.data(second.get("/projects"))["projects"] == []
-        assert (
-            second.request("GET", "/me", headers={"Authorization": f"Bearer {first.key}"}).status_code == 401
-        )
-
-
-def test_the_end_of_one_leaves_the_other(begin, environment):
-    with begin() as one, begin() as other:
-        one.stdout.readline()
-        second = client(other.stdout.readline())
-        one.terminate()
+        headers = {"Authorization": f"Bearer {first.key}"}
+        assert second.request("GET", "/me", headers=headers).status_code == 401
+        one.send_signal(signal.SIGINT)
         assert one.wait(PATIENCE) == 0
+        assert one.stdout.read() == ""
+        assert is_refused(told(lines[0])[0])
         second.make_project()
-        assert len(left_over(environment)) == 1
+        (folder,) = left_over(environment)
+        assert "tasks.db" in os.listdir(f"{environment['TMPDIR']}/{folder}")
+        other.send_signal(HANGUP)
+        assert other.wait(PATIENCE) == 0
+    assert left_over(environment) == []
 
 
-def test_a_key_that_is_given_is_used_and_the_seed_fills_the_workspace(begin):
-    with begin("--seed", "7", TASKS_BOOTSTRAP__API_KEY="$MY_KEY", MY_KEY=OWNER_KEY) as process:
-        owner = client(process.stdout.readline())
-        assert owner.key == OWNER_KEY
-        assert owner.data(owner.get("/tasks"))["pagination"]["total"] == 200
-
-
-def test_settings_of_the_environment_apply_and_those_of_a_file_do_not(begin, tmp_path):
+def test_settings_of_the_environment_apply_and_those_of_a_file_do_not(begin, environment, tmp_path):
     (tmp_path / "config.toml").write_text('[workspace]\nname = "Of the file"\n')
     settings = {
         "TASKS_CONFIG": str(tmp_path / "config.toml"),
         "TASKS_SERVER__DATABASE": str(tmp_path / "own.db"),
+        "TASKS_LIMITS__REQUESTS_PER_MINUTE": "2",
+        "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY",
     }
-    with begin(**settings, TASKS_LIMITS__REQUESTS_PER_MINUTE="2") as process:
+    with begin("--seed", "7", **settings, MY_KEY=OWNER_KEY) as process:
         owner = client(process.stdout.readline())
+        assert owner.key == OWNER_KEY
         assert owner.data(owner.get("/context"))["system"]["workspace_name"] == "Workspace"
-        assert [owner.get("/me").status_code for _ in range(2)] == [200, 429]
+        assert owner.data(owner.get("/tasks"))["pagination"]["total"] == 200
+        assert owner.get("/me").status_code == 429
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    assert left_over(environment) == []
     assert not (tmp_path / "own.db").exists()
 
 
-def test_a_program_gets_the_address_and_the_key_and_gives_the_exit_code(run, tmp_path):
-    code = "print(ask('/me')); sys.exit(7)"
-    done = run("--log", "server.log", "--", BIN / "python", "-c", ASK + code)
-    assert (done.returncode, done.stderr) == (7, "")
-    assert json.loads(done.stdout)["data"]["member"]["role"] == "owner"
-    assert "GET /api/v1/me 200" in (tmp_path / "server.log").read_text()
+def test_a_program_gets_address_and_key_and_may_use_the_command_line(run, tmp_path):
+    create = f'"{BIN}/flask" --app "{ROOT}/app" project create Shop >&2'
+    script = f'echo "$PORT $WEB_CONCURRENCY"; {create}; "{BIN}/python" -c "$ASK"; kill -9 $$'
+    variables = {"PORT": "1", "WEB_CONCURRENCY": "2", "ASK": ASK + "print(ask('/projects'))"}
+    code, stdout, stderr = run("--log", "server.log", "--", "sh", "-c", script, **variables)
+    assert code == 128 + signal.SIGKILL, stderr
+    ports, projects = stdout.splitlines()
+    assert ports == "1 2"
+    assert [project["name"] for project in json.loads(projects)["data"]["projects"]] == ["Shop"]
+    assert "GET /api/v1/projects 200" in (tmp_path / "server.log").read_text()
 
 
-def test_a_program_finds_its_own_variables_and_may_use_the_command_line(run):
-    script = (
-        f'echo "$PORT $WEB_CONCURRENCY"; "{BIN}/flask" --app "{ROOT}/app" project create Shop; kill -9 $$'
-    )
-    done = run("sh", "-c", script, PORT="1", WEB_CONCURRENCY="2")
-    assert done.returncode == 128 + signal.SIGKILL, done.stderr
-    assert len(done.stdout.splitlines()) == 2
-    assert done.stdout.startswith("1 2\n")
-
-
-def test_a_program_is_told_of_sigterm_and_ends_in_its_own_way(begin, environment):
-    with begin("--", BIN / "python", "-c", AWAIT + "sys.exit(9)", "SIGTERM") as process:
-        assert process.stdout.readline() == "ready\n"
-        process.terminate()
-        assert process.wait(PATIENCE) == 9
-    assert left_over(environment) == []
-
-
-def test_ctrl_c_leaves_the_server_to_a_program_that_cleans_up(begin, environment):
-    """A terminal sends it to all processes of the group."""
-    code = AWAIT + ASK + "print(ask('/health')); sys.exit(2)"
-    with begin("--", BIN / "python", "-c", code, "SIGINT") as process:
+def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server_then(begin, environment):
+    """A terminal sends SIGINT to all processes of the group."""
+    code = AWAIT + ASK + "wait(signal.SIGINT)\nprint(ask('/health'))\nwait(signal.SIGTERM)\nsys.exit(9)"
+    with begin("--", BIN / "python", "-c", code) as process:
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGINT)
         assert json.loads(process.stdout.readline())["data"]["status"] == "ok"
-        assert process.wait(PATIENCE) == 2
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.wait(PATIENCE) == 9
     assert left_over(environment) == []
 
 
@@ -211,8 +181,8 @@ def test_a_signal_before_the_server_answers_ends_it_too(begin, environment):
     ],
 )
 def test_what_cannot_be_started_is_said_in_a_line(run, words, settings, said):
-    done = run("--log", os.devnull, *words, **settings)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    code, stdout, stderr = run(*words, **settings)
+    assert (code, stdout) == (1, "")
+    assert stderr.startswith("Error: ")
+    assert said in stderr
+    assert stderr.count("\n") == 1
