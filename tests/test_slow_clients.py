@@ -75,7 +75,7 @@ def test_a_stop_waits_for_a_client_that_is_still_sending_but_not_for_ever(launch
 def test_clients_that_do_not_read_their_answers_do_not_hold_threads_for_ever(strict, connect):
     owner = strict.client()
     path = f"/tasks/{owner.make_task(owner.make_project())['id']}/attachments"
-    file = owner.data(owner.request("POST", path, files={"file": ("f", b"x" * 150_000)}), 201)
+    file = owner.data(owner.request("POST", path, files={"file": ("f", b"x" * 200_000)}), 201)
     lines = [connect(strict, NARROW) for _ in range(THREADS)]
     for line in lines:
         line.send("GET", f"{path}/{file['id']}", [])
