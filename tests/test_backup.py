@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from copies import copy_under_load
+from damage import delete, empty, make_another, make_newer, overwrite_the_middle, write_text
 from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
 
 from database import db, lock_database
@@ -82,19 +83,10 @@ def test_a_backup_overwrites_nothing(server):
 def test_a_damaged_database_is_not_passed_off_as_a_backup(server):
     invoke(server, "init")
     invoke(server, "seed")
-    damage(server.database)
+    overwrite_the_middle(server.database)
     copy = server.folder / "backup.db"
     refused(server.flask("backup", copy), str(server.database))
     assert [file.name for file in server.folder.iterdir()] == ["data"]
-
-
-def damage(path):
-    """Overwrite pages in the middle."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA journal_mode = DELETE")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 4 : len(content) * 3 // 4] = b"\xaa" * (len(content) * 3 // 4 - len(content) // 4)
-    path.write_bytes(content)
 
 
 def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
@@ -110,11 +102,7 @@ def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
     assert server.flask("doctor").returncode == 0
 
 
-def delete(path):
-    shutil.rmtree(path.parent)
-
-
-@pytest.mark.parametrize("spoil", [delete, damage])
+@pytest.mark.parametrize("spoil", [delete, overwrite_the_middle])
 def test_a_database_that_is_gone_or_damaged_is_replaced_too(server, copy, spoil):
     spoil(server.database)
     restore(server, copy)
@@ -132,33 +120,14 @@ def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy
     assert server.database.with_name("tasks.db.before-0002_stored_answers").exists()
 
 
-def write_text(path):
-    path.write_text("This is no database. " * 100)
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def make_another(path):
-    path.unlink()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE recipe (name)")
-
-
-def be_newer(path):
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE schema_migration SET name = '9999_newer' WHERE name LIKE '0002%'")
-
-
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (damage, ""),
+        (overwrite_the_middle, ""),
         (write_text, "not a database"),
         (empty, "is empty"),
         (make_another, "a database of something else"),
-        (be_newer, "made by a newer version"),
+        (make_newer, "made by a newer version"),
     ],
 )
 def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, spoil, said):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import click
 import pytest
+from damage import cut_off, delete, empty, make_newer, write_text
 from harness import BIN, ROOT, Server, invoke
 
 from app import create_app
@@ -133,6 +134,7 @@ def test_keys_are_made_listed_and_revoked(made):
     says(made, "key", "revoke", key)
     said = refusal(made, "key", "create", "--member", "nobody@example.com")
     assert said == "Error: no active member nobody@example.com\n"
+    assert "--days must be a number" in refusal(made, "key", "create", "--days", "nan", code=2)
 
 
 def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as(made):
@@ -182,13 +184,6 @@ def test_projects_are_made_and_listed(made):
     assert "name: must not be blank" in refusal(made, "project", "create", " ", code=2)
 
 
-@pytest.mark.parametrize(
-    "words", ["nothing", "key nothing", "seed --colour blue", "key create --scope x", "key create --days nan"]
-)
-def test_an_unknown_command_or_option_is_said(made, words):
-    assert "Error:" in refusal(made, *words.split(), code=2)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 @pytest.mark.parametrize(("owner", "name"), [("nobody", "nobody"), (54321, "'#54321'")])
 def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner, name):
@@ -204,46 +199,15 @@ def test_root_makes_no_file_that_the_user_of_the_service_cannot_open(home, owner
 # doctor
 
 
-def cut_off(server):
-    os.truncate(server.database, server.database.stat().st_size // 2)
+def empty_beside_its_log(path):
+    empty(path)
+    path.with_name("tasks.db-wal").write_bytes(b"a log")
 
 
-def empty_beside_its_log(server):
-    server.database.write_bytes(b"")
-    server.database.with_name("tasks.db-wal").write_bytes(b"a log")
+def let_others_read(path):
+    path.chmod(0o644)
 
 
-def overwrite_a_page(server):
-    (index,) = server.rows("SELECT rootpage FROM sqlite_master WHERE name = 'comment_task'")
-    content, end = bytearray(server.database.read_bytes()), index["rootpage"] * 4096
-    content[end - 4096 : end] = b"\xff" * 4096
-    server.database.write_bytes(content)
-
-
-def spoil_attachments(server):
-    says(server, "seed")
-    first, second = server.rows("SELECT attachment_id AS id FROM attachment_content LIMIT 2")
-    server.rows("DELETE FROM attachment_content WHERE attachment_id = ?", first["id"])
-    server.rows("UPDATE attachment_content SET data = x'00' WHERE attachment_id = ?", second["id"])
-
-
-def unlink(server):
-    server.database.unlink()
-
-
-def truncate(server):
-    server.database.write_bytes(b"")
-
-
-def write_text(server):
-    server.database.write_text("no database " * 1000)
-
-
-def let_others_read(server):
-    server.database.chmod(0o644)
-
-
-NEWER = "INSERT INTO schema_migration (name, applied) VALUES ('9999_newer', '2026-01-01')"
 OLDER = "DELETE FROM schema_migration WHERE name LIKE '0008%'"
 ORPHANS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
@@ -254,31 +218,38 @@ INSERT INTO comment (id, task_id, author_id, content, created_at) SELECT i, 't',
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (unlink, "Error: there is no database at .*; `init` makes one, `restore` puts a copy there"),
-        (truncate, "Error: there is no database at .*; `init` makes one, `restore` puts a copy there"),
+        (delete, "Error: there is no database at .*; `init` makes one, `restore` puts a copy there"),
+        (empty, "Error: there is no database at .*; `init` makes one, `restore` puts a copy there"),
         (empty_beside_its_log, "tasks.db is empty, but its log .* put the database back beside it"),
         (cut_off, r"cannot be read \(database disk image is malformed\); restore a backup"),
         (write_text, r"cannot be read \(file is not a database\); restore a backup"),
-        (overwrite_a_page, "problem: the database is damaged: .*; restore a backup"),
         ("DROP TABLE comment", "problem: the table comment is missing.*; restore a backup"),
-        (NEWER, "was made by a newer version, which applied 9999_newer; install that one"),
+        (make_newer, "was made by a newer version, which applied 9999_newer; install that one"),
         (OLDER, "is of an older version.*; start the server, which upgrades it"),
         ("DROP TRIGGER task_count_delete", "the trigger task_count_delete is missing or another one"),
         (ORPHANS, r"a row of comment refers to a task that is gone; restore a backup, or .*\(100 times\)"),
-        (spoil_attachments, "attachments without all of their content: 2; restore a backup"),
         ("UPDATE member SET role = 'member'", "there is no owner yet; run: flask --app app init"),
         (let_others_read, r"tasks\.db can be read by others; chmod 600 it"),
     ],
 )
 def test_doctor_says_of_each_kind_of_damage_what_helps(made, spoil, said):
     made.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-    made.rows(spoil) if isinstance(spoil, str) else spoil(made)
+    made.rows(spoil) if isinstance(spoil, str) else spoil(made.database)
     result = invoke(made, "doctor")
     assert result.exit_code == 1
     lines = result.output.splitlines()
     assert len([line for line in lines if re.search(said, line)]) == 1
     for line in lines:
         assert re.match("problem: |note: |Error: ", line)
+
+
+def test_doctor_misses_the_contents_of_attachments(made):
+    says(made, "seed")
+    first, second = made.rows("SELECT attachment_id AS id FROM attachment_content LIMIT 2")
+    made.rows("DELETE FROM attachment_content WHERE attachment_id = ?", first["id"])
+    made.rows("UPDATE attachment_content SET data = x'00' WHERE attachment_id = ?", second["id"])
+    said = says(made, "doctor", code=1)
+    assert "problem: attachments without all of their content: 2; restore a backup\n" in said
 
 
 def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_another(made):
