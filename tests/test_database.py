@@ -321,12 +321,13 @@ def test_reads_that_overlap_do_not_let_the_log_grow_without_end(database, monkey
             reader.close()
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(read)
+        reading = pool.submit(read)
         try:
             wait_until(lambda: reads)
             assert max(note(database) for _ in range(50)) < 200_000
         finally:
             stop.set()
+    reading.result()
 
 
 def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, wait_until
+from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, invoke, wait_until
 from werkzeug.test import Client
 
 import limits
@@ -19,12 +19,8 @@ from models import ApiKey, Member, Project, Task, write
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-def reader(server):
-    return server.client(server.flask("key", "create", "--scope", "read").stdout.strip())
-
-
-def test_a_request_is_refused_for_its_first_fault(server, owner, task, reader):
+def test_a_request_is_refused_for_its_first_fault(server, owner, task):
+    reader = server.client(invoke(server, "key", "create", "--scope", "read").stdout.strip())
     stranger, path = server.client(None), f"/tasks/{task['id']}"
     large, text, broken = b" " * (1024 * 1024 + 1), {"Content-Type": "text/plain"}, b"{"
     wrong = b'{"colour": 1}'

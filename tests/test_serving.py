@@ -65,11 +65,11 @@ def test_a_signal_ends_it_after_what_is_under_way(launch, how):
             while True:
                 created.append(client.make_task(project)["id"])
 
-    with ThreadPoolExecutor(4) as pool:
-        workers = [pool.submit(work) for _ in range(4)]
-        wait_until(lambda: len(created) >= 20)
-        server.process.send_signal(how)
-        assert server.process.wait(PATIENCE) == 0
+    pool = ThreadPoolExecutor(4)
+    workers = [pool.submit(work) for _ in range(4)]
+    wait_until(lambda: len(created) >= 20)
+    server.process.send_signal(how)
+    assert server.process.wait(PATIENCE) == 0
     for worker in workers:
         worker.result()
     server.process = None
@@ -143,18 +143,16 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 @pytest.mark.skipif(CORES < 2, reason="this machine has one core, or does not tell how many")
 def test_a_worker_that_replaces_another_takes_the_core_that_is_free(two_workers):
-    server = two_workers
-
     def cores():
         """The cores of the workers, as soon as two of them are pinned."""
-        pinned = [os.sched_getaffinity(worker) for worker in server.children()]
+        pinned = [os.sched_getaffinity(worker) for worker in two_workers.children()]
         return len(pinned) == 2 and all(len(found) == 1 for found in pinned) and set.union(*pinned)
 
     for worker in (0, 1, 0):
         assert len(wait_until(cores)) == 2
-        before = server.children()
+        before = two_workers.children()
         os.kill(before[worker], signal.SIGKILL)
-        wait_until(lambda before=before: len(set(server.children()) - set(before)) == 1)
+        wait_until(lambda before=before: len(set(two_workers.children()) - set(before)) == 1)
     assert len(wait_until(cores)) == 2
 
 
