@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
@@ -28,9 +29,8 @@ import requests
 from forks import Forked
 from jsonschema_rs import Draft202012Validator
 
-import gateway  # noqa: F401 - these two declare tables, and import the other modules that do
-import outbox  # noqa: F401
-from database import Base
+from app import create_app  # it imports the modules that declare tables, too
+from database import Base, db
 
 # Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -328,6 +328,15 @@ class Server:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             code = Forked(words, ROOT, environment, stdout, stderr).wait(300)
             return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
+
+
+def invoke(server, *words, **environment):
+    """Run a command on this server's database in this process, which takes a tenth of a program's time."""
+    with patch.dict(os.environ, server.environment | environment, clear=True):
+        result = create_app().test_cli_runner().invoke(args=[str(word) for word in words])
+    db.disconnect()  # as the end of a program does
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result
 
 
 def add_old_comments(server, task, count, content="Old"):

@@ -2,14 +2,14 @@
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 from contextlib import closing
 
 import pytest
 from copies import copy_under_load
-from harness import BIN, PATIENCE, ROOT, Server, wait_until
+from damage import delete, empty, make_another, make_newer, overwrite_the_middle, write_text
+from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
 
 from database import db, lock_database
 
@@ -26,7 +26,7 @@ def backed_up(tmp_path_factory):
     """The folder of a server that has been stopped, with a backup."""
     server = Server(tmp_path_factory.mktemp("backed-up"))
     server.start().client().make_project(name="Kept")
-    done = server.flask("backup", str(server.folder / "backup.db"))
+    done = server.flask("backup", server.folder / "backup.db")
     server.client().make_project(name="Later")
     server.stop()
     assert done.returncode == 0, done.stderr
@@ -44,6 +44,13 @@ def names(server):
     return {row["name"] for row in server.rows("SELECT name FROM project")}
 
 
+def restore(server, copy):
+    """Put the copy back; returns what the command says."""
+    done = server.flask("restore", copy)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def refused(done, said):
     """The command failed with one line."""
     assert done.returncode == 1
@@ -54,7 +61,7 @@ def refused(done, said):
 
 def test_a_backup_under_load_holds_every_write_that_was_answered_before(server):
     def make(copy, number):
-        done = server.flask("backup", str(copy))
+        done = server.flask("backup", copy)
         assert done.returncode == 0, done.stderr
         assert "in order" in done.stdout
 
@@ -64,38 +71,28 @@ def test_a_backup_under_load_holds_every_write_that_was_answered_before(server):
 
 
 def test_a_backup_overwrites_nothing(server):
-    server.flask("init")
+    invoke(server, "init")
     taken = server.folder / "taken"
     taken.write_text("precious")
-    refused(server.flask("backup", str(taken)), "exists")
+    refused(server.flask("backup", taken), "exists")
     assert taken.read_text() == "precious"
-    refused(server.flask("backup", str(server.database)), "exists")
-    refused(server.flask("backup", str(server.folder / "nowhere" / "copy")), "No such file or directory")
+    refused(server.flask("backup", server.database), "exists")
+    refused(server.flask("backup", server.folder / "nowhere" / "copy"), "No such file or directory")
 
 
 def test_a_damaged_database_is_not_passed_off_as_a_backup(server):
-    server.flask("init")
-    server.flask("seed")
-    damage(server.database)
+    invoke(server, "init")
+    invoke(server, "seed")
+    overwrite_the_middle(server.database)
     copy = server.folder / "backup.db"
-    refused(server.flask("backup", str(copy)), str(server.database))
+    refused(server.flask("backup", copy), str(server.database))
     assert [file.name for file in server.folder.iterdir()] == ["data"]
 
 
-def damage(path):
-    """Overwrite pages in the middle."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA journal_mode = DELETE")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 4 : len(content) * 3 // 4] = b"\xaa" * (len(content) * 3 // 4 - len(content) // 4)
-    path.write_bytes(content)
-
-
 def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
-    done = server.flask("restore", str(copy))
-    assert done.returncode == 0, done.stderr
+    said = restore(server, copy)
     (aside,) = server.database.parent.glob("tasks.db.before-restore-*")
-    assert str(aside) in done.stdout
+    assert str(aside) in said
     assert server.database.stat().st_mode & 0o777 == 0o600
     client = server.start().client()  # with the key of before
     assert {project["name"] for project in client.data(client.get("/projects"))["projects"]} == {"Kept"}
@@ -105,15 +102,10 @@ def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
     assert server.flask("doctor").returncode == 0
 
 
-def test_a_backup_makes_a_database_where_there_is_none(server, copy):
-    shutil.rmtree(server.database.parent)
-    assert server.flask("restore", str(copy)).returncode == 0
-    assert names(server) == {"Kept"}
-
-
-def test_a_damaged_database_is_replaced_too(server, copy):
-    damage(server.database)
-    assert server.flask("restore", str(copy)).returncode == 0
+@pytest.mark.parametrize("spoil", [delete, overwrite_the_middle])
+def test_a_database_that_is_gone_or_damaged_is_replaced_too(server, copy, spoil):
+    spoil(server.database)
+    restore(server, copy)
     assert names(server) == {"Kept"}
     assert server.start().client().get("/context").status_code == 200
 
@@ -122,42 +114,25 @@ def test_a_backup_of_an_older_version_is_upgraded_at_the_next_start(server, copy
     with closing(sqlite3.connect(copy)) as database, database:
         database.execute("DROP TABLE stored_answer")
         database.execute("DELETE FROM schema_migration WHERE name LIKE '0002%'")
-    assert server.flask("restore", str(copy)).returncode == 0
+    restore(server, copy)
     client = server.start().client()
     client.data(client.post("/projects", {"name": "x"}, headers={"Idempotency-Key": "k"}), 201)
     assert server.database.with_name("tasks.db.before-0002_stored_answers").exists()
 
 
-def spoil(copy, how):
-    """Make a file that is no backup of this version."""
-    if how == "damaged":
-        damage(copy)
-    elif how == "text":
-        copy.write_text("This is no database. " * 100)
-    elif how == "empty":
-        copy.write_bytes(b"")
-    elif how == "other":
-        copy.unlink()
-        with closing(sqlite3.connect(copy)) as database:
-            database.execute("CREATE TABLE recipe (name)")
-    else:
-        with closing(sqlite3.connect(copy)) as database, database:
-            database.execute("UPDATE schema_migration SET name = '9999_newer' WHERE name LIKE '0002%'")
-
-
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("spoil", "said"),
     [
-        ("damaged", ""),
-        ("text", "not a database"),
-        ("empty", "is empty"),
-        ("other", "a database of something else"),
-        ("newer", "made by a newer version"),
+        (overwrite_the_middle, ""),
+        (write_text, "not a database"),
+        (empty, "is empty"),
+        (make_another, "a database of something else"),
+        (make_newer, "made by a newer version"),
     ],
 )
-def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, how, said):
-    spoil(copy, how)
-    done = server.flask("restore", str(copy))
+def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, spoil, said):
+    spoil(copy)
+    done = server.flask("restore", copy)
     refused(done, said)
     assert str(copy) in done.stderr
     assert names(server) == {"Kept", "Later"}
@@ -170,7 +145,7 @@ def test_a_database_behind_a_link_is_replaced_where_it_is(server, copy):
     shutil.move(server.database.parent, real.parent)
     server.database.parent.mkdir()
     server.database.symlink_to(real)
-    assert server.flask("restore", str(copy)).returncode == 0
+    restore(server, copy)
     assert server.database.readlink() == real
     assert names(server) == {"Kept"}
     (aside,) = real.parent.glob("tasks.db.before-restore-*")
@@ -184,16 +159,17 @@ def test_what_is_no_file_is_refused_as_a_backup_and_waited_for_by_nobody(server,
     pipe = server.folder / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, "/dev/null"):
-        refused(server.flask("restore", str(path)), f"{path} is not a regular file")
-    done = server.flask("restore", str(server.folder))
-    assert (done.returncode, "is a directory" in done.stderr) == (2, True)
+        refused(server.flask("restore", path), f"{path} is not a regular file")
+    for path, said in ((server.folder, "is a directory"), (server.folder / "nowhere", "does not exist")):
+        done = server.flask("restore", path)
+        assert (done.returncode, said in done.stderr) == (2, True)
     assert names(server) == {"Kept", "Later"}
 
 
 def test_a_backup_to_a_path_that_cannot_be_looked_at_is_one_line(server):
     """As in a folder that may not be entered, which root may."""
-    server.flask("init")
-    refused(server.flask("backup", str(server.folder / ("x" * 300))), "File name too long")
+    invoke(server, "init")
+    refused(server.flask("backup", server.folder / ("x" * 300)), "File name too long")
     folder = server.folder / "locked"
     folder.mkdir(0o600)
     without = "-dac_override,-dac_read_search"  # the capabilities by which root enters every folder
@@ -203,80 +179,54 @@ def test_a_backup_to_a_path_that_cannot_be_looked_at_is_one_line(server):
     refused(done, f"{folder / 'copy.db'}: Permission denied")
 
 
-def test_a_backup_that_does_not_exist_is_a_mistake_in_usage(server):
-    done = server.flask("restore", str(server.folder / "nowhere"))
-    assert done.returncode == 2
-    assert "does not exist" in done.stderr
-
-
 def test_a_running_server_keeps_its_database(server, copy):
     server.start()
-    refused(server.flask("restore", str(copy)), "a server or a command uses it; stop it first")
+    refused(server.flask("restore", copy), "a server or a command uses it; stop it first")
     assert server.client().get("/context").status_code == 200
     assert names(server) == {"Kept", "Later"}
-
-
-def test_a_worker_that_outlives_its_master_keeps_the_database_too(server, copy):
-    server.start()
-    (worker,) = server.children()
-    os.kill(worker, signal.SIGSTOP)  # or else it would notice, and end
-    server.process.kill()
-    server.process.wait()
-    server.process = None
-    refused(server.flask("restore", str(copy)), "a server or a command uses it")
-    os.kill(worker, signal.SIGKILL)
-    assert wait_until(lambda: server.flask("restore", str(copy)).returncode == 0)
 
 
 def test_a_database_that_something_else_has_open_is_kept(server, copy):
     with closing(sqlite3.connect(server.database)) as database:
         database.execute("SELECT count(*) FROM project").fetchone()
-        refused(server.flask("restore", str(copy)), "is in use")
+        refused(server.flask("restore", copy), "is in use")
     assert names(server) == {"Kept", "Later"}
 
 
-def test_no_server_starts_while_a_backup_is_restored(server, copy):
+def test_no_server_starts_and_no_command_runs_while_a_backup_is_restored(server, copy):
     db.init(str(server.database))
     with closing(lock_database(alone=True)):
-        server.start()
-        assert server.process.wait(PATIENCE) == 1
+        refused(server.flask("member", "list"), "a backup is being restored")
+        assert server.start().process.wait(PATIENCE) == 1
         server.process = None
     assert "a backup is being restored" in server.log.read_text().splitlines()[-1]
 
 
 def test_a_log_whose_database_is_gone_is_not_applied_to_the_backup(server, copy):
-    server.start()
-    for number in range(5):
-        server.client().make_project(name=f"Lost {number}")
+    server.start().client().make_project(name="Lost")
     server.kill()
     assert server.database.with_name("tasks.db-wal").stat().st_size > 0
     server.database.rename(server.folder / "broken.db")
-    assert server.flask("restore", str(copy)).returncode == 0
+    restore(server, copy)
     assert names(server) == {"Kept"}
     assert len(list(server.database.parent.glob("tasks.db.before-restore-*-wal"))) == 1
 
 
 def test_a_backup_of_any_name_stays_as_it_is(server, copy):
     copy = copy.rename(server.database.with_name("tasks.db.restored"))
-    assert server.flask("restore", str(copy)).returncode == 0
+    restore(server, copy)
     assert copy.exists()
     copy.write_bytes(b"no database " * 1000)
-    refused(server.flask("restore", str(copy)), f"{copy} cannot be used: file is not a database")
+    refused(server.flask("restore", copy), f"{copy} cannot be used: file is not a database")
     assert copy.exists()
-
-
-def test_a_command_waits_for_no_restoring(server, copy):
-    db.init(str(server.database))
-    with closing(lock_database(alone=True)):
-        refused(server.flask("member", "list"), "a backup is being restored")
 
 
 def test_a_backup_that_is_ended_leaves_nothing_behind(server):
-    server.flask("init")
-    server.flask("seed", "--tasks", "20000")
+    invoke(server, "init")
+    invoke(server, "seed", "--tasks", 5000)
     folder = server.folder / "backups"
     folder.mkdir()
-    command = [BIN / "flask", "--app", "app", "backup", str(folder / "copy.db")]
+    command = [BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
     process = subprocess.Popen(command, cwd=ROOT, env=server.environment)
     wait_until(lambda: any(folder.iterdir()) or process.poll() is not None)
     process.terminate()

@@ -14,6 +14,6 @@ def test_a_server_that_is_killed_amid_writes_loses_nothing_and_leaves_nothing_ha
     recorders = [Recorder(new_receiver(), name) for name in ("healthy", "fickle")]
     server = launch(**environment(recorders, WEB_CONCURRENCY=str(workers)))
     storm = Storm(server, recorders, Random(workers), workers)
-    storm.rage(range(5))
+    storm.rage(range(2, 5))  # two kills, and a stop as the fifth of the campaign's cycles has
     assert storm.problems == []
     assert "in order" in server.flask("doctor").stdout

@@ -3,31 +3,24 @@
 import json
 import resource
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 
 import pytest
 import requests
-from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, wait_until
-from peewee import DatabaseError
+from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, invoke, wait_until
 from werkzeug.test import Client
 
 import limits
 from app import create_app
-from database import ApiError, db, is_outage, new_id, prepare
+from database import db, new_id, prepare
 from models import ApiKey, Member, Project, Task, write
-from wire import PathError
 
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-def reader(server):
-    return server.client(server.flask("key", "create", "--scope", "read").stdout.strip())
-
-
-def test_a_request_is_refused_for_its_first_fault(server, owner, task, reader):
+def test_a_request_is_refused_for_its_first_fault(server, owner, task):
+    reader = server.client(invoke(server, "key", "create", "--scope", "read").stdout.strip())
     stranger, path = server.client(None), f"/tasks/{task['id']}"
     large, text, broken = b" " * (1024 * 1024 + 1), {"Content-Type": "text/plain"}, b"{"
     wrong = b'{"colour": 1}'
@@ -47,20 +40,6 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task, reader):
     ]
     for client, method, address, body, headers, status, code in steps:
         fault(client.request(method, address, data=body, headers=headers), status, code)
-
-
-def test_forbidden_says_which_role_would_do(join):
-    error = fault(join("client").post("/projects", {"name": "x"}), 403, "forbidden")
-    assert error["message"] == "your role is client; this takes owner or admin or member"
-
-
-def test_every_code_is_one_of_the_documented(server):
-    documented = {
-        *("invalid_json", "unauthorized", "forbidden", "not_found", "method_not_allowed", "conflict", "gone"),
-        *("precondition_failed", "payload_too_large", "unsupported_media_type", "validation_error"),
-        *("request_timeout", "unavailable", "rate_limited", "idempotency_key_reused", "internal_error"),
-    }
-    assert {error.code for error in ApiError.__subclasses__()} | set(PathError.CODES.values()) <= documented
 
 
 @pytest.mark.parametrize(
@@ -92,30 +71,40 @@ def test_a_path_that_begins_with_more_slashes_is_the_apis_too(server, task, slas
     assert ask("GET", "/nowhere", OWNER_KEY) == 404
 
 
-# A server without its sweeper, which writes too: it notes when keys were used, and prunes after the start.
-ALONE = {"TASKS_DELIVERY__SWEEPER": "false"}
+@pytest.fixture(scope="module")
+def alone(launch_module):
+    """A server without its sweeper, which writes too: it notes when keys were used, and prunes."""
+    return launch_module(TASKS_DELIVERY__SWEEPER="false")
 
 
-def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_reads(launch):
-    server = launch(**ALONE)
-    owner = server.client()
-    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+@pytest.fixture
+def impatient(launch, receiver):
+    """A server that waits a second, instead of ten, for a database that another program has locked."""
+    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), BOUND_LOCK_SECONDS="1")
+
+
+def another_program(server):
+    """A connection to the server's database."""
+    return closing(sqlite3.connect(server.database, isolation_level=None, check_same_thread=False))
+
+
+def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_reads(impatient):
+    owner = impatient.client()
+    with another_program(impatient) as other:
         other.execute("BEGIN IMMEDIATE")
         answer = owner.post("/projects", {"name": "x"})
         fault(answer, 503, "unavailable")
         assert answer.headers["Retry-After"] == "5"
-        assert f"{answer.json()['meta']['request_id']}: 503: database is locked" in server.log.read_text()
+        assert f"{answer.json()['meta']['request_id']}: 503: " in impatient.log.read_text()
         assert owner.get("/context").status_code == 200
-        other.execute("ROLLBACK")
     owner.make_project()
 
 
-def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(launch, receiver):
-    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
-    owner = server.client()
+def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(impatient, receiver):
+    """`Server.stop` finds what is logged as a bug."""
+    owner = impatient.client()
     project = owner.make_project()
-    connect = partial(sqlite3.connect, server.database, isolation_level=None, check_same_thread=False)
-    with closing(connect()) as other:
+    with another_program(impatient) as other:
 
         def lock(_):
             receiver.answer = lambda _: 200
@@ -126,71 +115,28 @@ def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(la
         answer = owner.post("/tasks", {"project_id": project["id"], "title": "x"})
         assert answer.status_code == 201
         assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
-        other.execute("ROLLBACK")
+        assert "deliveries are left pending" in impatient.log.read_text()
     first, again = receiver.next(), receiver.next()
     assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
-    assert "Traceback" not in server.log.read_text()
 
 
-def test_writers_that_wait_for_a_locked_database_leave_threads_to_readers(launch):
+def test_writers_that_wait_for_a_locked_database_leave_threads_to_readers(alone):
     """More writers than there are threads: eight wait, the others are refused, and reads go on."""
-    server = launch(**ALONE)
-    project = server.client().make_project()
-    answers, threads = [], []
+    project = alone.client().make_project()
+    answers = []
 
     def work():
-        answers.append(server.client().post("/tasks", {"project_id": project["id"], "title": "x"}))
+        answers.append(alone.client().post("/tasks", {"project_id": project["id"], "title": "x"}))
 
-    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+    with ThreadPoolExecutor(20) as pool, another_program(alone) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(20):
-            threads.append(threading.Thread(target=work))
-            threads[-1].start()
+            pool.submit(work)
         wait_until(lambda: len(answers) == 12)
-        assert server.client().get("/context").status_code == 200
-        assert server.client(None).get("/health").status_code == 200
+        assert alone.client().get("/context").status_code == 200
+        assert alone.client(None).get("/health").status_code == 200
         assert len(answers) == 12
-        other.execute("ROLLBACK")
-    for thread in threads:
-        thread.join()
     assert [answer.status_code for answer in answers] == [503] * 12 + [201] * 8
-
-
-def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(launch):
-    """The limit on pages stands in for a disk, at each point at which a change may need another page."""
-    server = launch(**ALONE)
-    owner = server.client()
-    project = owner.make_project()
-    accepted = [owner.make_task(project, metadata={"a": "x" * 60_000})]
-    server.stop()
-    pages = server.rows("PRAGMA page_count")[0]["page_count"]
-    server.environment["PYTHONPATH"] = str(server.folder)
-    # Each connection of the server is limited as it is opened.
-    (server.folder / "sitecustomize.py").write_text(
-        "import sqlite3\nreal = sqlite3.connect\n"
-        "def connect(*arguments, **options):\n"
-        "    connection = real(*arguments, **options)\n"
-        f"    connection.execute('PRAGMA max_page_count = {pages + 40}')\n"
-        "    return connection\n"
-        "sqlite3.connect = connect\n"
-    )
-    server.start()
-    owner = server.client()
-    body = {"project_id": project["id"], "title": "x", "metadata": {"a": "x" * 30_000}}
-    answers = [owner.post("/tasks", body) for _ in range(20)]
-    accepted += [answer.json()["data"] for answer in answers if answer.status_code == 201]
-    refused = [answer for answer in answers if answer.status_code != 201]
-    assert len(accepted) > 1
-    assert refused
-    for answer in refused:
-        fault(answer, 503, "unavailable")
-    listed = owner.data(owner.get("/tasks", limit=100))
-    assert {task["id"] for task in listed["tasks"]} == {task["id"] for task in accepted}
-    assert listed["pagination"]["total"] == len(accepted)
-    server.stop()
-    (server.folder / "sitecustomize.py").unlink()
-    server.start()
-    server.client().make_task(project)
 
 
 def limit_files(server, size):
@@ -200,56 +146,56 @@ def limit_files(server, size):
     resource.prlimit(worker, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
-def test_a_log_that_has_filled_its_space_is_merged_so_that_writes_go_on(launch):
-    server = launch(**ALONE)
-    owner = server.client()
+def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(alone):
+    owner = alone.client()
+    project = owner.make_project()
+    body = {"project_id": project["id"], "title": "x", "metadata": {"a": "x" * 60_000}}
+    limit_files(alone, alone.database.stat().st_size + 512 * 1024)
+    answers = [owner.post("/tasks", body) for _ in range(20)]
+    accepted = [answer.json()["data"]["id"] for answer in answers if answer.status_code == 201]
+    assert accepted
+    assert len(accepted) < 20
+    for answer in answers:
+        if answer.status_code != 201:
+            fault(answer, 503, "unavailable")
+    listed = owner.data(owner.get("/tasks", project_id=project["id"], limit=100))
+    assert {task["id"] for task in listed["tasks"]} == set(accepted)
+    assert listed["pagination"]["total"] == len(accepted)
+    limit_files(alone, None)
+    owner.make_task(project)
+
+
+def test_a_log_that_has_filled_its_space_is_merged_so_that_writes_go_on(alone):
+    owner = alone.client()
     task = owner.make_task(owner.make_project())
-    log = server.database.with_name("tasks.db-wal")
-    limit_files(server, log.stat().st_size + 1024 * 1024)
-    answers = [owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}) for number in range(200)]
+    alone.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    limit_files(alone, alone.database.stat().st_size + 512 * 1024)
+    answers = [owner.patch(f"/tasks/{task['id']}", {"title": f"T{number}"}) for number in range(100)]
+    limit_files(alone, None)
     refused = [answer for answer in answers if answer.status_code != 200]
     for answer in refused:
         fault(answer, 503, "unavailable")
     assert 0 < len(refused) < 10  # no more than one each time that the log is full
 
 
-def test_health_says_since_when_writes_are_refused(launch):
-    server = launch(**ALONE)
-    owner = server.client()
+def test_health_says_since_when_writes_are_refused(alone):
+    owner = alone.client()
     owner.make_project()
 
     def since():
         return owner.data(owner.get("/health"))["checks"]["writes_refused_since"]
 
-    limit_files(server, server.database.with_name("tasks.db-wal").stat().st_size)
+    limit_files(alone, alone.database.with_name("tasks.db-wal").stat().st_size)
     refused = owner.post("/projects", {"name": "x"})
     fault(refused, 503, "unavailable")
     first = since()
     assert owner.post("/projects", {"name": " "}).status_code == 422
-    limit_files(server, 0)
+    limit_files(alone, 0)
     fault(owner.post("/projects", {"name": "x"}), 503, "unavailable")
     assert first == since() <= refused.json()["meta"]["timestamp"]
-    limit_files(server, None)
+    limit_files(alone, None)
     owner.make_project()
     assert since() is None
-
-
-def test_a_result_of_a_delivery_that_cannot_be_stored_is_no_bug(hooked, receiver):
-    """`Server.stop` finds what is logged as a bug."""
-    owner = hooked.client()
-    project = owner.make_project()
-    log = hooked.database.with_name("tasks.db-wal")
-
-    def answer(call):
-        limit_files(hooked, log.stat().st_size)
-        return 200
-
-    receiver.answer = answer
-    created = owner.post("/tasks", {"project_id": project["id"], "title": "T"})
-    limit_files(hooked, None)
-    owner.data(created, 201)
-    assert created.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
-    assert "deliveries are left pending" in hooked.log.read_text()
 
 
 def test_a_bug_is_an_internal_error_that_tells_nothing_but_where_to_look(launch):
@@ -286,7 +232,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
         task = Task.add(transaction, project_id=project["id"], title="T", folded={"title": "t"}) | {
             "search": "t"
         }
-        Task.insertion.run_many(task | {"id": new_id()} for _ in range(20_000))
+        Task.insertion.run_many(task | {"id": new_id()} for _ in range(5_000))
     client = Client(app)
     headers = {"Authorization": f"Bearer {OWNER_KEY}"}
     assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200
@@ -298,12 +244,3 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     assert "Retry-After" not in answer.headers  # the same search would take as long again
     assert "filter by more" in answer.json["error"]["message"]
     assert client.get("/api/v1/tasks?limit=1", headers=headers).status_code == 200  # which is soon found
-
-
-def test_a_file_that_is_no_database_any_more_is_an_outage(tmp_path):
-    path = tmp_path / "tasks.db"
-    path.write_bytes(b"no database " * 1000)
-    db.init(str(path))
-    with pytest.raises(DatabaseError) as raised:
-        db.execute_sql("SELECT 1")
-    assert is_outage(raised.value)

@@ -29,5 +29,4 @@ def test_refuses_a_wrong_key(server):
 
 def test_answers_head(owner):
     answer = owner.request("HEAD", "/health")
-    assert answer.status_code == 200
-    assert answer.content == b""
+    assert (answer.status_code, answer.content) == (200, b"")

@@ -4,14 +4,12 @@ import contextlib
 import os
 import re
 import signal
-import socket
-import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import requests
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Server, at_once, fault, wait_until
+from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, wait_until
 
 ROUTE = """
 [server]
@@ -26,21 +24,18 @@ requests = 1
 """
 
 
-def test_the_log_has_one_line_per_request_without_a_key(launch):
-    server = launch()
-    owner = server.client()
-    member = owner.data(owner.get("/context"))["system"]["caller"]["id"]
+def test_the_log_has_one_line_per_request_without_a_key(server, owner):
+    member = owner.data(owner.get("/me"))["member"]["id"]
     id = owner.get("/tasks?q=secret-words").headers["X-Request-Id"]
     wrong = server.client("tms_wrong-key").get("/tasks").headers["X-Request-Id"]
-    server.stop()
-    lines = server.log.read_text().splitlines()
+    log = server.log.read_text()
     instant = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-    (line,) = [line for line in lines if id in line]
+    (line,) = [line for line in log.splitlines() if id in line]
     assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {member}", line)
-    (line,) = [line for line in lines if wrong in line]
+    (line,) = [line for line in log.splitlines() if wrong in line]
     assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} -", line)
     for secret in (OWNER_KEY, "tms_wrong-key", "secret-words"):
-        assert secret not in server.log.read_text()
+        assert secret not in log
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
@@ -58,54 +53,27 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
         assert server.stop() == 0
 
 
-def test_a_port_in_use_ends_the_start_within_seconds(tmp_path):
-    server = Server(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        result = subprocess.run(
-            [BIN / "gunicorn"],
-            cwd=ROOT,
-            env=server.environment | {"PORT": port},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,  # gunicorn tries for five seconds
-        )
-    assert result.returncode != 0
-    assert "Address already in use" in result.stderr
-    assert port in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_what_is_under_way(launch, how):
     server = launch()
-    clients, statuses, go_on = [server.client() for _ in range(4)], [], threading.Event()
-    project = clients[0].make_project()
+    project = server.client().make_project()
     created = []
 
-    def work(client):
-        while not go_on.is_set():
-            try:
-                answer = client.post("/tasks", {"project_id": project["id"], "title": "x"})
-            except OSError:
-                return  # the server has gone
-            statuses.append(answer.status_code)
-            created.append(answer.json()["data"]["id"])
+    def work():
+        client = server.client()
+        with contextlib.suppress(requests.ConnectionError):  # the server has gone
+            while True:
+                created.append(client.make_task(project)["id"])
 
-    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: len(created) >= 50)
-    process = server.process
-    process.send_signal(how)
-    assert process.wait(PATIENCE) == 0
-    go_on.set()
-    for thread in threads:
-        thread.join()
+    pool = ThreadPoolExecutor(4)
+    workers = [pool.submit(work) for _ in range(4)]
+    wait_until(lambda: len(created) >= 20)
+    server.process.send_signal(how)
+    assert server.process.wait(PATIENCE) == 0
+    for worker in workers:
+        worker.result()
     server.process = None
-    assert set(statuses) == {201}
-    stored = {row["id"] for row in server.rows("SELECT id FROM task")}
-    assert set(created) <= stored
+    assert set(created) <= {row["id"] for row in server.rows("SELECT id FROM task")}
 
 
 def test_workers_leave_when_their_master_was_killed_also_if_clients_go_on(launch):
@@ -130,28 +98,31 @@ def test_no_writer_starves_and_none_is_refused(server, project):
 
     def work():
         client = server.client()
-        return [client.make_task(project)["id"] for _ in range(5)]
+        return [client.make_task(project)["id"] for _ in range(2)]
 
     ids = [id for made in at_once(*[work] * 64) for id in made]
-    assert len(set(ids)) == 320
+    assert len(set(ids)) == 128
     stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
-    assert stats["total"] == stats["todo"] == 320
+    assert stats["total"] == stats["todo"] == 128
 
 
-def test_the_master_closes_the_database_before_it_forks(launch):
+@pytest.fixture(scope="module")
+def two_workers(launch_module):
+    return launch_module(WEB_CONCURRENCY="2")
+
+
+def test_the_master_closes_the_database_before_it_forks(two_workers):
     # SQLite's locks are those of a process, and connections must not be shared by processes.
     def opens(pid):
         return {os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
 
-    server = launch()
-    server.client().make_project()
-    database = os.path.realpath(server.database)
-    assert database in opens(server.children()[0])
-    assert database not in opens(server.process.pid)
+    database = os.path.realpath(two_workers.database)
+    wait_until(lambda: any(database in opens(worker) for worker in two_workers.children()))
+    assert database not in opens(two_workers.process.pid)
 
 
-def test_two_workers_share_one_database(launch):
-    server = launch(WEB_CONCURRENCY="2")
+def test_two_workers_share_one_database(two_workers):
+    server = two_workers
     wait_until(lambda: len(server.children()) == 2)
     project = server.client().make_project()
 
@@ -161,9 +132,9 @@ def test_two_workers_share_one_database(launch):
         for status in ("review", "done", "todo", "done"):
             assert client.patch(f"/tasks/{task['id']}", {"status": status}).status_code == 200
 
-    at_once(*[work] * 12)
+    at_once(*[work] * 8)
     stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
-    assert (stats["total"], stats["done"]) == (12, 12)
+    assert (stats["total"], stats["done"]) == (8, 8)
     assert "in order" in server.flask("doctor").stdout
 
 
@@ -171,30 +142,28 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 @pytest.mark.skipif(CORES < 2, reason="this machine has one core, or does not tell how many")
-def test_a_worker_that_replaces_another_takes_the_core_that_is_free(launch):
+def test_a_worker_that_replaces_another_takes_the_core_that_is_free(two_workers):
     def cores():
         """The cores of the workers, as soon as two of them are pinned."""
-        pinned = [os.sched_getaffinity(worker) for worker in server.children()]
+        pinned = [os.sched_getaffinity(worker) for worker in two_workers.children()]
         return len(pinned) == 2 and all(len(found) == 1 for found in pinned) and set.union(*pinned)
 
-    server = launch(WEB_CONCURRENCY="2")
     for worker in (0, 1, 0):
         assert len(wait_until(cores)) == 2
-        before = server.children()
+        before = two_workers.children()
         os.kill(before[worker], signal.SIGKILL)
-        wait_until(lambda before=before: len(set(server.children()) - set(before)) == 1)
+        wait_until(lambda before=before: len(set(two_workers.children()) - set(before)) == 1)
     assert len(wait_until(cores)) == 2
 
 
 @pytest.mark.parametrize(("proxies", "second"), [(0, 429), (1, 200), (2, 429)])
-def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, second):
+def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, tmp_path, proxies, second):
     """A window of one request for each address tells whose address is counted."""
     (tmp_path / "config.toml").write_text(ROUTE.format(proxies=proxies))
-    server = Server(tmp_path, TASKS_CONFIG=str(tmp_path / "config.toml")).start()
-    session = server.client().session
+    server = launch(TASKS_CONFIG=str(tmp_path / "config.toml"))
 
     def ask(forwarded):
-        return session.post(
+        return requests.post(
             f"{server.base}/plugins/webhooks/x",
             json={"action": "list_flows"},
             headers={"Authorization": "Bearer s3cret", "X-Forwarded-For": forwarded, "X-Real-IP": forwarded},
@@ -205,17 +174,18 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(tmp_path, proxies, 
     assert ask("192.0.2.2") == second
     assert ask("192.0.2.1") == 429
     assert ask("192.0.2.1:49152") == 429  # of another connection
-    assert ask("203.0.113.9, 192.0.2.1") == (
-        200 if proxies == 2 else 429
-    )  # what a client adds counts for nothing
-    server.stop()
+    added = ask("203.0.113.9, 192.0.2.1")  # what a client adds counts for nothing
+    assert added == (200 if proxies == 2 else 429)
 
 
-def test_forwarded_headers_do_not_change_what_is_asked(server):
-    client = server.client()
-    headers = {
-        "X-Original-URL": "/api/v1/health",
-        "X-Rewrite-URL": "/api/v1/health",
-        "X-Forwarded-Prefix": "/x",
-    }
-    fault(client.request("GET", "/nowhere", headers=headers), 404, "not_found")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Original-URL": "/api/v1/health", "X-Rewrite-URL": "/api/v1/health", "X-Forwarded-Prefix": "/x"},
+        {"SCRIPT_NAME": "/foo"},
+        {"SCRIPT_NAME": "/api"},
+    ],
+)
+def test_headers_do_not_change_what_is_asked(owner, headers):
+    assert owner.request("GET", "/me", headers=headers).status_code == 200
+    fault(owner.request("GET", "/nowhere", headers=headers), 404, "not_found")

@@ -2,27 +2,21 @@
 
 import json
 import re
-import select
 import socket
-import time
+from contextlib import closing
 
 import pytest
 import requests
-from clients import CHUNKED, JSON, Line, chunked
+from clients import CHUNKED, JSON, Line
 from harness import OWNER_KEY, PATIENCE, fault, wait_until
-from werkzeug.test import EnvironBuilder
-
-from app import create_app
-from wire import Request
 
 MIB = 1024 * 1024
 
 
 @pytest.fixture
 def line(server):
-    made = Line(server)
-    yield made
-    made.socket.close()
+    with closing(Line(server)) as line:
+        yield line
 
 
 @pytest.mark.parametrize("length", [MIB, MIB + 1])
@@ -47,7 +41,7 @@ def test_a_declared_length_is_refused_before_the_body_comes(line):
     assert line.code() == (413, "payload_too_large")
 
 
-@pytest.mark.parametrize("size", [100_000, 3 * MIB, 12 * MIB])  # a proxy sends as much at once
+@pytest.mark.parametrize("size", [100_000, 12 * MIB])  # a proxy sends as much at once
 @pytest.mark.parametrize(
     ("path", "headers", "key", "status"),
     [
@@ -78,28 +72,21 @@ def test_a_huge_body_that_is_refused_ends_the_connection(line):
     assert line.answer()[0] == 413
 
 
-def test_chunks_arrive_as_one_body(line, task):
-    line.send("PATCH", f"/tasks/{task['id']}", CHUNKED, chunked(b'{"title": ', b'"In chunks"', b"}"))
-    status, body = line.answer()
-    assert (status, json.loads(body)["data"]["title"]) == (200, "In chunks")
-
-
-@pytest.mark.parametrize("body", [b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n", b"5\r\n{}"])
-def test_a_bad_chunk_is_a_bad_request(line, body):
-    line.send("POST", "/tasks", CHUNKED, body)
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (CHUNKED, b"zz\r\n{}\r\n0\r\n\r\n"),
+        (CHUNKED, b"-1\r\n"),
+        (CHUNKED, b'11\r\n{"title": "Half"}'),
+        ([JSON, "Content-Length: 100"], b'{"title": "Half"}'),
+    ],
+)
+def test_a_body_that_is_badly_framed_or_breaks_off_is_a_bad_request(line, owner, task, headers, body):
+    line.send("PATCH", f"/tasks/{task['id']}", headers, body)
     line.socket.shutdown(socket.SHUT_WR)
     assert line.code() == (400, "invalid_json")
     assert line.ended()
-
-
-def test_a_body_that_is_shorter_than_it_said_is_a_bad_request(line, server, project):
-    count = "SELECT count(*) AS n FROM task"
-    before = server.rows(count)
-    body = json.dumps({"project_id": project["id"], "title": "x"}).encode()
-    line.send("POST", "/tasks", [JSON, f"Content-Length: {len(body) + 10}"], body)
-    line.socket.shutdown(socket.SHUT_WR)
-    assert line.code() == (400, "invalid_json")
-    assert server.rows(count) == before
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == task["title"]
 
 
 @pytest.mark.parametrize(
@@ -120,16 +107,6 @@ def test_a_head_that_is_not_http_is_refused_and_nothing_done(line, server, task,
     assert server.rows("SELECT 1 FROM task WHERE id = ?", task["id"])
 
 
-@pytest.mark.parametrize("path", ["/enroll", "/api/v1/enroll"])
-def test_the_token_of_an_enrollment_link_is_not_logged_when_a_raw_byte_follows_it(server, line, path):
-    token = "not-a-real-token-but-as-long-as-one-0123456"
-    line.socket.sendall(f"GET {path}/{token}\xff HTTP/1.1\r\n\r\n".encode("latin-1"))
-    assert line.answer()[0] == 400
-    (said,) = wait_until(lambda: [s for s in server.log.read_text().splitlines() if f"{path}/…" in s])
-    assert "Invalid request from ip=127.0.0.1" in said
-    assert token not in server.log.read_text()
-
-
 SECRET = "tms_neither-a-log-nor-an-answer-holds-0123456789"
 HEAD = "GET /api/v1/me HTTP/1.1\r\n"
 
@@ -146,6 +123,7 @@ HEAD = "GET /api/v1/me HTTP/1.1\r\n"
         (f"{HEAD}Expect: {SECRET}", "Unable to comply with expectation: '...'"),
         (f"GET /api/v1/me?key={SECRET}\xff HTTP/1.1", "request line: 'GET /api/v1/me ...'"),
         (f"GET /enroll/{SECRET}\xff HTTP/1.1", "request line: 'GET /enroll/"),
+        (f"GET /api/v1/enroll/{SECRET}\xff HTTP/1.1", "request line: 'GET /api/v1/enroll/"),
         (f"GET /api/v1/me?key=a {SECRET} HTTP/1.1", "Invalid HTTP Version: '...'"),
         (f"GET http://u:{SECRET}@a/\xff HTTP/1.1", "Invalid HTTP request line: 'GET ...'"),
         (SECRET, "Invalid HTTP request line: '...'"),  # as the rest of a body that is longer than it said
@@ -169,11 +147,9 @@ def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
     headers = {"Referer": f"https://a.example/?key={SECRET}"}
     for path in paths:
         requests.get(f"{server.base}/api/v1{path}", auth=(SECRET, ""), headers=headers, timeout=PATIENCE)
-    line = Line(server)
-    line.socket.sendall(f"GET http://u:{SECRET[12:]}@a/mcp HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-    assert line.answer()[0] == 405
-    line.file.close()
-    line.socket.close()
+    with closing(Line(server)) as line:
+        line.socket.sendall(f"GET http://u:{SECRET[12:]}@a/mcp HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert line.answer()[0] == 405
     server.stop()
     log = server.log.read_text()
     assert log.count("/api/v1/keys/tms_neither-…") == 3  # gunicorn's, ours, and that of the access log
@@ -212,46 +188,9 @@ def test_a_head_that_cannot_be_read_is_answered_in_json(line, head, status):
     assert line.ended()
 
 
-def test_a_body_that_stops_coming_is_timed_out_while_others_are_served(launch):
-    # 15 seconds are the service's own limit; a second server shows them without holding up the rest.
-    server = launch()
-    stalled = [Line(server) for _ in range(10)]
-    started = time.monotonic()
-    for line in stalled:
-        line.send("POST", "/tasks", [JSON, "Content-Length: 100"], b'{"title": ')
-    client = server.client()
-    for _ in range(100):
-        assert client.get("/context").status_code == 200
-    assert select.select([line.socket for line in stalled], [], [], 0)[0] == []  # they stall meanwhile
-    for line in stalled:
-        line.socket.sendall(b" ")  # a byte now and then does not win time
-        assert line.code() == (408, "request_timeout")
-        assert line.ended()
-        line.socket.close()
-    assert 14 < time.monotonic() - started < 60  # else they would be waited for without an end
-
-
 def test_control_characters_of_a_path_cannot_forge_a_line_of_the_log(server, line):
     line.send("GET", "/x%0a2026-01-01%20forged%1b[31m", [])
     assert line.code() == (404, "not_found")
     said = server.log.read_text()
     assert "%0A2026-01-01%20forged%1B" in said
     assert not re.search("^2026-01-01 forged", said, re.M)
-
-
-def test_a_client_cannot_move_the_service_below_another_path(server):
-    for name in ("/foo", "/api"):
-        answer = requests.get(f"{server.base}/api/v1/health", headers={"SCRIPT_NAME": name}, timeout=PATIENCE)
-        assert answer.status_code == 200
-        assert answer.json()["success"] is True
-
-
-def test_a_client_may_read_a_large_answer_for_two_minutes():
-    ours, theirs = socket.socketpair()
-    environ = EnvironBuilder(environ_overrides={"gunicorn.socket": ours}).get_environ()
-    request = Request(create_app(), environ, lambda *_: None)
-    request.start("200 OK", [("Content-Length", str(40 * MIB))])
-    assert request.deadline.seconds == 120
-    request.end()
-    ours.close()
-    theirs.close()
