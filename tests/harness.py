@@ -32,6 +32,7 @@ from jsonschema.exceptions import best_match
 import gateway  # noqa: F401 - these two declare tables, and import the other modules that do
 import outbox  # noqa: F401
 from database import Base
+from models import Task
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -336,15 +337,30 @@ class Server:
             return subprocess.CompletedProcess(words, code, stdout.read_text(), stderr.read_text())
 
 
+def old_ids(task, count):
+    """Ids that are smaller than those of what the server makes, and differ for each task; rising."""
+    end = task["id"][-8:]
+    return [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
+
+
 def add_old_comments(server, task, count, content="Old"):
     """Store comments on a task that are older than all others; returns their ids, the oldest first."""
-    end = task["id"][-8:]  # so that those of several tasks differ
-    ids = [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
+    ids = old_ids(task, count)
     server.rows(
         "INSERT INTO comment (id, task_id, author_id, content, created_at)"
         " SELECT value, task.id, task.created_by, ? || key, task.created_at FROM json_each(?), task"
         " WHERE task.id = ?",
         *(content, json.dumps(ids), task["id"]),
+    )
+    return ids
+
+
+def add_copies(server, task, count):
+    """Store copies of a task, which are listed after it; returns their ids."""
+    ids, columns = old_ids(task, count), ", ".join(Task._meta.columns.keys() - {"id"})
+    server.rows(
+        f"INSERT INTO task (id, {columns}) SELECT value, {columns} FROM json_each(?), task WHERE task.id = ?",
+        *(json.dumps(ids), task["id"]),
     )
     return ids
 
