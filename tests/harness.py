@@ -365,6 +365,12 @@ def add_copies(server, task, count):
     return ids
 
 
+def last_event(server):
+    """The event that was stored last, as a receiver would get it."""
+    (row,) = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 1")
+    return json.loads(row["body"])
+
+
 def launcher(folder):
     """Start servers with settings of their own, given as environment variables; end them at last."""
     numbers, root = itertools.count(), folder
