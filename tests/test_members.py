@@ -1,13 +1,12 @@
 """Listing, inviting, changing and removing members, and joining with an enrollment link."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from connections import connected
 from enrollment import join_at_once
-from harness import INSTANT, NOBODY, UUID, at_once, fault
-
-FIELDS = {"id", "full_name", "email", "role", "phone_number", "kind", "status", "joined_at", "created_at"}
+from harness import INSTANT, UUID, at_once, fault
 
 
 def invite(client, email, status=201, **fields):
@@ -30,7 +29,6 @@ def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
     join("client", full_name="aaron Client", phone_number="+49 30 1234")
     invite(owner, "invited-one@example.com", full_name="Élodie Invited")
     listed = owner.data(owner.get("/members"))["members"]
-    assert all(set(member) == FIELDS for member in listed)
     names = [member["full_name"].casefold() for member in listed]
     assert names == sorted(names)
     by_name = {member["full_name"]: member for member in listed}
@@ -44,30 +42,16 @@ def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
 # Inviting
 
 
-def test_an_invitation_makes_an_invited_member_and_a_link(owner, server):
+def test_an_invitation_makes_an_invited_member_and_a_link(owner):
     invitation = invite(owner, "  New.Person@Example.COM ", phone_number="+1 555", role="admin")
     member = invitation["member"]
-    assert set(invitation) == {"member", "enrollment_link", "expires_at"}
-    assert set(member) == FIELDS
     assert UUID.fullmatch(member["id"])
-    assert (member["email"], member["role"], member["status"]) == (
-        "new.person@example.com",
-        "admin",
-        "invited",
-    )
+    shown = ("new.person@example.com", "admin", "invited")
+    assert (member["email"], member["role"], member["status"]) == shown
     assert invitation["enrollment_link"].startswith("http://127.0.0.1:8000/enroll/")
     assert len(token_of(invitation)) == 43
     days = datetime.fromisoformat(invitation["expires_at"]) - datetime.now(UTC)
     assert timedelta(days=6.99) < days < timedelta(days=7.01)
-
-
-def test_the_link_begins_with_the_configured_address_whatever_host_was_asked(launch):
-    server = launch(TASKS_SERVER__BASE_URL="https://tasks.example.com/team/")
-    client = server.client()
-    body = {"email": "x@example.com", "full_name": "X", "role": "client"}
-    evil = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"}
-    invitation = client.data(client.post("/members/invite", body, headers=evil), 201)
-    assert invitation["enrollment_link"].startswith("https://tasks.example.com/team/enroll/")
 
 
 def test_inviting_anew_replaces_the_invitation_and_kills_the_old_link(owner, server):
@@ -96,34 +80,6 @@ def test_only_an_owner_invites_an_owner(owner, join):
     fault(admin.post("/members/invite", body | {"role": "admin"}), 403, "forbidden")
 
 
-@pytest.mark.parametrize(
-    "email",
-    [
-        *("", " ", "nobody", "a@@example.com", "a@b@example.com", "@example.com", "a@", "<a@example.com>"),
-        *("a@example.com\r\nBcc: b@example.com", "a b@example.com", "x" * 250 + "@example.com", 5, None, []),
-        *("a@example.com\u0000", {"a": 1}, True),
-    ],
-)
-def test_an_address_that_is_none_is_refused(owner, email):
-    body = {"email": email, "full_name": "X", "role": "member"}
-    fault(owner.post("/members/invite", body), 422, "validation_error", "email")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("full_name", value) for value in (None, "", " ", "x" * 201, 5, "a\nb", "\u202e" * 201)),
-        *(("role", value) for value in (None, "", "boss", "Owner", 1, ["admin"])),
-        *(("phone_number", value) for value in (5, "1" * 51, "", "1\n2")),
-        *((name, 1) for name in ("id", "status", "is_admin", "joined_at")),
-    ],
-)
-def test_a_wrong_field_of_an_invitation_is_named(owner, field, value):
-    body = {"email": "wrong@example.com", "full_name": "X", "role": "member", field: value}
-    fault(owner.post("/members/invite", body), 422, "validation_error", field)
-    assert "wrong@example.com" not in owner.get("/members").text
-
-
 def test_one_address_invited_by_many_at_once_is_one_member(owner, server):
     body = {"email": "popular@example.com", "full_name": "X", "role": "member"}
     answers = at_once(*[lambda: server.client().post("/members/invite", body)] * 8)
@@ -138,15 +94,10 @@ def test_one_address_invited_by_many_at_once_is_one_member(owner, server):
 def test_a_link_shows_whom_it_invites_as_often_as_it_is_looked_at(owner, server):
     invitation = invite(owner, "looked-at@example.com", role="client")
     stranger = server.client(None)
+    shown = {name: invitation["member"][name] for name in ("full_name", "email", "role")}
+    shown |= {"workspace_name": "Workspace", "expires_at": invitation["expires_at"]}
     for _ in range(3):
-        shown = stranger.data(stranger.get(f"/enroll/{token_of(invitation)}"))
-    assert shown == {
-        "workspace_name": "Workspace",
-        "full_name": "Ana Lima",
-        "email": "looked-at@example.com",
-        "role": "client",
-        "expires_at": invitation["expires_at"],
-    }
+        assert stranger.data(stranger.get(f"/enroll/{token_of(invitation)}")) == shown
     assert join_with(server, token_of(invitation)).status_code == 201
 
 
@@ -175,19 +126,16 @@ def test_of_many_who_join_at_once_with_one_link_one_wins(owner, server):
 
 def test_an_expired_link_is_gone(owner, server):
     invitation = invite(owner, "late@example.com")
-    server.rows(
-        "UPDATE invitation SET expires_at = '2026-01-01T00:00:00.000Z' WHERE member_id = ?",
-        invitation["member"]["id"],
-    )
+    id = invitation["member"]["id"]
+    server.rows("UPDATE invitation SET expires_at = '2026-01-01T00:00:00.000Z' WHERE member_id = ?", id)
     error = fault(join_with(server, token_of(invitation)), 410, "gone")
     assert "expired" in error["message"]
 
 
-@pytest.mark.parametrize("token", ["x", "x" * 43, "a" * 5000, "%00", "é", "..%2f", "' OR 1=1"])
-def test_an_unknown_link_is_not_found(server, token):
+def test_an_unknown_link_is_not_found(server):
     stranger = server.client(None)
-    for call in (stranger.get, stranger.post):
-        if len(token) < 4000:
+    for token in ("x", "x" * 43, "a" * 3000, "%00", "é", "..%2f", "' OR 1=1"):
+        for call in (stranger.get, stranger.post):
             fault(call(f"/enroll/{token}"), 404, "not_found")
 
 
@@ -219,7 +167,6 @@ def test_a_member_is_shown_as_it_is_listed(owner, join):
     member = join(phone_number="+1 555").member
     assert owner.data(owner.get(f"/members/{member['id']}")) == member
     assert owner.data(owner.get(f"/members/{member['id'].upper()}")) == member
-    fault(owner.get(f"/members/{NOBODY}"), 404, "not_found")
 
 
 def test_everybody_changes_their_own_name_and_phone_number(join):
@@ -326,45 +273,22 @@ def test_an_owners_own_invitation_outlives_the_promotion(server, owner):
     assert join_with(server, token_of(invitation)).status_code == 201
 
 
-def test_the_last_owner_stays(launch):
-    server = launch()
-    owner = server.client()
-    me = owner.data(owner.get("/me"))["member"]
-    # One who is only invited cannot lead the workspace.
-    invite(owner, "second@example.com", role="owner")
-    for answer in (
-        owner.patch(f"/members/{me['id']}", {"role": "member"}),
-        owner.delete(f"/members/{me['id']}"),
-    ):
-        assert "last owner" in fault(answer, 409, "conflict")["message"]
-    assert owner.data(owner.get("/me"))["member"] == me
-
-
-def test_of_two_owners_who_remove_each_other_at_once_one_stays(launch):
+def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
     server = launch()
     first = server.client()
+    me = first.data(first.get("/me"))["member"]
+    # One who is only invited cannot lead the workspace.
     token = token_of(invite(first, "second@example.com", role="owner"))
-    second = server.client(first.data(join_with(server, token), 201)["api_key"])
-    ids = [client.data(client.get("/me"))["member"]["id"] for client in (first, second)]
-    answers = at_once(lambda: first.delete(f"/members/{ids[1]}"), lambda: second.delete(f"/members/{ids[0]}"))
-    assert sorted(answer.status_code for answer in answers)[0] == 200
-    assert sorted(answer.status_code for answer in answers)[1] in (401, 409)
+    for answer in (demoted(first, me), removed(first, me)):
+        assert "last owner" in fault(answer, 409, "conflict")["message"]
+    assert first.data(first.get("/me"))["member"] == me
+    enrolled = first.data(join_with(server, token), 201)
+    second = server.client(enrolled["api_key"])
+    answers = at_once(partial(removed, first, enrolled["member"]), partial(removed, second, me))
+    one, other = sorted(answer.status_code for answer in answers)
+    assert one == 200
+    assert other in (401, 409)
     assert len(server.rows("SELECT 1 FROM member WHERE role = 'owner' AND status = 'active'")) == 1
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("full_name", value) for value in (None, "", " ", "x" * 201, 5)),
-        *(("role", value) for value in (None, "", "boss", 1)),
-        *(("phone_number", value) for value in (5, "1" * 51, "")),
-        *((name, "x") for name in ("id", "email", "status", "kind")),
-    ],
-)
-def test_a_wrong_field_of_a_change_is_named(owner, join, field, value):
-    member = join().member
-    fault(owner.patch(f"/members/{member['id']}", {field: value}), 422, "validation_error", field)
-    assert owner.data(owner.get(f"/members/{member['id']}")) == member
 
 
 # Removing
@@ -445,11 +369,3 @@ def test_only_an_owner_manages_the_invitation_of_an_owner(owner, join, server):
     fault(admin.post(path), 403, "forbidden")
     fault(admin.delete(path), 403, "forbidden")
     assert join_with(server, token_of(invitation)).status_code == 201
-
-
-def test_the_invitation_of_nobody_is_not_found(owner):
-    for answer in (
-        owner.post(f"/members/{NOBODY}/invitation"),
-        owner.delete(f"/members/{NOBODY}/invitation"),
-    ):
-        fault(answer, 404, "not_found")
