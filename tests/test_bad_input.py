@@ -118,10 +118,6 @@ def test_a_compressed_body_is_not_read(owner, unchanged):
         fault(answer, 415, "unsupported_media_type")
 
 
-def test_no_body_at_all_is_an_empty_one(owner, unchanged):
-    fault(owner.request("POST", "/tasks"), 422, "validation_error", "project_id", "title")
-
-
 # The fields of bodies, and the parameters of queries
 
 OBJECT, LIST = {"a": 1}, ["a"]
@@ -162,6 +158,7 @@ RIGHT = {
     "POST /tasks": {"title": "A task"},
     "PATCH /tasks/{task}": {"title": "New", "status": "done"},
     "PATCH /tasks/{task}/details": {"description": "New", "priority": "low"},
+    "POST /tasks/{task}/comments": {"content": "C"},
     "PATCH /tasks/{task}/comments/{comment}": {"content": "New"},
     "POST /projects": {"name": "P"},
     "PATCH /projects/{project}": {"name": "New", "description": "New"},
@@ -271,6 +268,13 @@ def test_a_wrong_value_is_named_and_nothing_is_written(owner, ids, unchanged, op
             answer = owner.request(method, path, **sent)
             assert answer.status_code == 422, f"{field}: {value!r:.60}"
             fault(answer, 422, "validation_error", field[:100] or "body")
+
+
+def test_no_body_at_all_is_an_empty_one_and_what_it_lacks_is_named(owner, ids, unchanged):
+    for operation, right in RIGHT.items():
+        method, path = operation.format(**ids).split()
+        if method == "POST":
+            fault(owner.request(method, path), 422, "validation_error", *right)
 
 
 def test_all_that_is_wrong_is_named_at_once_and_shown_short(owner, unchanged):
