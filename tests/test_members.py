@@ -22,6 +22,20 @@ def join_with(server, token):
     return server.client(None).post(f"/enroll/{token}")
 
 
+def with_key(server, maker, client=None):
+    """A client with a key that the maker made, for this client's member or for themselves."""
+    member = {"member_id": client.member["id"]} if client else {}
+    return server.client(maker.data(maker.post("/keys", {"name": "k"} | member), 201)["api_key"])
+
+
+def removed(owner, member):
+    return owner.delete(f"/members/{member['id']}")
+
+
+def demoted(owner, member):
+    return owner.patch(f"/members/{member['id']}", {"role": "member"})
+
+
 # Listing
 
 
@@ -206,11 +220,8 @@ def test_only_an_owner_makes_or_unmakes_an_owner(owner, join):
 def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(server, owner, join):
     admin, member = join("admin"), join()
     invitation = invite(admin, "promoted-later@example.com")
-    body = {"name": "from the admin", "member_id": member.member["id"]}
-    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
-    own = server.client(member.data(member.post("/keys", {"name": "own"}), 201)["api_key"])
-    hidden = server.client(foreign.data(foreign.post("/keys", {"name": "through the other"}), 201)["api_key"])
-    owners = server.client(owner.data(owner.post("/keys", body | {"name": "owner's"}), 201)["api_key"])
+    foreign, own = with_key(server, admin, member), with_key(server, member)
+    hidden, owners = with_key(server, foreign), with_key(server, owner, member)
     for id in (invitation["member"]["id"], member.member["id"]):
         assert owner.data(owner.patch(f"/members/{id}", {"role": "owner"}))["role"] == "owner"
     fault(join_with(server, token_of(invitation)), 410, "gone")
@@ -222,31 +233,18 @@ def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(se
     assert join_with(server, token_of(renewed)).status_code == 201
 
 
-def removed(owner, member):
-    return owner.delete(f"/members/{member['id']}")
-
-
-def demoted(owner, member):
-    return owner.patch(f"/members/{member['id']}", {"role": "member"})
-
-
 @pytest.mark.parametrize("leave", [removed, demoted])
 def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(server, owner, join, leave):
-    admin, member, other = join("admin"), join("admin"), join()
-    body = {"name": "for somebody", "member_id": member.member["id"]}
+    maker, member, other = join("admin"), join("admin"), join()
     # The admin's own key was made by the owner, so that the keys that it makes have two makers.
-    given = owner.post("/keys", {"name": "given", "member_id": admin.member["id"]})
-    admin = server.client(owner.data(given, 201)["api_key"])
-    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
+    admin = with_key(server, owner, maker)
+    foreign = with_key(server, admin, member)
+    hidden, kept = with_key(server, foreign, other), with_key(server, owner, member)
     link = token_of(invite(admin, f"by-{leave.__name__}@example.com", role="admin"))
-    hidden = foreign.post("/keys", body | {"member_id": other.member["id"]})
-    hidden = server.client(owner.data(hidden, 201)["api_key"])
     later = token_of(invite(foreign, f"later-by-{leave.__name__}@example.com"))
-    kept = server.client(owner.data(owner.post("/keys", body), 201)["api_key"])
     kept_link = token_of(invite(owner, f"kept-by-{leave.__name__}@example.com"))
     used = join_with(server, token_of(invite(admin, f"joined-by-{leave.__name__}@example.com")))
-    before = admin.data(admin.get("/me"))["member"]
-    assert leave(owner, before).status_code == 200
+    assert leave(owner, maker.member).status_code == 200
     for client in (foreign, hidden):
         fault(client.get("/me"), 401, "unauthorized")
     for token in (link, later):
@@ -258,10 +256,8 @@ def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(
 
 
 def test_an_owner_who_becomes_an_admin_leaves_no_key_of_others_behind(server, owner, join):
-    second, member = join(), join()
-    owner.patch(f"/members/{second.member['id']}", {"role": "owner"})
-    made = second.post("/keys", {"name": "for somebody", "member_id": member.member["id"]})
-    foreign = server.client(second.data(made, 201)["api_key"])
+    second, member = join("owner"), join()
+    foreign = with_key(server, second, member)
     owner.data(owner.patch(f"/members/{second.member['id']}", {"role": "admin"}))
     fault(foreign.get("/me"), 401, "unauthorized")
     assert second.get("/me").status_code == 200
@@ -294,30 +290,28 @@ def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
 # Removing
 
 
-def test_a_removed_member_is_gone_but_what_they_did_stays(owner, join, project):
+def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, project):
     leaver = join()
-    task = leaver.make_task(project, assignee_id=leaver.member["id"])
+    member = leaver.member
+    task = leaver.make_task(project, assignee_id=member["id"])
     comment = leaver.data(leaver.post(f"/tasks/{task['id']}/comments", {"content": "x"}), 201)
-    path = f"/members/{leaver.member['id']}"
-    assert owner.data(owner.delete(path)) == {"id": leaver.member["id"], "deleted": True}
+    path = f"/members/{member['id']}"
+    assert owner.data(owner.delete(path)) == {"id": member["id"], "deleted": True}
     for answer in (owner.get(path), owner.patch(path, {"full_name": "x"}), owner.delete(path)):
         fault(answer, 404, "not_found")
-    assert leaver.member["id"] not in owner.get("/members").text
+    assert member["id"] not in owner.get("/members").text
     fault(leaver.get("/context"), 401, "unauthorized")
     left = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (left["assignee_id"], left["assignee"], left["version"]) == (None, None, 2)
-    assert left["creator"]["full_name"] == leaver.member["full_name"]
-    (kept,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
-    assert kept == comment
-    body = {"project_id": project["id"], "title": "x", "assignee_id": leaver.member["id"]}
+    assert left["creator"]["full_name"] == member["full_name"]
+    assert owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"] == [comment]
+    body = {"project_id": project["id"], "title": "x", "assignee_id": member["id"]}
     fault(owner.post("/tasks", body), 422, "validation_error", "assignee_id")
-
-
-def test_the_address_of_a_removed_member_is_free_again(owner, join, server):
-    leaver = join()
-    owner.delete(f"/members/{leaver.member['id']}")
-    again = invite(owner, leaver.member["email"])
-    assert again["member"]["id"] != leaver.member["id"]
+    entry = owner.data(owner.get("/activity", entity="member"))["activity"][0]
+    shown = (entry["action"], entry["entity_id"], entry["title"])
+    assert shown == ("deleted", member["id"], member["full_name"])
+    again = invite(owner, member["email"])  # the address is free
+    assert again["member"]["id"] != member["id"]
     assert join_with(server, token_of(again)).status_code == 201
 
 
@@ -325,14 +319,6 @@ def test_the_link_of_an_invited_member_who_is_removed_is_dead(owner, server):
     invitation = invite(owner, "never-mind@example.com")
     owner.data(owner.delete(f"/members/{invitation['member']['id']}"))
     fault(join_with(server, token_of(invitation)), 410, "gone")
-
-
-def test_a_removal_is_an_activity(owner, join, server):
-    leaver = join()
-    owner.delete(f"/members/{leaver.member['id']}")
-    (row,) = server.rows("SELECT * FROM activity ORDER BY id DESC LIMIT 1")
-    assert (row["action"], row["entity"], row["entity_id"]) == ("deleted", "member", leaver.member["id"])
-    assert row["title"] == leaver.member["full_name"]
 
 
 # Invitations
