@@ -72,14 +72,6 @@ def test_at_most_ten_urgent_tasks_overdue_first_then_by_date(alone):
     assert titles == ["late urgent", *(f"late {n}" for n in range(7, 0, -1)), "in 2", "in 5"]
 
 
-def test_eleven_overdue_tasks_leave_no_room_for_urgent_ones(alone):
-    project = alone.make_project()
-    alone.make_task(project, title="urgent", priority="urgent")
-    for n in range(1, 12):
-        alone.make_task(project, title=str(n), due_date=in_days(-n))
-    assert [t["title"] for t in context(alone)["urgent_tasks"]] == [str(n) for n in range(11, 1, -1)]
-
-
 def test_only_active_projects_by_name_with_a_project_without_tasks(alone):
     second, first = alone.make_project(name="beta"), alone.make_project(name="Alpha")
     archived = alone.make_project(name="Attic")
