@@ -80,18 +80,6 @@ def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
     assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS.split()
 
 
-def test_an_operation_is_in_the_group_of_what_it_is_about(spec):
-    for path, tag in {
-        "/api/v1/tasks/{id}/complete": "tasks",
-        "/api/v1/tasks/{id}/comments/{comment_id}": "comments",
-        "/api/v1/projects/{id}/milestones": "milestones",
-        "/api/v1/me": "members",
-        "/enroll/{token}": "members",
-        INTAKE: "gateway",
-    }.items():
-        assert {tag for operation in spec["paths"][path].values() for tag in operation["tags"]} == {tag}
-
-
 def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
     for method, path, operation in operations(spec):
         if not path.startswith("/api/v1"):
@@ -136,12 +124,6 @@ def test_the_client_of_these_tests_refuses_what_a_view_does_not_declare(server, 
         owner.delete(f"/projects/{task['project_id']}")
     with pytest.raises(AssertionError, match="does not document ETag"):
         owner.patch(f"/tasks/{task['id']}", {"title": "x"})
-
-
-def test_it_has_every_error_that_is_answered(spec):
-    answered = set(openapi.errors_by_status())
-    documented = {status for _, _, operation in operations(spec) for status in operation["responses"]}
-    assert {str(status) for status in answered} < documented
 
 
 def test_every_body_is_described_with_an_example_that_fits(spec):

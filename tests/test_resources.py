@@ -113,9 +113,6 @@ def test_each_change_is_an_activity(owner, project, make, kind):
     assert seen[1]["changes"] == changes
 
 
-# Milestones
-
-
 def test_the_milestones_of_a_project_are_listed_by_date(owner, project, make):
     for title, due in (("c", None), ("b", "2027-02-01"), ("a", "2027-01-01")):
         make("milestone", title=title, due_date=due)
@@ -161,9 +158,6 @@ def test_milestones_go_with_their_project(owner, project, make):
     milestone = make("milestone")
     owner.delete(f"/projects/{project['id']}")
     fault(owner.get(f"/milestones/{milestone['id']}"), 404, "not_found")
-
-
-# Meetings
 
 
 def test_ones_own_meetings_are_listed_the_next_first_and_then_the_past_newest_first(join, make):
@@ -238,9 +232,6 @@ def test_a_meeting_is_its_organizers_or_an_admins_to_change(join, make):
     assert stranger.get(path).status_code == 200
     assert organizer.patch(path, {"title": "Mine"}).status_code == 200
     assert admin.delete(path).status_code == 200
-
-
-# Whiteboards
 
 
 def test_whiteboards_are_listed_without_content_the_last_updated_first(owner, join, make):

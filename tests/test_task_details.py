@@ -91,13 +91,6 @@ def test_a_milestone_must_exist_in_the_tasks_project(owner, task):
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["priority"] == "medium"
 
 
-def test_an_expected_version_is_honoured(owner, task):
-    expect = {"If-Match": '"2"'}
-    fault(owner.patch(path(task), DETAILS, headers=expect), 412, "precondition_failed")
-    owner.patch(f"/tasks/{task['id']}", {"title": "New"})
-    assert owner.data(owner.patch(path(task), DETAILS, headers=expect))["version"] == 3
-
-
 def test_of_simultaneous_conditional_changes_of_either_kind_one_is_applied(server, task):
     changes = [(path(task), {"description": f"D{n}"}) for n in range(6)]
     changes += [(f"/tasks/{task['id']}", {"title": f"T{n}"}) for n in range(6)]

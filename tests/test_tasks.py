@@ -15,9 +15,6 @@ def milestone(owner, project):
     return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "First"}), 201)
 
 
-# Create
-
-
 def test_a_new_task_has_defaults_and_every_key(owner, project):
     answer = owner.post("/tasks", {"project_id": project["id"], "title": "  Draft  "})
     task = owner.data(answer, 201)
@@ -115,9 +112,6 @@ def test_a_start_after_the_due_date_is_refused(owner, project):
     owner.make_task(project, start_date="2026-12-01", due_date="2026-12-01")
 
 
-# Get
-
-
 def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
     assignee = join("client").member
     made = owner.make_task(project, milestone_id=milestone["id"], assignee_id=assignee["id"])
@@ -140,9 +134,6 @@ def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
 def test_what_a_task_does_not_have_is_null(owner, task):
     shown = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (shown["milestone"], shown["assignee"], shown["attachments"]) == (None, None, [])
-
-
-# Update
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
@@ -194,25 +185,24 @@ def test_two_updates_of_different_fields_both_survive(server, task):
     assert after["version"] == 4
 
 
-# If-Match
-
-
 def test_an_expected_version_is_honoured(owner, task):
     for version, tag in enumerate(('"1"', "*", '"7", "3"'), 2):
         answer = owner.patch(f"/tasks/{task['id']}", {"title": f"T{version}"}, headers={"If-Match": tag})
         assert owner.data(answer)["version"] == version
 
 
-@pytest.mark.parametrize(("method", "path"), [("PATCH", ""), ("DELETE", ""), ("POST", "/complete")])
-def test_another_version_is_refused(owner, task, method, path):
-    body = {"title": "New"} if method == "PATCH" else None
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        *(("PATCH", "", {"title": "New"}), ("PATCH", "/details", {"priority": "low"})),
+        *(("DELETE", "", None), ("POST", "/complete", None)),
+    ],
+)
+def test_another_version_is_refused(owner, task, method, path, body):
     for tag in ('"2"', 'W/"1"', '"x"', '""'):
         answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
         fault(answer, 412, "precondition_failed")
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
-
-
-# Complete
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
@@ -222,9 +212,6 @@ def test_completing_sets_done_once(owner, task, method):
     assert (after["status"], after["version"]) == ("done", 2)
     assert after["completed_at"] == after["updated_at"]
     assert owner.data(owner.request(method, path, json={})) == after
-
-
-# Delete
 
 
 def test_a_deleted_task_is_gone_with_what_belongs_to_it(server, owner, project):
