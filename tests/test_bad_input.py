@@ -204,7 +204,7 @@ WRONG = {
         "due_date": DATE,
         "metadata": METADATA,
         **unknown("id", "created_at", "completed_at", "created_by", "version", "is_admin", "project"),
-        **unknown("__class__", "save", "_data", "", "a.b", "search", "x" * 300),
+        **unknown("status", "__class__", "save", "_data", "", "a.b", "search", "x" * 300),
     },
     "PATCH /tasks/{task}": {
         "title": TITLE,

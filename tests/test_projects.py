@@ -102,12 +102,6 @@ def large(launch):
     return owner
 
 
-def test_a_project_with_tasks_is_not_deleted_where_its_counter_says_that_it_has_none(large):
-    large.server.rows("DELETE FROM task_count")
-    fault(large.delete(large.path), 409, "conflict")
-    assert large.get(f"/tasks/{large.ids[0]}").status_code == 200
-
-
 def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction(large):
     assert large.data(large.delete(f"{large.path}?force=true"))["deleted"] is True
     server = large.server
