@@ -31,6 +31,7 @@ from jsonschema_rs import Draft202012Validator
 
 from app import create_app  # it imports the modules that declare tables, too
 from database import Base, db
+from models import Task
 
 # Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -339,10 +340,15 @@ def invoke(server, *words, **environment):
     return result
 
 
+def old_ids(task, count):
+    """Ids that are smaller than those of what the server makes, and differ for each task; rising."""
+    end = task["id"][-8:]
+    return [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
+
+
 def add_old_comments(server, task, count, content="Old"):
     """Store comments on a task that are older than all others; returns their ids, the oldest first."""
-    end = task["id"][-8:]  # so that those of several tasks differ
-    ids = [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
+    ids = old_ids(task, count)
     server.rows(
         "INSERT INTO comment (id, task_id, author_id, content, created_at)"
         " SELECT value, task.id, task.created_by, ? || key, task.created_at FROM json_each(?), task"
@@ -350,6 +356,22 @@ def add_old_comments(server, task, count, content="Old"):
         *(content, json.dumps(ids), task["id"]),
     )
     return ids
+
+
+def add_copies(server, task, count):
+    """Store copies of a task, which are listed after it; returns their ids."""
+    ids, columns = old_ids(task, count), ", ".join(Task._meta.columns.keys() - {"id"})
+    server.rows(
+        f"INSERT INTO task (id, {columns}) SELECT value, {columns} FROM json_each(?), task WHERE task.id = ?",
+        *(json.dumps(ids), task["id"]),
+    )
+    return ids
+
+
+def last_event(server):
+    """The event that was stored last, as a receiver would get it."""
+    (row,) = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 1")
+    return json.loads(row["body"])
 
 
 def launcher(folder):

@@ -1,13 +1,13 @@
 """Listing, inviting, changing and removing members, and joining with an enrollment link."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
+import requests
 from connections import connected
-from harness import INSTANT, NOBODY, UUID, at_once, fault
+from harness import INSTANT, PATIENCE, UUID, at_once, fault
 from member_races import join_at_once
-
-FIELDS = {"id", "full_name", "email", "role", "phone_number", "kind", "status", "joined_at", "created_at"}
 
 
 def invite(client, email, status=201, **fields):
@@ -23,14 +23,24 @@ def join_with(server, token):
     return server.client(None).post(f"/enroll/{token}")
 
 
-# Listing
+def with_key(server, maker, client=None):
+    """A client with a key that the maker made, for this client's member or for themselves."""
+    member = {"member_id": client.member["id"]} if client else {}
+    return server.client(maker.data(maker.post("/keys", {"name": "k"} | member), 201)["api_key"])
+
+
+def removed(owner, member):
+    return owner.delete(f"/members/{member['id']}")
+
+
+def demoted(owner, member):
+    return owner.patch(f"/members/{member['id']}", {"role": "member"})
 
 
 def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
     join("client", full_name="aaron Client", phone_number="+49 30 1234")
     invite(owner, "invited-one@example.com", full_name="Élodie Invited")
     listed = owner.data(owner.get("/members"))["members"]
-    assert all(set(member) == FIELDS for member in listed)
     names = [member["full_name"].casefold() for member in listed]
     assert names == sorted(names)
     by_name = {member["full_name"]: member for member in listed}
@@ -41,33 +51,16 @@ def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
     assert (invited["kind"], invited["status"], invited["joined_at"]) == ("team", "invited", None)
 
 
-# Inviting
-
-
-def test_an_invitation_makes_an_invited_member_and_a_link(owner, server):
+def test_an_invitation_makes_an_invited_member_and_a_link(owner):
     invitation = invite(owner, "  New.Person@Example.COM ", phone_number="+1 555", role="admin")
     member = invitation["member"]
-    assert set(invitation) == {"member", "enrollment_link", "expires_at"}
-    assert set(member) == FIELDS
     assert UUID.fullmatch(member["id"])
-    assert (member["email"], member["role"], member["status"]) == (
-        "new.person@example.com",
-        "admin",
-        "invited",
-    )
+    shown = ("new.person@example.com", "admin", "invited")
+    assert (member["email"], member["role"], member["status"]) == shown
     assert invitation["enrollment_link"].startswith("http://127.0.0.1:8000/enroll/")
     assert len(token_of(invitation)) == 43
     days = datetime.fromisoformat(invitation["expires_at"]) - datetime.now(UTC)
     assert timedelta(days=6.99) < days < timedelta(days=7.01)
-
-
-def test_the_link_begins_with_the_configured_address_whatever_host_was_asked(launch):
-    server = launch(TASKS_SERVER__BASE_URL="https://tasks.example.com/team/")
-    client = server.client()
-    body = {"email": "x@example.com", "full_name": "X", "role": "client"}
-    evil = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"}
-    invitation = client.data(client.post("/members/invite", body, headers=evil), 201)
-    assert invitation["enrollment_link"].startswith("https://tasks.example.com/team/enroll/")
 
 
 def test_inviting_anew_replaces_the_invitation_and_kills_the_old_link(owner, server):
@@ -87,41 +80,18 @@ def test_an_active_member_cannot_be_invited(owner, join):
     assert email in error["message"]
 
 
-def test_only_an_owner_invites_an_owner(owner, join):
+def test_only_an_owner_invites_an_owner_and_manages_the_invitation(server, owner, join):
     admin = join("admin")
     body = {"email": "boss@example.com", "full_name": "Boss", "role": "owner"}
     fault(admin.post("/members/invite", body), 403, "forbidden")
-    assert invite(owner, "boss@example.com", role="owner")["member"]["role"] == "owner"
-    # Nor may an admin take over an owner's pending invitation.
-    fault(admin.post("/members/invite", body | {"role": "admin"}), 403, "forbidden")
-
-
-@pytest.mark.parametrize(
-    "email",
-    [
-        *("", " ", "nobody", "a@@example.com", "a@b@example.com", "@example.com", "a@", "<a@example.com>"),
-        *("a@example.com\r\nBcc: b@example.com", "a b@example.com", "x" * 250 + "@example.com", 5, None, []),
-        *("a@example.com\u0000", {"a": 1}, True),
-    ],
-)
-def test_an_address_that_is_none_is_refused(owner, email):
-    body = {"email": email, "full_name": "X", "role": "member"}
-    fault(owner.post("/members/invite", body), 422, "validation_error", "email")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("full_name", value) for value in (None, "", " ", "x" * 201, 5, "a\nb", "\u202e" * 201)),
-        *(("role", value) for value in (None, "", "boss", "Owner", 1, ["admin"])),
-        *(("phone_number", value) for value in (5, "1" * 51, "", "1\n2")),
-        *((name, 1) for name in ("id", "status", "is_admin", "joined_at")),
-    ],
-)
-def test_a_wrong_field_of_an_invitation_is_named(owner, field, value):
-    body = {"email": "wrong@example.com", "full_name": "X", "role": "member", field: value}
-    fault(owner.post("/members/invite", body), 422, "validation_error", field)
-    assert "wrong@example.com" not in owner.get("/members").text
+    invitation = invite(owner, "boss@example.com", role="owner")
+    assert invitation["member"]["role"] == "owner"
+    path = f"/members/{invitation['member']['id']}/invitation"
+    # Nor may an admin take over the pending invitation.
+    invited_as_admin = admin.post("/members/invite", body | {"role": "admin"})
+    for answer in (invited_as_admin, admin.post(path), admin.delete(path)):
+        fault(answer, 403, "forbidden")
+    assert join_with(server, token_of(invitation)).status_code == 201
 
 
 def test_one_address_invited_by_many_at_once_is_one_member(owner, server):
@@ -132,21 +102,13 @@ def test_one_address_invited_by_many_at_once_is_one_member(owner, server):
     assert len(works) == 1
 
 
-# Joining
-
-
 def test_a_link_shows_whom_it_invites_as_often_as_it_is_looked_at(owner, server):
     invitation = invite(owner, "looked-at@example.com", role="client")
     stranger = server.client(None)
+    shown = {name: invitation["member"][name] for name in ("full_name", "email", "role")}
+    shown |= {"workspace_name": "Workspace", "expires_at": invitation["expires_at"]}
     for _ in range(3):
-        shown = stranger.data(stranger.get(f"/enroll/{token_of(invitation)}"))
-    assert shown == {
-        "workspace_name": "Workspace",
-        "full_name": "Ana Lima",
-        "email": "looked-at@example.com",
-        "role": "client",
-        "expires_at": invitation["expires_at"],
-    }
+        assert stranger.data(stranger.get(f"/enroll/{token_of(invitation)}")) == shown
     assert join_with(server, token_of(invitation)).status_code == 201
 
 
@@ -173,21 +135,19 @@ def test_of_many_who_join_at_once_with_one_link_one_wins(owner, server):
     assert len(keys) == 1
 
 
-def test_an_expired_link_is_gone(owner, server):
-    invitation = invite(owner, "late@example.com")
-    server.rows(
-        "UPDATE invitation SET expires_at = '2026-01-01T00:00:00.000Z' WHERE member_id = ?",
-        invitation["member"]["id"],
-    )
-    error = fault(join_with(server, token_of(invitation)), 410, "gone")
-    assert "expired" in error["message"]
+def test_a_link_that_has_expired_or_whose_member_was_removed_is_gone(owner, server):
+    late, gone = invite(owner, "late@example.com"), invite(owner, "never-mind@example.com")
+    past = "UPDATE invitation SET expires_at = created_at WHERE member_id = ?"
+    server.rows(past, late["member"]["id"])
+    assert "expired" in fault(join_with(server, token_of(late)), 410, "gone")["message"]
+    owner.data(removed(owner, gone["member"]))
+    fault(join_with(server, token_of(gone)), 410, "gone")
 
 
-@pytest.mark.parametrize("token", ["x", "x" * 43, "a" * 5000, "%00", "é", "..%2f", "' OR 1=1"])
-def test_an_unknown_link_is_not_found(server, token):
+def test_an_unknown_link_is_not_found(server):
     stranger = server.client(None)
-    for call in (stranger.get, stranger.post):
-        if len(token) < 4000:
+    for token in ("x", "x" * 43, "a" * 3000, "%00", "é", "..%2f", "' OR 1=1"):
+        for call in (stranger.get, stranger.post):
             fault(call(f"/enroll/{token}"), 404, "not_found")
 
 
@@ -202,6 +162,7 @@ def test_joining_takes_no_fields(owner, server):
 def test_neither_keys_nor_tokens_are_stored_or_logged(owner, server):
     invitation = invite(owner, "secret@example.com")
     token = token_of(invitation)
+    requests.get(f"{server.base}/enroll/{token}", timeout=PATIENCE)  # the page
     server.client(None).get(f"/enroll/{token}")
     key = owner.data(join_with(server, token), 201)["api_key"]
     server.client(key).get("/context")
@@ -212,14 +173,10 @@ def test_neither_keys_nor_tokens_are_stored_or_logged(owner, server):
         assert secret.encode() not in kept
 
 
-# Changing
-
-
 def test_a_member_is_shown_as_it_is_listed(owner, join):
     member = join(phone_number="+1 555").member
     assert owner.data(owner.get(f"/members/{member['id']}")) == member
     assert owner.data(owner.get(f"/members/{member['id'].upper()}")) == member
-    fault(owner.get(f"/members/{NOBODY}"), 404, "not_found")
 
 
 def test_everybody_changes_their_own_name_and_phone_number(join):
@@ -259,11 +216,8 @@ def test_only_an_owner_makes_or_unmakes_an_owner(owner, join):
 def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(server, owner, join):
     admin, member = join("admin"), join()
     invitation = invite(admin, "promoted-later@example.com")
-    body = {"name": "from the admin", "member_id": member.member["id"]}
-    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
-    own = server.client(member.data(member.post("/keys", {"name": "own"}), 201)["api_key"])
-    hidden = server.client(foreign.data(foreign.post("/keys", {"name": "through the other"}), 201)["api_key"])
-    owners = server.client(owner.data(owner.post("/keys", body | {"name": "owner's"}), 201)["api_key"])
+    foreign, own = with_key(server, admin, member), with_key(server, member)
+    hidden, owners = with_key(server, foreign), with_key(server, owner, member)
     for id in (invitation["member"]["id"], member.member["id"]):
         assert owner.data(owner.patch(f"/members/{id}", {"role": "owner"}))["role"] == "owner"
     fault(join_with(server, token_of(invitation)), 410, "gone")
@@ -275,31 +229,18 @@ def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(se
     assert join_with(server, token_of(renewed)).status_code == 201
 
 
-def removed(owner, member):
-    return owner.delete(f"/members/{member['id']}")
-
-
-def demoted(owner, member):
-    return owner.patch(f"/members/{member['id']}", {"role": "member"})
-
-
 @pytest.mark.parametrize("leave", [removed, demoted])
 def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(server, owner, join, leave):
-    admin, member, other = join("admin"), join("admin"), join()
-    body = {"name": "for somebody", "member_id": member.member["id"]}
+    maker, member, other = join("admin"), join("admin"), join()
     # The admin's own key was made by the owner, so that the keys that it makes have two makers.
-    given = owner.post("/keys", {"name": "given", "member_id": admin.member["id"]})
-    admin = server.client(owner.data(given, 201)["api_key"])
-    foreign = server.client(admin.data(admin.post("/keys", body), 201)["api_key"])
+    admin = with_key(server, owner, maker)
+    foreign = with_key(server, admin, member)
+    hidden, kept = with_key(server, foreign, other), with_key(server, owner, member)
     link = token_of(invite(admin, f"by-{leave.__name__}@example.com", role="admin"))
-    hidden = foreign.post("/keys", body | {"member_id": other.member["id"]})
-    hidden = server.client(owner.data(hidden, 201)["api_key"])
     later = token_of(invite(foreign, f"later-by-{leave.__name__}@example.com"))
-    kept = server.client(owner.data(owner.post("/keys", body), 201)["api_key"])
     kept_link = token_of(invite(owner, f"kept-by-{leave.__name__}@example.com"))
     used = join_with(server, token_of(invite(admin, f"joined-by-{leave.__name__}@example.com")))
-    before = admin.data(admin.get("/me"))["member"]
-    assert leave(owner, before).status_code == 200
+    assert leave(owner, maker.member).status_code == 200
     for client in (foreign, hidden):
         fault(client.get("/me"), 401, "unauthorized")
     for token in (link, later):
@@ -311,10 +252,8 @@ def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(
 
 
 def test_an_owner_who_becomes_an_admin_leaves_no_key_of_others_behind(server, owner, join):
-    second, member = join(), join()
-    owner.patch(f"/members/{second.member['id']}", {"role": "owner"})
-    made = second.post("/keys", {"name": "for somebody", "member_id": member.member["id"]})
-    foreign = server.client(second.data(made, 201)["api_key"])
+    second, member = join("owner"), join()
+    foreign = with_key(server, second, member)
     owner.data(owner.patch(f"/members/{second.member['id']}", {"role": "admin"}))
     fault(foreign.get("/me"), 401, "unauthorized")
     assert second.get("/me").status_code == 200
@@ -326,92 +265,47 @@ def test_an_owners_own_invitation_outlives_the_promotion(server, owner):
     assert join_with(server, token_of(invitation)).status_code == 201
 
 
-def test_the_last_owner_stays(launch):
-    server = launch()
-    owner = server.client()
-    me = owner.data(owner.get("/me"))["member"]
-    # One who is only invited cannot lead the workspace.
-    invite(owner, "second@example.com", role="owner")
-    for answer in (
-        owner.patch(f"/members/{me['id']}", {"role": "member"}),
-        owner.delete(f"/members/{me['id']}"),
-    ):
-        assert "last owner" in fault(answer, 409, "conflict")["message"]
-    assert owner.data(owner.get("/me"))["member"] == me
-
-
-def test_of_two_owners_who_remove_each_other_at_once_one_stays(launch):
+def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
     server = launch()
     first = server.client()
+    me = first.data(first.get("/me"))["member"]
+    # One who is only invited cannot lead the workspace.
     token = token_of(invite(first, "second@example.com", role="owner"))
-    second = server.client(first.data(join_with(server, token), 201)["api_key"])
-    ids = [client.data(client.get("/me"))["member"]["id"] for client in (first, second)]
-    answers = at_once(lambda: first.delete(f"/members/{ids[1]}"), lambda: second.delete(f"/members/{ids[0]}"))
-    assert sorted(answer.status_code for answer in answers)[0] == 200
-    assert sorted(answer.status_code for answer in answers)[1] in (401, 409)
+    for answer in (demoted(first, me), removed(first, me)):
+        assert "last owner" in fault(answer, 409, "conflict")["message"]
+    assert first.data(first.get("/me"))["member"] == me
+    enrolled = first.data(join_with(server, token), 201)
+    second = server.client(enrolled["api_key"])
+    answers = at_once(partial(removed, first, enrolled["member"]), partial(removed, second, me))
+    one, other = sorted(answer.status_code for answer in answers)
+    assert one == 200
+    assert other in (401, 409)
     assert len(server.rows("SELECT 1 FROM member WHERE role = 'owner' AND status = 'active'")) == 1
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("full_name", value) for value in (None, "", " ", "x" * 201, 5)),
-        *(("role", value) for value in (None, "", "boss", 1)),
-        *(("phone_number", value) for value in (5, "1" * 51, "")),
-        *((name, "x") for name in ("id", "email", "status", "kind")),
-    ],
-)
-def test_a_wrong_field_of_a_change_is_named(owner, join, field, value):
-    member = join().member
-    fault(owner.patch(f"/members/{member['id']}", {field: value}), 422, "validation_error", field)
-    assert owner.data(owner.get(f"/members/{member['id']}")) == member
-
-
-# Removing
-
-
-def test_a_removed_member_is_gone_but_what_they_did_stays(owner, join, project):
+def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, project):
     leaver = join()
-    task = leaver.make_task(project, assignee_id=leaver.member["id"])
+    member = leaver.member
+    task = leaver.make_task(project, assignee_id=member["id"])
     comment = leaver.data(leaver.post(f"/tasks/{task['id']}/comments", {"content": "x"}), 201)
-    path = f"/members/{leaver.member['id']}"
-    assert owner.data(owner.delete(path)) == {"id": leaver.member["id"], "deleted": True}
+    path = f"/members/{member['id']}"
+    assert owner.data(owner.delete(path)) == {"id": member["id"], "deleted": True}
     for answer in (owner.get(path), owner.patch(path, {"full_name": "x"}), owner.delete(path)):
         fault(answer, 404, "not_found")
-    assert leaver.member["id"] not in owner.get("/members").text
+    assert member["id"] not in owner.get("/members").text
     fault(leaver.get("/context"), 401, "unauthorized")
     left = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert (left["assignee_id"], left["assignee"], left["version"]) == (None, None, 2)
-    assert left["creator"]["full_name"] == leaver.member["full_name"]
-    (kept,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
-    assert kept == comment
-    body = {"project_id": project["id"], "title": "x", "assignee_id": leaver.member["id"]}
+    assert left["creator"]["full_name"] == member["full_name"]
+    assert owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"] == [comment]
+    body = {"project_id": project["id"], "title": "x", "assignee_id": member["id"]}
     fault(owner.post("/tasks", body), 422, "validation_error", "assignee_id")
-
-
-def test_the_address_of_a_removed_member_is_free_again(owner, join, server):
-    leaver = join()
-    owner.delete(f"/members/{leaver.member['id']}")
-    again = invite(owner, leaver.member["email"])
-    assert again["member"]["id"] != leaver.member["id"]
+    entry = owner.data(owner.get("/activity", entity="member"))["activity"][0]
+    shown = (entry["action"], entry["entity_id"], entry["title"])
+    assert shown == ("deleted", member["id"], member["full_name"])
+    again = invite(owner, member["email"])  # the address is free
+    assert again["member"]["id"] != member["id"]
     assert join_with(server, token_of(again)).status_code == 201
-
-
-def test_the_link_of_an_invited_member_who_is_removed_is_dead(owner, server):
-    invitation = invite(owner, "never-mind@example.com")
-    owner.data(owner.delete(f"/members/{invitation['member']['id']}"))
-    fault(join_with(server, token_of(invitation)), 410, "gone")
-
-
-def test_a_removal_is_an_activity(owner, join, server):
-    leaver = join()
-    owner.delete(f"/members/{leaver.member['id']}")
-    (row,) = server.rows("SELECT * FROM activity ORDER BY id DESC LIMIT 1")
-    assert (row["action"], row["entity"], row["entity_id"]) == ("deleted", "member", leaver.member["id"])
-    assert row["title"] == leaver.member["full_name"]
-
-
-# Invitations
 
 
 def test_a_new_link_kills_the_old_one(owner, server):
@@ -437,19 +331,3 @@ def test_a_revoked_link_is_gone_until_there_is_a_new_one(owner, server):
     fault(owner.delete(path), 404, "not_found")
     renewed = owner.data(owner.post(path), 201)
     assert join_with(server, token_of(renewed)).status_code == 201
-
-
-def test_only_an_owner_manages_the_invitation_of_an_owner(owner, join, server):
-    admin, invitation = join("admin"), invite(owner, "next-boss@example.com", role="owner")
-    path = f"/members/{invitation['member']['id']}/invitation"
-    fault(admin.post(path), 403, "forbidden")
-    fault(admin.delete(path), 403, "forbidden")
-    assert join_with(server, token_of(invitation)).status_code == 201
-
-
-def test_the_invitation_of_nobody_is_not_found(owner):
-    for answer in (
-        owner.post(f"/members/{NOBODY}/invitation"),
-        owner.delete(f"/members/{NOBODY}/invitation"),
-    ):
-        fault(answer, 404, "not_found")

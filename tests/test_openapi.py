@@ -2,11 +2,10 @@
 
 import json
 import re
-from functools import partial
 
 import pytest
 import requests
-from harness import EVERY_EVENT, PATIENCE, ROOT, document
+from harness import EVERY_EVENT, NOBODY, PATIENCE, ROOT, document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -46,13 +45,6 @@ def operations(spec):
             yield method, path, operation
 
 
-def resolved(spec, part):
-    while "$ref" in part:
-        *_, group, name = part["$ref"].split("/")
-        part = spec["components"][group][name]
-    return part
-
-
 def validator(spec, schema):
     return Draft202012Validator({"components": spec["components"], **schema})
 
@@ -72,12 +64,9 @@ def test_it_has_every_route_and_none_besides(spec):
     assert {(method, path) for method, path, _ in operations(spec)} == routed | {("post", INTAKE)}
 
 
-def test_no_two_schemas_have_one_name(spec):
-    """apispec appends a number to the second one, and warns of it in the log."""
+def test_no_two_schemas_and_no_two_operations_have_one_name(spec):
+    # apispec appends a number to the name of the second schema, and warns of it in the log.
     assert not [name for name in spec["components"]["schemas"] if name[-1].isdigit()]
-
-
-def test_operations_have_names_of_their_own_and_summaries(spec):
     names = [operation["operationId"] for _, _, operation in operations(spec)]
     assert len(set(names)) == len(names)
     assert all(operation["summary"].endswith(".") for _, _, operation in operations(spec))
@@ -89,24 +78,6 @@ def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
     used = [operation["tags"] for _, _, operation in operations(spec)]
     assert {len(tags) for tags in used} == {1}
     assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS.split()
-
-
-@pytest.mark.parametrize(
-    ("path", "tag"),
-    [
-        ("/api/v1/tasks/{id}/complete", "tasks"),
-        ("/api/v1/tasks/{id}/comments/{comment_id}", "comments"),
-        ("/api/v1/tasks/{id}/activity", "activity"),
-        ("/api/v1/projects/{id}/milestones", "milestones"),
-        ("/api/v1/members/invite", "members"),
-        ("/api/v1/me", "members"),
-        ("/enroll/{token}", "members"),
-        ("/api/v1/openapi.json", "documentation"),
-        (INTAKE, "gateway"),
-    ],
-)
-def test_an_operation_is_in_the_group_of_what_it_is_about(spec, path, tag):
-    assert {tag for operation in spec["paths"][path].values() for tag in operation["tags"]} == {tag}
 
 
 def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
@@ -121,11 +92,8 @@ def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
 
 
 def test_an_operation_says_who_may_call_it(spec):
-    said = {
-        (method, path): operation["description"]
-        for method, path, operation in operations(spec)
-        if path != INTAKE
-    }
+    described = {(method, path): operation["description"] for method, path, operation in operations(spec)}
+    said = {place: text for place, text in described.items() if INTAKE not in place}
     assert set(said.values()) == set(openapi.WHO.values())
     assert said["get", "/api/v1/health"] == "For anyone; no key is needed."
     assert said["get", "/api/v1/tasks"] == "For everybody in the workspace."
@@ -133,70 +101,39 @@ def test_an_operation_says_who_may_call_it(spec):
     assert said["get", "/api/v1/events"] == "For owners and admins."
 
 
-def parts(value):
-    """All objects in a part of the document."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    yield from ([value] if isinstance(value, dict) else [])
-    for part in inner:
-        yield from parts(part)
-
-
 def test_answers_may_have_more_members_in_a_later_version_and_bodies_may_not(spec):
     answers = [operation["responses"] for _, _, operation in operations(spec)]
-    for part in parts([answers, spec["components"], spec["webhooks"]]):
-        assert part.get("additionalProperties", {}) == {}, part
+    described = json.dumps([answers, spec["components"], spec["webhooks"]])
+    assert set(re.findall('"additionalProperties": (.{2})', described)) == {"{}"}
     assert spec["components"]["schemas"]["Meta"]["properties"]["version"]["type"] == "string"
     body = spec["paths"]["/api/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["additionalProperties"] is False
 
 
-def test_the_client_of_these_tests_refuses_an_answer_with_more_members(server, owner, task, monkeypatch):
-    documented = document(f"{server.base}/api/v1")
-    described = documented.spec["components"]["schemas"]["TaskDetail"]["properties"]
-    monkeypatch.delitem(described, "comment_count")
-    monkeypatch.setattr(documented, "validators", {})
-    with pytest.raises(AssertionError, match="comment_count"):
-        owner.get(f"/tasks/{task['id']}")
-
-
-@pytest.mark.parametrize(("status", "missing"), [(409, "409"), (201, "ETag")])
-def test_the_client_of_these_tests_refuses_an_answer_that_a_view_does_not_declare(
-    server, owner, project, monkeypatch, status, missing
-):
+def test_the_client_of_these_tests_refuses_what_a_view_does_not_declare(server, owner, task, monkeypatch):
     """So whatever view raises or sends what it does not declare fails the test that calls it."""
     documented = document(f"{server.base}/api/v1")
-    if status == 409:
-        responses = documented.spec["paths"]["/api/v1/projects/{id}"]["delete"]["responses"]
-        owner.make_task(project)
-        ask = partial(owner.delete, f"/projects/{project['id']}")
-    else:
-        responses = documented.spec["paths"]["/api/v1/tasks"]["post"]["responses"]["201"]["headers"]
-        ask = partial(owner.post, "/tasks", {"project_id": project["id"], "title": "x"})
-    assert ask().status_code == status
-    monkeypatch.delitem(responses, missing)
-    with pytest.raises(AssertionError, match=f"does not document {missing}"):
-        ask()
-
-
-def test_it_has_every_error_that_is_answered(spec):
-    answered = set(openapi.errors_by_status())
-    documented = {status for _, _, operation in operations(spec) for status in operation["responses"]}
-    assert {str(status) for status in answered} < documented
+    monkeypatch.setattr(documented, "validators", {})
+    described, paths = documented.spec["components"]["schemas"], documented.spec["paths"]
+    monkeypatch.delitem(described["TaskDetail"]["properties"], "comment_count")
+    monkeypatch.delitem(paths["/api/v1/projects/{id}"]["delete"]["responses"], "409")
+    monkeypatch.delitem(paths["/api/v1/tasks/{id}"]["patch"]["responses"]["200"]["headers"], "ETag")
+    with pytest.raises(AssertionError, match="comment_count"):
+        owner.get(f"/tasks/{task['id']}")
+    with pytest.raises(AssertionError, match="does not document 409"):
+        owner.delete(f"/projects/{task['project_id']}")
+    with pytest.raises(AssertionError, match="does not document ETag"):
+        owner.patch(f"/tasks/{task['id']}", {"title": "x"})
 
 
 def test_every_body_is_described_with_an_example_that_fits(spec):
-    bodies = 0
     for method, path, operation in operations(spec):
-        for kind, body in operation.get("requestBody", {"content": {}})["content"].items():
-            if kind == "multipart/form-data":
-                continue
+        body = operation.get("requestBody", {"content": {}})["content"].get("application/json")
+        if body:
             examples = [named["value"] for named in body.get("examples", {}).values()]
-            examples = examples or [body["example"]]
-            for example in examples:
+            for example in examples or [body["example"]]:
                 problems = list(validator(spec, body["schema"]).iter_errors(example))
                 assert not problems, (method, path, problems)
-            bodies += 1
-    assert bodies > 12
 
 
 def test_the_examples_pass_the_schemas_that_check_bodies():
@@ -238,18 +175,12 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
 
 
 def test_it_has_every_action_of_the_gateway(spec):
-    content = spec["paths"][INTAKE]["post"]["requestBody"]["content"]["application/json"]
-    assert {body["properties"]["action"]["const"] for body in content["schema"]["oneOf"]} == set(
-        gateway.ACTIONS
-    )
-    assert set(content["examples"]) == set(gateway.ACTIONS)
-
-
-def test_where_there_is_no_route_the_answer_is_documented_as_text_too(spec):
-    assert set(spec["paths"][INTAKE]["post"]["responses"]["404"]["content"]) == {
-        "application/json",
-        "text/plain",
-    }
+    intake = spec["paths"][INTAKE]["post"]
+    content = intake["requestBody"]["content"]["application/json"]
+    actions = [body["properties"]["action"]["const"] for body in content["schema"]["oneOf"]]
+    assert set(actions) == set(content["examples"]) == set(gateway.ACTIONS)
+    # Where there is no route the answer is a text.
+    assert set(intake["responses"]["404"]["content"]) == {"application/json", "text/plain"}
 
 
 def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
@@ -276,22 +207,16 @@ def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
     assert arrived == {*EVERY_EVENT, "ping"} == set(spec["webhooks"])
 
 
-def test_a_wrong_body_is_wrong_by_the_document_too(server, owner, project, spec):
+def test_a_body_that_is_refused_is_wrong_by_the_document_too(spec):
     content = spec["paths"]["/api/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]
-    good = {"project_id": project["id"], "title": "x"}
+    good = {"project_id": NOBODY, "title": "x"}
     check = validator(spec, content["schema"])
     assert check.is_valid(good)
-    for wrong in (
-        {},
-        {"title": "x"},
-        good | {"title": 5},
-        good | {"title": "x" * 501},
-        good | {"priority": "asap"},
-        good | {"unknown": 1},
-        good | {"metadata": []},
-    ):
-        assert not check.is_valid(wrong), wrong
-        assert owner.post("/tasks", wrong).status_code == 422
+    longer = "x" * 501
+    for wrong in ({"title": 5}, {"title": longer}, {"priority": "asap"}, {"unknown": 1}, {"metadata": []}):
+        assert not check.is_valid(good | wrong), wrong
+    for missing in good:
+        assert not check.is_valid({name: good[name] for name in good.keys() - {missing}})
 
 
 ALPHABET = st.characters(max_codepoint=0xFF) | st.sampled_from("\u2028\u3000\u200b漢")
@@ -299,7 +224,7 @@ ALPHABET |= st.characters(exclude_categories=["Cs"])  # surrogates, which no bod
 
 
 @given(st.text(ALPHABET, max_size=6))
-@settings(max_examples=2000, database=None, deadline=None)
+@settings(max_examples=500, database=None, deadline=None)
 def test_a_line_of_text_is_right_by_the_document_if_the_service_takes_it(text):
     try:
         schemas.Text(schemas.MAX_TITLE).deserialize(text)
@@ -307,9 +232,3 @@ def test_a_line_of_text_is_right_by_the_document_if_the_service_takes_it(text):
     except ValidationError:
         is_taken = False
     assert bool(re.search(schemas.ONE_LINE, text)) == is_taken
-
-
-def test_the_address_of_the_service_is_the_configured_one(launch):
-    base = launch(TASKS_SERVER__BASE_URL="https://tasks.example.com/").base
-    spec = requests.get(f"{base}/api/v1/openapi.json", timeout=PATIENCE).json()
-    assert spec["servers"] == [{"url": "https://tasks.example.com"}]

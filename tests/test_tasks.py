@@ -4,93 +4,71 @@ from functools import partial
 
 import pytest
 from harness import INSTANT, NOBODY, UUID, at_once, fault
+from test_attachments import attach
 
-FIELDS = {
-    *("id", "project_id", "milestone_id", "title", "description", "status", "priority", "assignee_id"),
-    *("created_by", "start_date", "due_date", "completed_at", "metadata", "version", "created_at"),
-    "updated_at",
-}
 DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date"}
-PROFILE = {"id", "full_name", "email", "role"}
+PROFILE = ("id", "full_name", "email", "role")
 
 
 @pytest.fixture
-def milestone(server, project):
-    def add(id, project_id=project["id"]):
-        at = project["created_at"]
-        server.rows(
-            "INSERT INTO milestone (id, project_id, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)",
-            *(id, project_id, "First", at, at),
-        )
-        return id
-
-    return add
-
-
-def attach(client, task):
-    """Attach a file to the task; returns the attachment's id."""
-    files = {"file": ("a.txt", b"abc", "text/plain")}
-    answer = client.request("POST", f"/tasks/{task['id']}/attachments", files=files)
-    return client.data(answer, 201)["id"]
-
-
-# Create
+def milestone(owner, project):
+    return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "First"}), 201)
 
 
 def test_a_new_task_has_defaults_and_every_key(owner, project):
     answer = owner.post("/tasks", {"project_id": project["id"], "title": "  Draft  "})
     task = owner.data(answer, 201)
-    assert set(task) == FIELDS
     assert UUID.fullmatch(task["id"])
-    assert (task["title"], task["status"], task["priority"], task["metadata"]) == (
-        "Draft",
-        "todo",
-        "medium",
-        {},
-    )
-    assert task["created_at"] == task["updated_at"]
     assert INSTANT.fullmatch(task["created_at"])
-    assert task["version"] == 1
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
-    assert all(task[name] is None for name in unset)
+    assert task == dict.fromkeys(unset) | {
+        "id": task["id"],
+        "project_id": project["id"],
+        "title": "Draft",
+        "status": "todo",
+        "priority": "medium",
+        "metadata": {},
+        "version": 1,
+        "created_by": project["owner"]["id"],
+        "created_at": task["created_at"],
+        "updated_at": task["created_at"],
+    }
     assert answer.headers["Location"] == f"/api/v1/tasks/{task['id']}"
     assert answer.headers["ETag"] == '"1"'
+    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    assert (shown["milestone"], shown["assignee"], shown["attachments"]) == (None, None, [])
 
 
 def test_everything_that_was_sent_comes_back(owner, project, milestone, join):
-    assignee = join().member
     sent = {
         "project_id": project["id"],
-        "milestone_id": milestone("0190abcd-0000-7000-8000-00000000000a"),
+        "milestone_id": milestone["id"],
         "title": "Écrire la page",
         "description": "Two\nlines\tand 🎉",
         "priority": "urgent",
-        "assignee_id": assignee["id"],
+        "assignee_id": join().member["id"],
         "start_date": "2026-12-01T08:00:00.000Z",
         "due_date": "2026-12-24T18:30:00.500Z",
         "metadata": {"estimate": 3, "nested": {"list": [1, 2.5, None, True, "é"]}},
     }
     task = owner.data(owner.post("/tasks", sent), 201)
-    assert {name: task[name] for name in sent} == sent
+    assert task | sent == task
     shown = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert {name: shown[name] for name in task} == task
+    assert shown | task == shown
 
 
-@pytest.mark.parametrize(
-    ("sent", "stored"),
-    [
-        ("2026-12-24T18:30:00Z", "2026-12-24T18:30:00.000Z"),
-        ("2026-12-24t18:30:00z", "2026-12-24T18:30:00.000Z"),
-        ("2026-12-24T18:30:00", "2026-12-24T18:30:00.000Z"),
-        ("2026-12-24T18:30:00.123999+02:00", "2026-12-24T16:30:00.123Z"),
-        ("2026-12-24T00:30:00+01:00", "2026-12-23T23:30:00.000Z"),
-        ("2026-12-24", "2026-12-24T23:59:59.999Z"),
-        ("1970-01-01", "1970-01-01T23:59:59.999Z"),
-        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
-    ],
-)
-def test_a_date_is_understood_in_each_documented_form(owner, project, sent, stored):
-    assert owner.make_task(project, due_date=sent)["due_date"] == stored
+def test_a_date_is_understood_in_each_documented_form(owner, project):
+    for sent, stored in {
+        "2026-12-24T18:30:00Z": "2026-12-24T18:30:00.000Z",
+        "2026-12-24t18:30:00z": "2026-12-24T18:30:00.000Z",
+        "2026-12-24T18:30:00": "2026-12-24T18:30:00.000Z",
+        "2026-12-24T18:30:00.123999+02:00": "2026-12-24T16:30:00.123Z",
+        "2026-12-24T00:30:00+01:00": "2026-12-23T23:30:00.000Z",
+        "2026-12-24": "2026-12-24T23:59:59.999Z",
+        "1970-01-01": "1970-01-01T23:59:59.999Z",
+        "9999-12-31T23:59:59.999Z": "9999-12-31T23:59:59.999Z",
+    }.items():
+        assert owner.make_task(project, due_date=sent)["due_date"] == stored
 
 
 def test_ids_in_capitals_are_the_same_ids(owner, project):
@@ -105,22 +83,14 @@ def test_null_leaves_an_optional_field_empty(owner, project):
     assert (task["priority"], task["metadata"], task["due_date"]) == ("medium", {}, None)
 
 
-def test_status_is_not_accepted_on_create(owner, project):
-    body = {"project_id": project["id"], "title": "A task", "status": "todo"}
-    error = fault(owner.post("/tasks", body), 422, "validation_error", "status")
-    assert "not accepted on create" in error["message"]
-
-
 def test_every_reference_that_does_not_exist_is_named(owner):
     body = {"project_id": NOBODY, "milestone_id": NOBODY, "assignee_id": NOBODY, "title": "A task"}
     error = fault(owner.post("/tasks", body), 422, "validation_error")
     assert [d["field"] for d in error["details"]] == ["project_id", "milestone_id", "assignee_id"]
 
 
-def test_a_milestone_must_be_of_the_project(owner, project, milestone):
-    other = owner.make_project()
-    id = milestone("0190abcd-0000-7000-8000-00000000000b", other["id"])
-    body = {"project_id": project["id"], "milestone_id": id, "title": "A task"}
+def test_a_milestone_must_be_of_the_project(owner, milestone):
+    body = {"project_id": owner.make_project()["id"], "milestone_id": milestone["id"], "title": "A task"}
     error = fault(owner.post("/tasks", body), 422, "validation_error", "milestone_id")
     assert error["message"] == "milestone_id: belongs to another project"
 
@@ -132,64 +102,29 @@ def test_an_archived_project_takes_no_new_tasks(owner, project):
 
 
 def test_a_start_after_the_due_date_is_refused(owner, project):
-    body = {
-        "project_id": project["id"],
-        "title": "A task",
-        "start_date": "2026-12-02",
-        "due_date": "2026-12-01",
-    }
+    dates = {"start_date": "2026-12-02", "due_date": "2026-12-01"}
+    body = {"project_id": project["id"], "title": "A task"} | dates
     fault(owner.post("/tasks", body), 422, "validation_error", "start_date")
     owner.make_task(project, start_date="2026-12-01", due_date="2026-12-01")
 
 
-# Get
-
-
-def test_a_task_is_shown_with_its_context(server, owner, project, milestone, join):
+def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
     assignee = join("client").member
-    id = milestone("0190abcd-0000-7000-8000-00000000000c")
-    made = owner.make_task(project, milestone_id=id, assignee_id=assignee["id"])
+    made = owner.make_task(project, milestone_id=milestone["id"], assignee_id=assignee["id"])
     for text in ("One", "Two"):
         owner.post(f"/tasks/{made['id']}/comments", {"content": text})
-    attachment = attach(owner, made)
+    attachment = owner.data(attach(owner, made), 201)
     answer = owner.get(f"/tasks/{made['id']}")
-    task = owner.data(answer)
-    assert set(task) == FIELDS | {
-        *("project", "milestone", "assignee", "creator", "attachments", "comment_count")
+    assert owner.data(answer) == made | {
+        "project": {name: project[name] for name in ("id", "name", "status")}
+        | {"owner_id": project["owner"]["id"]},
+        "milestone": {"id": milestone["id"], "title": "First", "due_date": None},
+        "assignee": {name: assignee[name] for name in PROFILE},
+        "creator": project["owner"],
+        "comment_count": 2,
+        "attachments": [attachment],
     }
-    assert task["project"] == {name: project[name] for name in ("id", "name", "status")} | {
-        "owner_id": project["owner"]["id"]
-    }
-    assert task["milestone"] == {"id": id, "title": "First", "due_date": None}
-    assert task["assignee"] == {name: assignee[name] for name in PROFILE}
-    assert set(task["creator"]) == PROFILE
-    assert task["creator"]["full_name"] == "Olga Owner"
-    assert task["comment_count"] == 2
-    (shown,) = task["attachments"]
-    assert (shown["id"], shown["filename"], shown["size"]) == (attachment, "a.txt", 3)
-    assert "data" not in shown
     assert answer.headers["ETag"] == '"1"'
-
-
-def test_what_a_task_does_not_have_is_null(owner, task):
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert (shown["milestone"], shown["assignee"], shown["attachments"]) == (None, None, [])
-
-
-OPERATIONS = [("GET", ""), ("PATCH", ""), ("PUT", ""), ("DELETE", ""), ("POST", "/complete")]
-OPERATIONS += [("GET", "/comments"), ("POST", "/comments")]
-
-
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-@pytest.mark.parametrize(
-    "id", [NOBODY, "x", "%00", "1", NOBODY[:-1], NOBODY.replace("-", ""), f"{{{NOBODY}}}"]
-)
-def test_a_task_that_does_not_exist_is_not_found(owner, method, path, id):
-    body = {"content": "x"} if (method, path) == ("POST", "/comments") else None
-    fault(owner.request(method, f"/tasks/{id}{path}", json=body), 404, "not_found")
-
-
-# Update
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
@@ -203,43 +138,25 @@ def test_an_update_changes_what_was_sent_and_nothing_else(owner, project, join, 
     assert answer.headers["ETag"] == '"2"'
     assert after["updated_at"] >= before["updated_at"]
     assert after == {**before, **body, "version": 2, "updated_at": after["updated_at"]}
-    assert owner.data(owner.get(f"/tasks/{before['id']}"))["metadata"] == {"b": [2]}
 
 
 def test_an_update_takes_four_fields_and_says_so(owner, task):
-    refused = FIELDS - {"title", "status", "assignee_id", "metadata"}
-    for name in refused:
+    for name in task.keys() - {"title", "status", "assignee_id", "metadata"}:
         error = fault(owner.patch(f"/tasks/{task['id']}", {name: task[name]}), 422, "validation_error", name)
-        assert "title, status, assignee_id, metadata" in error["message"]
+        assert "accepted: title, status, assignee_id, metadata" in error["message"]
         assert error["message"].endswith("; PATCH /tasks/:id/details takes it") == (name in DETAILS)
 
 
-def test_one_wrong_field_keeps_the_right_ones_from_being_written(owner, task):
-    body = {"title": "New", "status": "later", "priority": "low"}
-    fault(owner.patch(f"/tasks/{task['id']}", body), 422, "validation_error", "status", "priority")
-    fault(
-        owner.patch(f"/tasks/{task['id']}", {"title": "New", "assignee_id": NOBODY}),
-        *(422, "validation_error", "assignee_id"),
-    )
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert {name: shown[name] for name in task} == task
-
-
-def test_null_clears_assignee_and_metadata_and_is_refused_elsewhere(owner, project, join):
+def test_null_clears_assignee_and_metadata(owner, project, join):
     task = owner.make_task(project, assignee_id=join().member["id"], metadata={"a": 1})
     after = owner.data(owner.patch(f"/tasks/{task['id']}", {"assignee_id": None, "metadata": None}))
     assert (after["assignee_id"], after["metadata"]) == (None, {})
-    body = {"title": None, "status": None}
-    fault(owner.patch(f"/tasks/{task['id']}", body), 422, "validation_error", "title", "status")
 
 
 def test_what_changes_nothing_makes_no_version(owner, project):
     task = owner.make_task(project, metadata={"a": 1})
-    for body in (
-        {},
-        {"title": task["title"]},
-        {"status": "todo", "metadata": {"a": 1.0}, "assignee_id": None},
-    ):
+    same = {"status": "todo", "metadata": {"a": 1.0}, "assignee_id": None}
+    for body in ({}, {"title": task["title"]}, same):
         assert owner.data(owner.patch(f"/tasks/{task['id']}", body)) == task
 
 
@@ -259,60 +176,39 @@ def test_two_updates_of_different_fields_both_survive(server, task):
     assert after["version"] == 4
 
 
-# If-Match
+def test_an_expected_version_is_honoured(owner, task):
+    for version, tag in enumerate(('"1"', "*", '"7", "3"'), 2):
+        answer = owner.patch(f"/tasks/{task['id']}", {"title": f"T{version}"}, headers={"If-Match": tag})
+        assert owner.data(answer)["version"] == version
 
 
-@pytest.mark.parametrize("tag", ['"1"', "*", '"7", "1"'])
-def test_an_expected_version_is_honoured(owner, task, tag):
-    answer = owner.patch(f"/tasks/{task['id']}", {"title": "New"}, headers={"If-Match": tag})
-    assert owner.data(answer)["version"] == 2
-
-
-@pytest.mark.parametrize("tag", ['"2"', 'W/"1"', '"x"', '""'])
-@pytest.mark.parametrize(("method", "path"), [("PATCH", ""), ("DELETE", ""), ("POST", "/complete")])
-def test_another_version_is_refused(owner, task, tag, method, path):
-    body = {"title": "New"} if method == "PATCH" else None
-    answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
-    fault(answer, 412, "precondition_failed")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        *(("PATCH", "", {"title": "New"}), ("PATCH", "/details", {"priority": "low"})),
+        *(("DELETE", "", None), ("POST", "/complete", None)),
+    ],
+)
+def test_another_version_is_refused(owner, task, method, path, body):
+    for tag in ('"2"', 'W/"1"', '"x"', '""'):
+        answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
+        fault(answer, 412, "precondition_failed")
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
 
 
-def test_of_simultaneous_conditional_updates_one_is_applied(server, task):
-    path, expected = f"/tasks/{task['id']}", {"If-Match": '"1"'}
-    answers = at_once(
-        *[partial(server.client().patch, path, {"title": f"T{n}"}, headers=expected) for n in range(12)]
-    )
-    statuses = [answer.status_code for answer in answers]
-    assert sorted(statuses) == [200] + [412] * 11
-
-
-# Complete
-
-
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
-@pytest.mark.parametrize("body", [None, {}])
-def test_completing_sets_done(owner, task, method, body):
-    after = owner.data(owner.request(method, f"/tasks/{task['id']}/complete", json=body))
+def test_completing_sets_done_once(owner, task, method):
+    path = f"/tasks/{task['id']}/complete"
+    after = owner.data(owner.request(method, path))
     assert (after["status"], after["version"]) == ("done", 2)
     assert after["completed_at"] == after["updated_at"]
-
-
-def test_completing_twice_changes_nothing_more(owner, task):
-    first = owner.data(owner.post(f"/tasks/{task['id']}/complete"))
-    assert owner.data(owner.post(f"/tasks/{task['id']}/complete")) == first
-
-
-def test_completing_takes_no_fields(owner, task):
-    fault(owner.post(f"/tasks/{task['id']}/complete", {"status": "todo"}), 422, "validation_error", "status")
-
-
-# Delete
+    assert owner.data(owner.request(method, path, json={})) == after
 
 
 def test_a_deleted_task_is_gone_with_what_belongs_to_it(server, owner, project):
     task = owner.make_task(project)
     owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
-    attachment = attach(owner, task)
+    attachment = owner.data(attach(owner, task), 201)["id"]
     answer = owner.delete(f"/tasks/{task['id']}")
     assert owner.data(answer) == {"id": task["id"], "deleted": True}
     fault(owner.get(f"/tasks/{task['id']}"), 404, "not_found")
