@@ -350,13 +350,16 @@ def add_old_comments(server, task, count, content="Old"):
 
 
 def launcher(folder):
-    """Start servers with settings of their own, given as environment variables; end them at last."""
+    """Start servers with settings of their own, as environment variables or `config`; end them at last."""
     numbers, root = itertools.count(), folder
     with contextlib.ExitStack() as ends:  # of which each is done, also when another one fails
 
-        def start(*arguments, folder=folder, **settings):
+        def start(*arguments, folder=folder, config=None, **settings):
             home = folder / f"server-{next(numbers)}" if folder is root else folder
             home.mkdir(exist_ok=True)
+            if config is not None:
+                settings["TASKS_CONFIG"] = str(home / "config.toml")
+                Path(settings["TASKS_CONFIG"]).write_text(config)
             server = Server(home, **settings)
             ends.callback(server.stop)
             return server.start(*arguments)
