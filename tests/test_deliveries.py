@@ -233,21 +233,6 @@ def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked):
     )
 
 
-def test_the_place_of_an_event_that_was_dropped_is_not_given_again(launch, receiver):
-    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
-    owner = server.client()
-    project = owner.make_project()
-    for _ in range(3):
-        owner.make_task(project)
-    last = server.rows("SELECT max(seq) AS seq FROM event")
-    server.stop()
-    server.rows("UPDATE delivery SET created_at = '2026-01-01T00:00:00.000Z'")
-    server.rows("UPDATE event SET created_at = '2026-01-01T00:00:00.000Z'")
-    launch(folder=server.folder, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
-    wait_until(lambda: server.rows("SELECT count(*) AS n FROM event") == [{"n": 1}])
-    assert server.rows("SELECT max(seq) AS seq FROM event") == last
-
-
 def test_parked_deliveries_of_an_older_version_become_refused_or_waiting():
     with closing(sqlite3.connect(":memory:")) as older:
         older.execute("CREATE TABLE delivery (webhook_id, event_seq, status, queued)")
