@@ -2,14 +2,12 @@
 
 import json
 import os
-import re
 import signal
-import threading
 import time
 from collections import Counter
 
 import pytest
-from harness import PATIENCE, fault, hook, wait_until
+from harness import fault, hook, wait_until
 from outages import leave_waiting, stop_while_it_hangs
 from standardwebhooks.webhooks import Webhook
 
@@ -201,50 +199,6 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
     down.up()
     serve(launch, *hooks, folder=server.folder)
     assert {receiver.next().event["event"] for receiver in (down, gone)} == {"task.created"}
-
-
-def test_a_receiver_that_hangs_costs_one_budget_and_holds_up_nobody_else(launch, new_receiver):
-    hanging, healthy = new_receiver().up(), new_receiver().up()
-    let_go = threading.Event()
-    hanging.answer = lambda call: let_go.wait(PATIENCE) and 200
-    hooks = [hook(hanging, name="hanging"), hook(healthy, name="healthy")]
-    # The healthy one has the budget, too: it must be enough on a busy machine.
-    patient = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "3", "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
-    server = serve(launch, *hooks, **patient)
-    owner = server.client()
-    project = owner.make_project()
-    for title in "0123":
-        answer = owner.post("/tasks", {"project_id": project["id"], "title": title})
-        assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=1"
-    assert titles(healthy.all_here()) == list("0123")
-    assert titles(hanging.all_here()) == ["0"]  # then its circuit is open
-    (failed,) = server.rows("SELECT last_error FROM delivery WHERE last_error IS NOT NULL")
-    (seconds,) = re.fullmatch(r"timed out after (\d\.\d) s", failed["last_error"]).groups()
-    assert float(seconds) <= 3  # the budget, or what was left of it
-    let_go.set()
-
-
-def test_two_workers_send_nothing_twice_and_forget_nothing(launch, new_receiver):
-    receiver = new_receiver()
-    server = serve(launch, hook(receiver), WEB_CONCURRENCY="2")
-    body = {"project_id": server.client().make_project()["id"], "title": "A task"}
-    made = []
-
-    def work(client):
-        for _ in range(12):
-            made.append(client.post("/tasks", body).status_code)
-
-    writers = [threading.Thread(target=work, args=(server.client(),)) for _ in range(4)]
-    for number, writer in enumerate(writers):
-        writer.start()
-        if number == 2:
-            receiver.up()
-    for writer in writers:
-        writer.join()
-    assert set(made) <= {201, 503}  # where the disk is busy
-    wait_until(lambda: all_delivered(server))
-    ids = [call.headers["webhook-id"] for call in receiver.all_here()]
-    assert len(ids) == len(set(ids)) == made.count(201)
 
 
 def test_another_worker_sweeps_when_the_one_that_did_is_killed(launch, new_receiver):

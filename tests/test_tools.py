@@ -1,8 +1,6 @@
 """What the tools at /mcp take, do, answer and refuse."""
 
 import json
-import sqlite3
-from contextlib import closing
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -85,8 +83,8 @@ def receiver(make_receiver):
 @pytest.fixture(scope="module")
 def hooked(launch_module, receiver):
     """The owner's client of a server that sends every event to the receiver, and is behind a proxy."""
-    webhooks = json.dumps([hook(receiver)])
-    return launch_module(TASKS_WEBHOOKS=webhooks, TASKS_SERVER__TRUSTED_PROXIES="1").client()
+    patient = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
+    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **patient).client()
 
 
 # Definitions ----------------------------------------------------------------------------------
@@ -347,9 +345,7 @@ def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
 @pytest.mark.parametrize(
     ("zone", "due", "shown"),
     [
-        ("UTC", "2026-12-24T23:59:59.999Z", "2026-12-24"),
         ("UTC", "2026-12-24T23:59:59Z", "2026-12-24T23:59Z"),
-        ("UTC", "2026-12-24T00:00:00Z", "2026-12-24T00:00Z"),
         ("Asia/Tokyo", "2026-12-24T14:59:59.999Z", "2026-12-24"),
         ("Asia/Tokyo", "9999-12-31T23:59:59.999Z", "9999-12-31T23:59Z"),
         ("America/New_York", "1970-01-01T03:00:00Z", "1970-01-01T03:00Z"),
@@ -358,21 +354,7 @@ def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
 )
 def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatch, zone, due, shown):
     monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
-    stored = schemas.Instant().deserialize(due)
-    assert tools.short_time(stored, ends_day=True) == shown
-    assert tools.short_time("1970-01-01T03:00:00.000Z") == "1970-01-01T03:00Z"
-
-
-def test_many_meetings_of_many_people_stay_readable(join):
-    organizer, people = join(full_name="漢" * 200), [join(full_name="漢" * 200) for _ in range(7)]
-    meeting = {"title": "漢" * 400, "location": "漢" * 400, "starts_at": "2099-01-01"}
-    meeting["participant_ids"] = [person.member["id"] for person in people]
-    for number in range(26):
-        body = meeting | ({"starts_at": "2020-01-01"} if number < 6 else {})
-        organizer.data(organizer.post("/meetings", body), 201)
-    shown, _ = text_of(organizer, "list_meetings", {})
-    assert 5000 < len(shown.encode()) < 13_000
-    assert all(json.loads(shown).values())
+    assert tools.short_time(schemas.Instant().deserialize(due), ends_day=True) == shown
 
 
 def test_a_project_is_shown_with_figures_milestones_and_its_whole_description(owner):
@@ -789,20 +771,6 @@ def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
     assert refused(owner, "create_project", name="x").startswith("rate_limited: ")
     assert ask(owner, "ping") == {}
     assert listed(owner) == NAMES
-
-
-def test_a_locked_database_is_an_error_that_the_model_can_read(launch):
-    server = launch(TASKS_DELIVERY__SWEEPER="false", BOUND_LOCK_SECONDS="1")
-    owner = server.client()
-    project = owner.make_project()
-    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        text = refused(owner, "create_task", project=project["id"], title="Later")
-        assert text.startswith("unavailable: ")
-        assert "make the same call again" in text
-        assert use(owner, "find_tasks")["tasks"] == []
-        other.execute("ROLLBACK")
-    assert "already_made" not in use(owner, "create_task", project=project["id"], title="Later")
 
 
 def test_a_request_s_own_headers_do_not_reach_the_calls_that_a_tool_makes(hooked):
