@@ -49,6 +49,8 @@ EVERY_EVENT = [
 ]
 NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
 PATIENCE = 90  # seconds for what an idle machine does in one or two; no test passes by waiting so long
+# A receiver that answers has the time for it on a busy machine; what it does not accept is not sent again.
+PATIENT = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60", "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
 
 EMPTY = {"type": "object", "maxProperties": 0}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -6,13 +6,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from harness import INSTANT, NOBODY, ROOT, Server, fault, hook
+from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, fault, hook
 from standardwebhooks.webhooks import Webhook
-
-
-@pytest.fixture(scope="module")
-def shared_receiver(make_receiver):
-    return make_receiver().up()
 
 
 @pytest.fixture
@@ -23,12 +18,7 @@ def receiver(shared_receiver):
 
 @pytest.fixture(scope="module")
 def hooked(launch_module, shared_receiver):
-    """A server that sends every event to the receiver, on a slow machine too, and not again meanwhile."""
-    return launch_module(
-        TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]),
-        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60",
-        TASKS_DELIVERY__RETRY_SCHEDULE="[3600]",
-    )
+    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), **PATIENT)
 
 
 @pytest.fixture(scope="module")

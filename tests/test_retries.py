@@ -20,11 +20,6 @@ def serve(launch, *hooks, **settings):
 
 
 @pytest.fixture(scope="module")
-def shared_receiver(make_receiver):
-    return make_receiver().up()
-
-
-@pytest.fixture(scope="module")
 def shared(launch_module, shared_receiver):
     """A server for tests after which nothing is left to send."""
     return serve(launch_module, hook(shared_receiver))

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import requests
-from harness import NOBODY, PATIENCE, UUID, at_once, hook, wait_past
+from harness import NOBODY, PATIENCE, PATIENT, UUID, at_once, hook, wait_past
 from jsonschema import Draft202012Validator
 
 import schemas
@@ -76,15 +76,10 @@ def alone(launch_module):
 
 
 @pytest.fixture(scope="module")
-def receiver(make_receiver):
-    return make_receiver().up()
-
-
-@pytest.fixture(scope="module")
-def hooked(launch_module, receiver):
+def hooked(launch_module, shared_receiver):
     """The owner's client of a server that sends every event to the receiver, and is behind a proxy."""
-    patient = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
-    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **patient).client()
+    webhooks = json.dumps([hook(shared_receiver)])
+    return launch_module(TASKS_WEBHOOKS=webhooks, TASKS_SERVER__TRUSTED_PROXIES="1", **PATIENT).client()
 
 
 # Definitions ----------------------------------------------------------------------------------
@@ -617,7 +612,7 @@ def test_metadata_is_merged_key_by_key(owner, project):
 
 
 @pytest.fixture
-def write_meanwhile(hooked, receiver):
+def write_meanwhile(hooked, shared_receiver):
     """Let someone else change the task when its priority was changed: between the halves of an update."""
     task = hooked.make_task(hooked.make_project(), metadata={"a": 1})["id"]
 
@@ -627,11 +622,11 @@ def write_meanwhile(hooked, receiver):
                 hooked.data(hooked.patch(path.format(task), body))
             return 200
 
-        receiver.answer = write
+        shared_receiver.answer = write
         return task
 
     yield until
-    receiver.answer = lambda call: 200
+    shared_receiver.answer = lambda call: 200
 
 
 def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, write_meanwhile):
@@ -723,16 +718,16 @@ def test_a_task_stays_done_when_its_comment_is_refused(owner, task):
     assert use(owner, "get_task", task_id=task["id"])["status"] == "done"
 
 
-def test_webhooks_and_activity_are_those_of_the_api(hooked, receiver):
+def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     """Each change is sent before its tool answers, under the id of the tool's request."""
-    receiver.all_here()
+    shared_receiver.all_here()
     project = use(hooked, "create_project", name="Website")["id"]
     task = use(hooked, "create_task", project="website", title="Draft", assignee="me")["id"]
     use(hooked, "create_task", project="website", title="Draft", assignee="me")
     use(hooked, "update_task", task_id=task, status="in_progress", priority="high")
     use(hooked, "add_comment", task_id=task, content="Half of it")
     use(hooked, "complete_task", task_id=task, comment="All of it")
-    calls = [call.event for call in receiver.all_here()]
+    calls = [call.event for call in shared_receiver.all_here()]
     assert [(call["event"], sorted(call["data"].get("changes", {}))) for call in calls] == [
         ("task.created", []),
         ("task.updated", ["priority"]),

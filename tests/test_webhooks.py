@@ -10,7 +10,7 @@ import time
 from typing import NamedTuple
 
 import pytest
-from harness import INSTANT, OWNER_KEY, PATIENCE, hook
+from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook
 from receivers import ACCEPTED, OK, Hostile, blackhole, certificates, dribble, send, stay_silent
 from standardwebhooks.webhooks import Webhook
 
@@ -18,8 +18,6 @@ import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
 SECRET, OLD_SECRET = "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldw==", "a-secret"
-# Receivers that answer have the time for it also on a busy machine, and are not tried again meanwhile.
-PATIENT = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60", "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
 
 
 def serve(launch, *hooks, **settings):
@@ -27,24 +25,19 @@ def serve(launch, *hooks, **settings):
 
 
 @pytest.fixture(scope="module")
-def hooked(launch_module, module_receiver, tmp_path_factory):
+def hooked(launch_module, shared_receiver, tmp_path_factory):
     """A server whose environment has a proxy and a password, which are not for webhooks."""
     netrc = tmp_path_factory.mktemp("home") / "netrc"
     netrc.write_text("machine 127.0.0.1 login x password y")
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:1")
-    entry = hook(module_receiver, secret=SECRET, previous_secret=OLD_SECRET)
+    entry = hook(shared_receiver, secret=SECRET, previous_secret=OLD_SECRET)
     return serve(launch_module, entry, NETRC=str(netrc), **proxy)
 
 
-@pytest.fixture(scope="module")
-def module_receiver(make_receiver):
-    return make_receiver().up()
-
-
 @pytest.fixture
-def receiver(module_receiver):
-    module_receiver.all_here()
-    return module_receiver
+def receiver(shared_receiver):
+    shared_receiver.all_here()
+    return shared_receiver
 
 
 @pytest.fixture(scope="module")
