@@ -284,16 +284,3 @@ def test_what_is_left_of_a_budget_is_not_held_against_a_receiver(launch, receive
     wait_until(lambda: all_delivered(server))
     assert webhooks(owner)["receiver"]["failures"] == 0
     assert receiver.all_here() == []
-
-
-def test_a_circuit_that_a_clock_opened_for_ages_is_opened_again_for_its_time(launch, receiver):
-    server = serve(launch, hook(receiver), TASKS_DELIVERY__RETRY_SCHEDULE="[600]")
-    receiver.answers = [503, 503]
-    server.client().make_task(server.client().make_project())
-    receiver.next()
-    server.rows("UPDATE webhook SET open_until = '2999-01-01T00:00:00.000Z'")
-    server.rows("UPDATE delivery SET next_at = '2999-01-01T00:00:00.000Z'")
-    receiver.next()
-    wait_until(lambda: server.rows("SELECT failures FROM webhook") == [{"failures": 2}])
-    (row,) = server.rows("SELECT open_until FROM webhook")
-    assert row["open_until"] < "2999"

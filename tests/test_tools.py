@@ -64,6 +64,11 @@ def stored(client, id):
     return client.data(client.get(f"/tasks/{id}"))
 
 
+def brief(id, title, **fields):
+    """A task as each tool shows it."""
+    return {"id": id, "title": title, "status": "todo", "priority": "medium", "project": "A project"} | fields
+
+
 def make_milestone(client, project, title="Launch", **fields):
     body = {"title": title} | fields
     return client.data(client.post(f"/projects/{project['id']}/milestones", body), 201)
@@ -101,17 +106,20 @@ def test_every_definition_is_closed_valid_and_true(owner):
         assert definition["annotations"] == hints
 
 
-def test_a_caller_sees_the_tools_that_it_may_use(server, owner, join):
-    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
-    reader, client = server.client(key), join("client")
+@pytest.fixture(scope="module")
+def reader(server, owner):
+    """The client of a key that only reads."""
+    return server.client(owner.data(owner.post("/keys", {"name": "r", "scope": "read"}), 201)["api_key"])
+
+
+def test_a_caller_sees_the_tools_that_it_may_use(reader, join):
     assert listed(join("member")) == NAMES
     assert listed(reader) == READERS
-    assert listed(client) == [name for name in NAMES if name in (*READERS, "add_comment")]
+    assert listed(join("client")) == [name for name in NAMES if name in (*READERS, "add_comment")]
 
 
-def test_a_tool_does_nothing_that_its_caller_may_not(server, owner, join, project, task):
-    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
-    reader, client, id = server.client(key), join("client"), task["id"]
+def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, project, task):
+    client, id = join("client"), task["id"]
     assert "scope read" in use(reader, "get_context")["you"]
     for tool, arguments in {
         "create_task": {"project": project["id"], "title": "x"},
@@ -187,8 +195,8 @@ def test_the_context_tells_what_is_going_on_in_active_projects(launch):
     owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
     context = use(owner, "get_context")
     assert context["you"] == "Olga Owner (owner, key of scope write)"
-    shown = {"title": "Mine", "status": "in_progress", "priority": "low", "project": "Website"}
-    assert context["in_progress"] == [{"id": mine["id"]} | shown]
+    shown = brief(mine["id"], "Mine", status="in_progress", priority="low", project="Website")
+    assert context["in_progress"] == [shown]
     assert [task["title"] for task in context["urgent"]] == ["Late", *(f"Urgent {n}" for n in range(4))]
     assert [task["due"] for task in context["urgent"]][:2] == ["2026-01-01", "2099-01-01T10:30Z"]
     assert context["projects"] == ["Website: 8 open, 1 overdue"]
@@ -229,8 +237,7 @@ def test_tasks_are_found_by_every_filter(join, owner):
         ("assignee", "None"),
     ):
         assert found(**{name: value}) == ["First"], name
-    shown = {"id": second["id"], "title": "Second", "status": "todo", "priority": "medium"}
-    shown |= {"assignee": "Ana of the filters", "project": "Filters"}
+    shown = brief(second["id"], "Second", assignee="Ana of the filters", project="Filters")
     assert use(ana, "find_tasks", assignee="me") == {"tasks": [shown], "total": 1}
 
 
@@ -475,15 +482,8 @@ def test_a_task_is_created_with_everything(owner, project):
     dates = {"start_date": "2026-12-01", "due_date": "2026-12-01T17:30+01:00"}
     names = {"project": project["id"], "assignee": "me", "milestone": "Launch"}
     made = use(owner, "create_task", **given, **dates, **names)
-    assert made == {
-        "id": made["id"],
-        "title": "Everything",
-        "status": "todo",
-        "priority": "high",
-        "due": "2026-12-01T16:30Z",
-        "assignee": "Olga Owner",
-        "project": "A project",
-    }
+    shown = {"priority": "high", "due": "2026-12-01T16:30Z", "assignee": "Olga Owner"}
+    assert made == brief(made["id"], "Everything", **shown)
     task = stored(owner, made["id"])
     assert given.items() <= task.items()
     assert (task["milestone_id"], task["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
@@ -567,25 +567,12 @@ def test_a_comment_on_a_task_that_was_deleted_is_refused_also_when_repeated(owne
 
 def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
     milestone, id = make_milestone(owner, project), task["id"]
-    given = {
-        "title": "New",
-        "status": "review",
-        "priority": "urgent",
-        "description": "Why",
-        "metadata": {"a": 1},
-    }
+    basic = {"title": "New", "status": "review", "priority": "urgent"}
+    given = basic | {"description": "Why", "metadata": {"a": 1}}
     dates = {"start_date": "2026-12-01", "due_date": "2026-12-24T18:00Z"}
     changed = use(owner, "update_task", task_id=id, **given, **dates, assignee="me", milestone="launch")
-    assert changed == {
-        "id": id,
-        "title": "New",
-        "status": "review",
-        "priority": "urgent",
-        "due": "2026-12-24T18:00Z",
-        "assignee": "Olga Owner",
-        "project": "A project",
-        "version": 3,
-    }
+    shown = {"due": "2026-12-24T18:00Z", "assignee": "Olga Owner", "version": 3}
+    assert changed == brief(id, **basic, **shown)
     now = stored(owner, id)
     assert given.items() <= now.items()
     assert (now["milestone_id"], now["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
@@ -678,38 +665,24 @@ def test_an_update_to_what_is_there_changes_nothing(owner, task):
     assert use(owner, "update_task", task_id=task["id"], title="A task", priority="medium")["version"] == 1
 
 
-def test_a_repeated_comment_is_found_among_many_later_ones(server, owner, task):
+def test_a_repeated_comment_is_found_among_many_later_ones(owner, task):
     made = use(owner, "add_comment", task_id=task["id"], content="Once")
-    server.rows(
-        "WITH RECURSIVE later (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM later WHERE n < 600) "
-        "INSERT INTO comment (id, task_id, author_id, content, created_at) "
-        "SELECT substr(id, 1, 18) || printf('-c000-%012x', n), task_id, author_id, content, created_at "
-        "FROM comment, later WHERE id = ?",
-        made["id"],
-    )
+    for number in range(30):
+        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"Later {number}"}), 201)
     assert use(owner, "add_comment", task_id=task["id"], content="Once") == made | {"already_made": True}
-    shown = use(owner, "get_task", task_id=task["id"])
-    assert (len(shown["comments"]), shown["earlier_comments"]) == (10, 591)
 
 
-def test_completing_with_a_comment_does_both_once(owner, task):
-    for _ in range(2):
-        done = use(owner, "complete_task", task_id=task["id"], comment="It works.")
-        assert done["status"] == "done"
-    now = use(owner, "get_task", task_id=task["id"])
-    assert [comment["text"] for comment in now["comments"]] == ["It works."]
-    assert now["version"] == 2
-    assert "completed" in now
-    assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
-
-
-def test_a_task_that_was_opened_again_gets_the_same_comment_again(owner, task):
-    for version in (2, 4):
+def test_completing_with_a_comment_does_both_once_until_the_task_is_opened_again(owner, task):
+    for version, times in ((2, 1), (4, 2)):
         for _ in range(2):
-            use(owner, "complete_task", task_id=task["id"], comment="Fixed.")
+            done = use(owner, "complete_task", task_id=task["id"], comment="Fixed.")
+            assert done["status"] == "done"
         now = use(owner, "get_task", task_id=task["id"])
-        assert (now["version"], len(now["comments"])) == (version, version // 2)
+        assert [comment["text"] for comment in now["comments"]] == ["Fixed."] * times
+        assert now["version"] == version
+        assert "completed" in now
         use(owner, "update_task", task_id=task["id"], status="todo")
+    assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
 
 
 def test_a_task_stays_done_when_its_comment_is_refused(owner, task):

@@ -216,16 +216,8 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
 
 @pytest.mark.parametrize(
     ("asked", "answered"),
-    [
-        ("2025-03-26", "2025-03-26"),
-        ("2025-06-18", "2025-06-18"),
-        ("2025-11-25", "2025-11-25"),
-        ("2024-11-05", LEGACY),
-        (MODERN, LEGACY),
-        ("soon", LEGACY),
-        (None, LEGACY),
-        ([], LEGACY),
-    ],
+    [(version, version) for version in tools.LEGACY_VERSIONS]
+    + [(version, LEGACY) for version in ("2024-11-05", MODERN, "soon", None, [])],
 )
 def test_initialize_agrees_on_a_version(server, asked, answered):
     result = result_of(exchange(server, message("initialize", protocolVersion=asked, capabilities={})))
