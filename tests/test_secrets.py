@@ -5,7 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 import requests
@@ -58,10 +58,10 @@ def test_a_string_is_itself():
 
 def test_the_environment_needs_no_provider(monkeypatch):
     monkeypatch.setenv("A_SECRET", "s3cret")
-    assert ask("env", "A_SECRET", alias="default") == "s3cret"
-    fails(ask("env", "NOT_SET", alias="default"), "env:default:NOT_SET", "not set")
     monkeypatch.setenv("EMPTY", "")
-    fails(ask("env", "EMPTY", alias="default"), "not set")
+    assert ask("env", "A_SECRET", alias="default") == "s3cret"
+    for name in ("NOT_SET", "EMPTY"):
+        fails(ask("env", name, alias="default"), f"env:default:{name}", "not set")
 
 
 def test_an_allowlist_allows_what_it_lists(monkeypatch):
@@ -104,19 +104,16 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
         fails(ask("file", "value", {"path": str(path), "mode": "singleValue"}), words)
 
 
-@pytest.mark.parametrize(
-    ("id", "text", "words"),
-    [
+def test_a_json_document_that_does_not_hold_the_secret_says_so(file):
+    for id, text, words in (
         ("/a", "not json", "is not JSON"),
         ("/a", "[" * 200_000, "cannot be read"),
         ("/a", '{"a": "half \\ud800"}', "not valid text"),
         ("/a", '{"a": ["s3cret"]}', "not valid text"),
         ("/a/1", '{"a": ["s3cret"]}', "no value at this JSON pointer"),
         ("/" + "9" * 5000, "[1]", "cannot be read"),
-    ],
-)
-def test_a_json_document_that_does_not_hold_the_secret_says_so(file, id, text, words):
-    fails(ask("file", id, {"path": str(file(text))}), words)
+    ):
+        fails(ask("file", id, {"path": str(file(text))}), words)
 
 
 def test_a_program_is_asked_in_the_protocol(program):
@@ -148,8 +145,7 @@ def test_a_program_is_asked_in_the_protocol(program):
     ],
 )
 def test_a_program_that_misbehaves_gives_no_secret(program, body, words):
-    provider = {"command": program(body)}
-    fails(ask("exec", "id", provider), "exec:vault:id", words)
+    fails(ask("exec", "id", {"command": program(body)}), "exec:vault:id", words)
 
 
 def test_a_program_whose_child_lives_on_is_waited_for_no_longer(program, tmp_path, impatient):
@@ -191,10 +187,7 @@ def test_a_program_must_be_one_that_nobody_else_can_change(program, tmp_path):
 # On a server
 
 
-IN_TEXT = '"s3cret"'
-
-
-def route(name, secret=IN_TEXT, more=""):
+def route(name, secret='"s3cret"', more=""):  # noqa: S107 - it is of the tests
     """The configuration of a route of the gateway."""
     head = f"[plugins.entries.webhooks.config.routes.{name}]"
     return f'\n{head}\nsessionKey = "agent:main"\nsecret = {secret}\n{more}'
@@ -214,10 +207,11 @@ def reference(source, provider, id):
     return f'{{ source = "{source}", provider = "{provider}", id = "{id}" }}'
 
 
-def reload(server):
-    """Have the configuration read again, and wait for the next worker."""
+@contextmanager
+def replacing(server):
+    """Wait for the worker that takes the place of the present one, after what is done to it inside."""
     before = server.children()
-    server.process.send_signal(signal.SIGHUP)
+    yield
     wait_until(lambda: server.children() and not set(before) & set(server.children()))
 
 
@@ -255,7 +249,8 @@ def test_a_reload_shows_a_new_secret_of_a_file(filed):
     old = path.read_text()
     assert status(server, "good", old) == 200
     path.write_text("new-secret")
-    reload(server)
+    with replacing(server):
+        server.process.send_signal(signal.SIGHUP)
     assert status(server, "good", "new-secret") == 200
     assert status(server, "good", old) == 401
     assert "new-secret" not in server.log.read_text()
@@ -263,26 +258,22 @@ def test_a_reload_shows_a_new_secret_of_a_file(filed):
 
 def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(filed):
     server, path, receiver = filed
-    secret = path.read_text()
-    path.rename(path.with_name("elsewhere"))
-    (worker,) = server.children()
-    os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: server.children() not in ([], [worker]))
+    secret, elsewhere = path.read_text(), path.rename(path.with_name("elsewhere"))
+    with replacing(server):
+        os.kill(*server.children(), signal.SIGKILL)
     assert status(server, "good", secret) == 200
     owner = server.client()
     owner.make_task(owner.make_project())
     assert receiver.next().event["event"] == "task.created"
-    path.with_name("elsewhere").rename(path)
+    elsewhere.rename(path)
 
 
 def test_a_reload_while_the_database_is_locked_is_no_end(filed):
     server, path, _ = filed
-    before = server.children()
-    with closing(sqlite3.connect(server.database)) as other:
+    with replacing(server), closing(sqlite3.connect(server.database)) as other:
         other.execute("BEGIN IMMEDIATE")
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "the webhooks are as they were" in server.log.read_text())
-    wait_until(lambda: server.children() and not set(before) & set(server.children()))
     assert status(server, "good", path.read_text()) == 200
 
 
@@ -382,7 +373,8 @@ def test_a_reload_with_another_database_makes_and_holds_it(tmp_path):
     del server.environment["TASKS_SERVER__DATABASE"]
     server.start()
     config.write_text('[server]\ndatabase = "two.db"\n')
-    reload(server)
+    with replacing(server):
+        server.process.send_signal(signal.SIGHUP)
     server.client().make_project()
     two = tmp_path / "two.db"
     assert two.stat().st_mode & 0o777 == 0o600

@@ -148,7 +148,6 @@ def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, projec
         ("get_task", {"task_id": NOBODY}, "not_found: no such task"),
         ("find_tasks", {"status": "x" * 50_001}, "status: must be at most 50000 characters long"),
         ("find_tasks", {"limit": 51}, "limit: must be from 1 to 50"),
-        ("find_tasks", {"limit": "5"}, "limit: must be an integer"),
         ("find_tasks", {"limit": True}, "limit: must be an integer"),
         ("find_tasks", {"offset": -1}, "offset: must be a whole number"),
         ("find_tasks", {"status": "open"}, "status: must be one of todo, in_progress, review, done"),
@@ -156,7 +155,6 @@ def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, projec
         ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
         ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
         ("find_tasks", {"q": "\ud800"}, "q: must not contain half a surrogate pair"),
-        ("create_task", {"title": "x"}, "project: is required"),
         ("create_task", {"project": "", "title": "x"}, 'project: there is no ""'),
         ("create_task", {"project": "x", "title": "x", "metadata": []}, "metadata: must be an object"),
         ("update_task", {"task_id": NOBODY}, "there is nothing to change"),
@@ -324,10 +322,8 @@ def test_no_text_makes_an_answer_longer_than_a_model_can_read(owner, letter):
     title = "x" + (letter if letter.isprintable() else "x") * 400
     for number in range(40):
         make_milestone(owner, project, title + str(number))
-    for tool, arguments in {
-        "get_project": {"project": project["id"]},
-        "get_task": {"task_id": task["id"]},
-    }.items():
+    answers = [("get_project", {"project": project["id"]}), ("get_task", {"task_id": task["id"]})]
+    for tool, arguments in answers:
         assert 5000 < len(text_of(owner, tool, arguments)[0].encode()) < 11_000
 
 
@@ -598,37 +594,20 @@ def test_metadata_is_merged_key_by_key(owner, project):
     assert metadata(3, metadata={"new": None}, if_version=2) == expected
 
 
-@pytest.fixture
-def write_meanwhile(hooked, shared_receiver):
-    """Let someone else change the task when its priority was changed: between the halves of an update."""
+def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, shared_receiver):
     task = hooked.make_task(hooked.make_project(), metadata={"a": 1})["id"]
 
-    def until(priority, path, body):
-        def write(call):
-            if call.event["data"].get("changes", {}).get("priority", [""])[-1] == priority:
-                hooked.data(hooked.patch(path.format(task), body))
-            return 200
+    def write(call):  # between the two halves of the tool's update
+        if "priority" in call.event["data"].get("changes", {}):
+            hooked.data(hooked.patch(f"/tasks/{task}", {"metadata": {"a": 2, "theirs": 1}}))
+        return 200
 
-        shared_receiver.answer = write
-        return task
-
-    yield until
-    shared_receiver.answer = lambda call: 200
-
-
-def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, write_meanwhile):
-    task = write_meanwhile("high", "/tasks/{}", {"metadata": {"a": 2, "theirs": 1}})
+    shared_receiver.answer = write
     changed = use(hooked, "update_task", task_id=task, priority="high", metadata={"ours": 1})
+    shared_receiver.answer = lambda call: 200
     assert changed["version"] == 4
     now = stored(hooked, task)
     assert (now["metadata"], now["priority"]) == ({"a": 2, "theirs": 1, "ours": 1}, "high")
-
-
-def test_an_update_gives_up_where_others_write_each_time(hooked, write_meanwhile):
-    task = write_meanwhile("high", "/tasks/{}/details", {"priority": "low"})
-    text = refused(hooked, "update_task", task_id=task, priority="high", metadata={"ours": 1})
-    assert text.startswith("precondition_failed: the task's version is 11; priority had been changed before")
-    assert stored(hooked, task)["metadata"] == {"a": 1}
 
 
 def test_an_update_with_a_version_covers_both_halves(owner, task):

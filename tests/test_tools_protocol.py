@@ -116,9 +116,7 @@ def test_without_a_valid_key_there_is_no_trace_of_oauth(server):
     "path",
     [
         "/.well-known/oauth-protected-resource",
-        "/.well-known/oauth-protected-resource/mcp",
         "/.well-known/oauth-authorization-server",
-        "/.well-known/oauth-authorization-server/mcp",
         "/mcp/.well-known/oauth-protected-resource",
         "/.well-known/openid-configuration",
         "/register",

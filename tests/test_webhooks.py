@@ -10,7 +10,7 @@ import time
 
 import pytest
 from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook
-from receivers import ACCEPTED, OK, Hostile, blackhole, certificates, dribble, send, stay_silent
+from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent
 from standardwebhooks.webhooks import Webhook
 
 import webhooks
@@ -343,17 +343,6 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     trusting.make_task(trusting.make_project())
     (delivery,) = trusting.data(trusting.get("/deliveries"))["deliveries"]
     assert delivery["status"] == "delivered"
-
-
-def test_an_address_that_does_not_answer_leaves_time_for_the_next(new_receiver, monkeypatch):
-    receiver = new_receiver().up()
-    with blackhole() as silent:
-        ports = [silent, receiver.line.getsockname()]
-        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", port) for port in ports]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
-        result = webhooks.post("http://two.test/", b"1", {}, 6)
-    assert result.delivered
-    assert receiver.next().body == b"1"
 
 
 def test_nothing_is_sent_when_a_name_was_found_after_the_deadline(new_receiver, monkeypatch):
