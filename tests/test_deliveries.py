@@ -95,7 +95,7 @@ def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receive
     page = owner.data(owner.get("/deliveries", limit=3))
     assert [d["event"] for d in page["deliveries"]] == ["task.updated", "task.created", "task.created"]
     assert page["pagination"]["total"] == before + 3
-    updated, failed, created = page["deliveries"]
+    _, failed, created = page["deliveries"]
     assert set(failed) == {
         *("id", "event_id", "event", "webhook_id", "webhook", "status", "attempts", "next_at"),
         *("leased_until", "last_status", "last_error", "duration_ms", "delivered_at", "created_at"),
@@ -163,9 +163,9 @@ def test_refuses_to_go_on_after_an_event_that_does_not_exist(owner):
 
 
 def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
-    listed = hooked.flask("webhook", "list").stdout
-    assert "receiver" in listed
-    assert "a-secret" not in listed
+    said = hooked.flask("webhook", "list").stdout
+    assert "receiver" in said
+    assert "a-secret" not in said
     tested = hooked.flask("webhook", "test", "receiver")
     assert tested.stdout.startswith("receiver answered 200 after")
     assert receiver.next().event["actor"]["full_name"] == "Olga Owner"
@@ -175,6 +175,7 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
     assert refused.stderr.splitlines()[-1] == "Error: not delivered (answered 410); it is waiting"
     assert "disabled" in hooked.flask("webhook", "list").stdout
     assert hooked.flask("webhook", "enable", "receiver").stdout == "receiver is active.\n"
+    assert [receiver.next().event["event"] for _ in range(2)] == ["ping", "ping"]  # refused, and sent again
     unknown = hooked.flask("webhook", "enable", "other")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "no webhook is called other" in unknown.stderr
