@@ -221,10 +221,11 @@ def test_what_is_not_managed_here_is_refused(server, call):
     assert body["error"] == body["result"]["reason"] == "Flow does not accept managed child tasks."
 
 
-def test_waiting_keeps_what_was_not_sent(call):
-    flow = call.flow(currentStep="one", stateJson=1)
+def test_waiting_keeps_what_was_not_sent_and_reopens_what_ended(call):
+    flow = call.mutate(call.flow(currentStep="one", stateJson=1), "fail_flow")
     flow = call.mutate(flow, "set_waiting", waitJson={"for": "a person"}, blockedSummary="No answer")
     assert (flow["status"], flow["currentStep"], flow["stateJson"]) == ("blocked", "one", 1)
+    assert "endedAt" not in flow
     flow = call.mutate(flow, "set_waiting", currentStep=None, stateJson=None)
     assert (flow["status"], flow["stateJson"], flow["waitJson"]) == ("waiting", None, {"for": "a person"})
     assert "currentStep" not in flow

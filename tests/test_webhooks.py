@@ -251,7 +251,7 @@ def redirect(location):
     return f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
 
 
-# What a receiver sends, and the status and the error that are noted; without a status it has failed.
+# What a receiver sends, and the status and the error that are noted; without a status, or with 429, it fails.
 ANSWERS = {
     "201": (b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, None),
     "202 chunked": (b"HTTP/1.1 202 Accepted\r\n" + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", 202, None),
@@ -266,6 +266,7 @@ ANSWERS = {
     "redirects nowhere": (redirect("http://[x"), 302, "answered 302"),
     "redirects in Latin": (redirect("\u00e9\u0080"), 302, "answered 302"),
     "in ages": (b"HTTP/1.1 404 So\r\nRetry-After: " + b"9" * 400 + b"\r\n\r\n", 404, "answered 404"),
+    "is busy": (b"HTTP/1.1 429 So\r\nContent-Length: 0\r\n\r\n", 429, "answered 429"),
     "closes": (b"", None, "Remote end closed connection without response"),
     # What a terminal would obey is escaped.
     "garbage": ("\x1b[2J\x07\x9b0m Gone\r\n\r\n".encode("latin-1"), None, r"\x1b[2J\x07\x9b0m Gone\r\n"),
@@ -292,7 +293,7 @@ def test_the_status_decides_whatever_else_an_answer_holds(answered, name):
     assert (first["last_status"], first["last_error"]) == (status, error)
     assert first["status"] == ("pending" if error else "delivered")
     # What it refuses concerns that event alone; behind one for which it failed, others wait.
-    assert (second["attempts"], webhook["failures"]) == ((1, 0) if status else (0, 1))
+    assert (second["attempts"], webhook["failures"]) == ((0, 1) if status in (None, 429) else (1, 0))
 
 
 def test_nothing_that_a_terminal_would_obey_is_in_the_log(answered):
