@@ -125,7 +125,7 @@ def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, projec
         "create_task": {"project": project["id"], "title": "x"},
         "update_task": {"task_id": id, "title": "x", "priority": "low"},
         "complete_task": {"task_id": id, "comment": "x"},
-        "create_project": {"name": "x"},
+        "create_project": {"name": project["name"]},  # which there is already
     }.items():
         assert refused(reader, tool, **arguments).startswith("forbidden: your key's scope is read")
         assert refused(client, tool, **arguments).startswith("forbidden: your role is client")
