@@ -9,7 +9,7 @@ import pytest
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
 from board import enter  # noqa: E402
-from harness import CHROMIUM, OWNER_KEY, PATIENCE, Server, hook, launcher, receivers  # noqa: E402
+from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
@@ -187,6 +187,12 @@ def make_receiver():
     yield from receivers()
 
 
+@pytest.fixture(scope="module")
+def shared_receiver(make_receiver):
+    """A receiver that is up, for all tests of a file."""
+    return make_receiver().up()
+
+
 @pytest.fixture
 def receiver(new_receiver):
     """A receiver that is up."""
@@ -199,8 +205,4 @@ def hooked(launch, receiver):
 
     What the receiver does not accept is not tried again while a test looks at it.
     """
-    return launch(
-        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
-        TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="60",
-        TASKS_DELIVERY__RETRY_SCHEDULE="[3600]",
-    )
+    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)

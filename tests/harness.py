@@ -46,6 +46,8 @@ EVERY_EVENT = ["task.updated", "task.completed", "comment.added", "member.joined
 EVERY_EVENT += ["task.created", "task.deleted", "member.invited"]
 NOBODY = "01900000-0000-7000-8000-000000000000"  # a well-formed id that names nothing
 PATIENCE = 90  # seconds for what an idle machine does in one or two; no test passes by waiting so long
+# A receiver that answers has the time for it on a busy machine; what it does not accept is not sent again.
+PATIENT = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "60", "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
 
 EMPTY = {"type": "object", "maxProperties": 0}
 # The first of these that is installed; the shell has no windows, and takes half the processor time.
@@ -375,13 +377,16 @@ def last_event(server):
 
 
 def launcher(folder):
-    """Start servers with settings of their own, given as environment variables; end them at last."""
+    """Start servers with settings of their own, as environment variables or `config`; end them at last."""
     numbers, root = itertools.count(), folder
     with contextlib.ExitStack() as ends:  # of which each is done, also when another one fails
 
-        def start(*arguments, folder=folder, **settings):
+        def start(*arguments, folder=folder, config=None, **settings):
             home = folder / f"server-{next(numbers)}" if folder is root else folder
             home.mkdir(exist_ok=True)
+            if config is not None:
+                settings["TASKS_CONFIG"] = str(home / "config.toml")
+                Path(settings["TASKS_CONFIG"]).write_text(config)
             server = Server(home, **settings)
             ends.callback(server.stop)
             return server.start(*arguments)

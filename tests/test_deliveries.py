@@ -6,19 +6,28 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from harness import INSTANT, NOBODY, ROOT, Server, fault, hook, wait_until
+from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, fault, hook
 from standardwebhooks.webhooks import Webhook
 
 
 @pytest.fixture
+def receiver(shared_receiver):
+    shared_receiver.all_here()
+    return shared_receiver
+
+
+@pytest.fixture(scope="module")
+def hooked(launch_module, shared_receiver):
+    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), **PATIENT)
+
+
+@pytest.fixture(scope="module")
 def owner(hooked):
     return hooked.client()
 
 
-@pytest.fixture(scope="module")
-def shared(launch_module, make_receiver):
-    """The owner of a workspace with a webhook, for what leaves nothing behind."""
-    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(make_receiver().up())])).client()
+def listed(owner, **query):
+    return owner.data(owner.get("/deliveries", **query))["deliveries"]
 
 
 @pytest.fixture
@@ -53,54 +62,53 @@ def test_a_ping_is_sent_and_its_outcome_shown(owner, webhook, receiver):
     assert call.event["data"] == {"webhook": {"id": webhook["id"], "name": "receiver"}}
 
 
-def test_a_ping_that_fails_says_why(owner, webhook, receiver):
+def test_a_ping_that_fails_says_why_and_can_be_sent_again(owner, webhook, receiver):
     receiver.answers = [404]
     data = owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))
     assert (data["status"], data["last_status"], data["last_error"]) == ("pending", 404, "answered 404")
+    data = owner.data(owner.post(f"/deliveries/{data['id']}/redeliver"))
+    assert (data["status"], data["attempts"]) == ("delivered", 2)
 
 
 def test_a_ping_goes_to_the_one_that_is_tested(launch, new_receiver):
     one, other = new_receiver().up(), new_receiver().up()
     hooks = [hook(one, name="one"), hook(other, name="other", events=["task.updated"])]
     owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
-    by_name = {w["name"]: w for w in owner.data(owner.get("/webhooks"))["webhooks"]}
-    owner.data(owner.post(f"/webhooks/{by_name['other']['id']}/test"))
+    (id,) = [row["id"] for row in owner.data(owner.get("/webhooks"))["webhooks"] if row["name"] == "other"]
+    owner.data(owner.post(f"/webhooks/{id}/test"))
     assert other.next().event["event"] == "ping"
     assert one.all_here() == []
 
 
 @pytest.mark.parametrize("path", ["/webhooks/{}/test", "/webhooks/{}/enable", "/deliveries/{}/redeliver"])
 @pytest.mark.parametrize("id", [NOBODY, "not-an-id"])
-def test_what_does_not_exist_is_not_found(shared, path, id):
-    fault(shared.post(path.format(id)), 404, "not_found")
-    fault(shared.get(f"/deliveries/{id}"), 404, "not_found")
+def test_what_does_not_exist_is_not_found(owner, path, id):
+    fault(owner.post(path.format(id)), 404, "not_found")
+    fault(owner.get(f"/deliveries/{id}"), 404, "not_found")
 
 
 def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receiver):
-    project = owner.make_project()
+    project, before = owner.make_project(), owner.data(owner.get("/deliveries"))["pagination"]["total"]
     receiver.answers = [200, 404]
     good, bad = owner.make_task(project), owner.make_task(project)
     owner.patch(f"/tasks/{good['id']}", {"title": "Changed"})
-    page = owner.data(owner.get("/deliveries"))
+    page = owner.data(owner.get("/deliveries", limit=3))
     assert [d["event"] for d in page["deliveries"]] == ["task.updated", "task.created", "task.created"]
-    assert page["pagination"]["total"] == 3
-    assert set(page["deliveries"][0]) == {
+    assert page["pagination"]["total"] == before + 3
+    _, failed, created = page["deliveries"]
+    assert set(failed) == {
         *("id", "event_id", "event", "webhook_id", "webhook", "status", "attempts", "next_at"),
         *("leased_until", "last_status", "last_error", "duration_ms", "delivered_at", "created_at"),
     }
-
-    def found(**query):
-        return [d["event_id"] for d in owner.data(owner.get("/deliveries", **query))["deliveries"]]
-
-    pending = found(status="pending")
-    assert len(pending) == 1
-    assert owner.data(owner.get("/deliveries", status="pending", event="task.updated"))["deliveries"] == []
-    assert len(found(event="task.created", webhook_id=webhook["id"], status="delivered")) == 1
-    assert found(webhook_id=NOBODY) == []
-    assert found(limit=1, offset=1) == pending
-    (delivery,) = owner.data(owner.get("/deliveries", status="pending"))["deliveries"]
-    shown = owner.data(owner.get(f"/deliveries/{delivery['id']}"))
+    assert listed(owner, status="pending") == [failed]
+    assert listed(owner, status="pending", event="task.updated") == []
+    filters = {"event": "task.created", "webhook_id": webhook["id"], "status": "delivered"}
+    assert listed(owner, **filters)[0] == created
+    assert listed(owner, webhook_id=NOBODY) == []
+    assert listed(owner, limit=1, offset=1) == [failed]
+    shown = owner.data(owner.get(f"/deliveries/{failed['id']}"))
     assert shown["payload"]["data"]["task"]["id"] == bad["id"]
+    owner.post(f"/deliveries/{failed['id']}/redeliver")
 
 
 @pytest.mark.parametrize(
@@ -113,14 +121,14 @@ def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receive
         ({"endpoint": "x"}, "endpoint"),
     ],
 )
-def test_refuses_a_filter_of_deliveries_that_it_does_not_know(shared, query, field):
-    fault(shared.get("/deliveries", **query), 422, "validation_error", field)
+def test_refuses_a_filter_of_deliveries_that_it_does_not_know(owner, query, field):
+    fault(owner.get("/deliveries", **query), 422, "validation_error", field)
 
 
 def test_a_delivery_is_sent_again_with_the_same_id_and_body(owner, receiver):
     owner.make_task(owner.make_project())
     first = receiver.next()
-    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    (delivery,) = listed(owner, limit=1)
     data = owner.data(owner.post(f"/deliveries/{delivery['id']}/redeliver"))
     assert (data["status"], data["attempts"]) == ("delivered", 2)
     second = receiver.next()
@@ -130,47 +138,44 @@ def test_a_delivery_is_sent_again_with_the_same_id_and_body(owner, receiver):
     Webhook(b"a-secret").verify(second.body, second.headers)
 
 
-def test_events_are_read_in_order_from_where_a_client_left_off(owner, receiver):
-    project = owner.make_project()
-    task = owner.make_task(project)
+def test_events_are_read_in_order_from_where_a_client_left_off(owner, webhook, receiver):
+    task = owner.make_task(owner.make_project())
     for number in range(4):
         owner.patch(f"/tasks/{task['id']}", {"title": f"Title {number}"})
-    sent = [receiver.next().event for _ in range(5)]
-    first = owner.data(owner.get("/events", limit=2))
+    owner.post(f"/webhooks/{webhook['id']}/test")  # whose event is not among them
+    start, *sent = [receiver.next().event for _ in range(5)]
+    first = owner.data(owner.get("/events", after=start["id"], limit=2))
     assert first["events"] == sent[:2]
     assert first["pagination"] == {"limit": 2, "has_more": True, "next_after": sent[1]["id"]}
-    rest = owner.data(owner.get("/events", after=sent[1]["id"], limit=3))
+    rest = owner.data(owner.get("/events", after=sent[1]["id"], limit=2))
     assert rest["events"] == sent[2:]
     assert rest["pagination"]["has_more"] is False
-    none = owner.data(owner.get("/events", after=sent[4]["id"]))
+    none = owner.data(owner.get("/events", after=sent[3]["id"]))
     assert none["events"] == []
-    assert none["pagination"]["next_after"] == sent[4]["id"]
+    assert none["pagination"]["next_after"] == sent[3]["id"]
+    everything = owner.data(owner.get("/events", limit=100))["events"]
+    assert everything[-5:] == [start, *sent]
+    assert "ping" not in {event["event"] for event in everything}
 
 
-def test_events_do_not_hold_pings(owner, webhook):
-    owner.post(f"/webhooks/{webhook['id']}/test")
-    assert owner.data(owner.get("/events"))["events"] == []
+def test_refuses_to_go_on_after_an_event_that_does_not_exist(owner):
+    fault(owner.get("/events", after="evt_0"), 422, "validation_error", "after")
 
 
-def test_refuses_to_go_on_after_an_event_that_does_not_exist(shared):
-    fault(shared.get("/events", after="evt_0"), 422, "validation_error", "after")
-
-
-def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiver):
-    listed = hooked.flask("webhook", "list").stdout
-    assert "receiver" in listed
-    assert "a-secret" not in listed
+def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
+    said = hooked.flask("webhook", "list").stdout
+    assert "receiver" in said
+    assert "a-secret" not in said
     tested = hooked.flask("webhook", "test", "receiver")
     assert tested.stdout.startswith("receiver answered 200 after")
     assert receiver.next().event["actor"]["full_name"] == "Olga Owner"
     receiver.answers = [410]
     refused = hooked.flask("webhook", "test", "receiver")
-    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (
-        1,
-        "Error: not delivered (answered 410); it is waiting",
-    )
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == "Error: not delivered (answered 410); it is waiting"
     assert "disabled" in hooked.flask("webhook", "list").stdout
     assert hooked.flask("webhook", "enable", "receiver").stdout == "receiver is active.\n"
+    assert [receiver.next().event["event"] for _ in range(2)] == ["ping", "ping"]  # refused, and sent again
     unknown = hooked.flask("webhook", "enable", "other")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "no webhook is called other" in unknown.stderr
@@ -178,19 +183,14 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, owner, receiv
 
 def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiver):
     receiver = new_receiver()
-    server = launch(
-        TASKS_WEBHOOKS=json.dumps([hook(receiver)]),
-        TASKS_DELIVERY__SWEEPER="false",
-        TASKS_DELIVERY__RETRY_SCHEDULE="[0.01]",
-    )
-    owner = server.client()
-    project = owner.make_project()
+    settings = {"TASKS_DELIVERY__SWEEPER": "false", "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.01]"}
+    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **settings)
+    project = server.client().make_project()
     for _ in range(3):
-        owner.make_task(project)
+        server.client().make_task(project)
     receiver.up()
-    assert (
-        server.flask("deliver").stdout == "Accepted: 3. Waiting for their next try (see webhook list): 0.\n"
-    )
+    said = server.flask("deliver").stdout
+    assert said == "Accepted: 3. Waiting for their next try (see webhook list): 0.\n"
     ids = [receiver.next().headers["x-service-delivery"] for _ in range(3)]
     assert server.flask("redeliver", ids[1]).stdout.startswith("receiver answered 200 after")
     assert receiver.next().headers["x-service-delivery"] == ids[1]
@@ -222,30 +222,16 @@ def test_what_happens_before_the_first_start_is_delivered_then(tmp_path, new_rec
     server.stop()
 
 
-def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked):
-    for words in (["webhook", "test", "receiver"], ["deliver"], ["member", "invite", "a@example.com", "A"]):
-        done = hooked.flask(*words, TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
-        said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
-        assert (done.returncode, done.stderr) == (1, said)
-    assert (
-        "problem: delivery.ca_file"
-        in hooked.flask("doctor", TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem").stdout
-    )
+@pytest.mark.parametrize("words", ["webhook test receiver", "deliver", "member invite a@example.com A"])
+def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked, words):
+    done = hooked.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+    said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_the_place_of_an_event_that_was_dropped_is_not_given_again(launch, receiver):
-    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
-    owner = server.client()
-    project = owner.make_project()
-    for _ in range(3):
-        owner.make_task(project)
-    last = server.rows("SELECT max(seq) AS seq FROM event")
-    server.stop()
-    server.rows("UPDATE delivery SET created_at = '2026-01-01T00:00:00.000Z'")
-    server.rows("UPDATE event SET created_at = '2026-01-01T00:00:00.000Z'")
-    launch(folder=server.folder, TASKS_WEBHOOKS=json.dumps([hook(receiver)]))
-    wait_until(lambda: server.rows("SELECT count(*) AS n FROM event") == [{"n": 1}])
-    assert server.rows("SELECT max(seq) AS seq FROM event") == last
+def test_doctor_finds_a_ca_file_that_is_none(hooked):
+    told = hooked.flask("doctor", TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+    assert "problem: delivery.ca_file" in told.stdout
 
 
 def test_parked_deliveries_of_an_older_version_become_refused_or_waiting():

@@ -4,14 +4,13 @@ import contextlib
 import json
 import select
 import socket
-import threading
 from functools import partial
 
 import pytest
 import requests
-from harness import PATIENCE, Server, wait_until
+from harness import PATIENCE, wait_until
 
-from limits import RateLimit, Slots
+from limits import RateLimit
 
 ROUTES = """
 [plugins.entries.webhooks.config.routes.zapier]
@@ -41,16 +40,9 @@ SECRET = "heslo-č".encode()
 LIST = b'{"action":"list_flows"}'
 
 
-def start(folder, config):
-    (folder / "config.toml").write_text(config)
-    return Server(folder, TASKS_CONFIG=str(folder / "config.toml")).start()
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = start(tmp_path_factory.mktemp("gateway"), ROUTES + LIMITS)
-    yield server
-    assert server.stop() == 0
+def server(launch_module):
+    return launch_module(config=ROUTES + LIMITS)
 
 
 def send(server, method="POST", path=PATH, body=LIST, secret=SECRET, **headers):
@@ -199,83 +191,88 @@ def test_a_declared_length_is_refused_before_the_body_comes(server):
         assert line.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_stalls_is_timed_out(tmp_path):
+def rest(line):
+    """What arrives up to the end of the connection."""
+    return b"".join(iter(partial(line.recv, 65536), b""))
+
+
+def test_a_body_that_stalls_is_timed_out(launch):
     # No other test has so short a limit: a client on a busy machine may stall for half a second, too.
-    server = start(tmp_path, ROUTES + LIMITS + "bodySeconds = 0.5\n")
+    server = launch(config=ROUTES + LIMITS + "bodySeconds = 0.5\n")
     with raw(server, 100, b'{"action"') as line:
-        answer = b"".join(iter(partial(line.recv, 65536), b""))  # up to the end
-        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        assert b'"code":"request_timeout","error":"Request body timeout"' in answer
-        assert b"Connection: close" in answer
-    server.stop()
+        answer = rest(line)
+    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b'"code":"request_timeout","error":"Request body timeout"' in answer
+    assert b"Connection: close" in answer
 
 
-def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(tmp_path):
-    server = start(tmp_path, ROUTES + LIMITS + "bodySeconds = 120\n")
+def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(launch):
+    server = launch(config=ROUTES + LIMITS + "bodySeconds = 120\n")
     with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
         lines = [stack.enter_context(raw(server, len(LIST), b"")) for _ in range(9)]
         ((ninth,), _, _) = select.select(lines, [], [], PATIENCE)  # which came last; the others wait
-        answer = b"".join(iter(partial(ninth.recv, 65536), b""))
+        answer = rest(ninth)
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"Retry-After: 1\r\n" in answer
         assert b'"code":"too_many_in_flight","error":"Too Many Requests"' in answer
         lines.remove(ninth)
         refused(send(server), 429, "too_many_in_flight", "Too Many Requests")
-        lines[0].close()  # one goes away, one is answered
-        lines[1].sendall(LIST)
-        assert lines[1].recv(65536).startswith(b"HTTP/1.1 200 ")
+        lines[0].close()  # one goes away, the others are answered
         wait_until(lambda: send(server).status_code == 200)
-        for line in lines[2:]:
+        for line in lines[1:]:
             line.sendall(LIST)
             assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert send(server).status_code == 200
 
 
-def test_the_121st_request_of_a_window_is_refused(tmp_path):
-    server = start(tmp_path, ROUTES)
-    for _ in range(3):
-        send(server, "GET")  # is not counted
-    with requests.Session() as session:
-        session.trust_env = False
-        for number in range(120):
-            headers = {"Content-Type": "application/json", "Authorization": "Bearer wrong"}
-            kind = {"Content-Type": "text/plain"} if number % 2 else {}
-            answer = session.post(server.base + PATH, LIST, headers=headers | kind, timeout=PATIENCE)
-            assert answer.status_code == (415 if number % 2 else 401)
-    answer = send(server)
-    refused(answer, 429, "rate_limited", "Too Many Requests")
-    assert 0 < int(answer.headers["Retry-After"]) <= 61
+def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
+    limits = "[plugins.entries.webhooks.config.limits]\nrequests = 3\nwindowSeconds = 3\n"
+    server = launch(config=ROUTES + limits)
+    # All of them well within the window, on a slow machine too.
+    first = [
+        send(server, "GET"),
+        send(server, secret=b"wrong"),
+        send(server, **{"Content-Type": "text/plain"}),
+    ]
+    last = [send(server), send(server)]
+    assert [answer.status_code for answer in first + last] == [
+        405,
+        401,
+        415,
+        200,
+        429,
+    ]  # a GET is not counted
+    refused(last[1], 429, "rate_limited", "Too Many Requests")
+    assert 0 < int(last[1].headers["Retry-After"]) <= 3
     odd = send(server, path="/hooks/%C3%96dd", secret=b"s3cret")
     assert odd.status_code == 200  # each path has a window of its own
-    server.stop()
-
-
-def test_a_window_ends(tmp_path):
-    limits = "[plugins.entries.webhooks.config.limits]\nrequests = 2\nwindowSeconds = 3\n"
-    server = start(tmp_path, ROUTES + limits)
-    statuses = [send(server).status_code for _ in range(3)]  # well within the window, on a slow machine too
-    assert statuses == [200, 200, 429]
     wait_until(lambda: send(server).status_code == 200)  # what is over the limit does not extend it
-    server.stop()
 
 
-def test_a_refused_request_touches_no_database(server):
-    server.rows("ALTER TABLE flow RENAME TO hidden")
-    try:
-        refused(send(server, secret=b"wrong"), 401, "unauthorized", "unauthorized")
-        refused(send(server, body=b"{"), 400, "invalid_json", "invalid request body")
-        assert send(server, body=b'{"action":"x"}').json()["code"] == "invalid_request"
-    finally:
-        server.rows("ALTER TABLE hidden RENAME TO flow")
-
-
-def test_a_bug_is_an_internal_error(tmp_path):
-    server = start(tmp_path, ROUTES)
-    server.rows("ALTER TABLE flow RENAME TO hidden")
-    refused(send(server), 500, "internal_error", "Internal Server Error")
+@pytest.fixture(scope="module")
+def broken(launch_module):
+    """A server whose log says what the database did."""
+    server = launch_module(config=ROUTES + LIMITS)
     server.allow_bugs = True
-    server.stop()
+    return server
+
+
+def test_what_the_database_refuses_is_said_and_not_written(broken):
+    create = b'{"action":"create_flow","goal":"x"}'
+    flow = send(broken, body=create).json()["result"]["flow"]
+    broken.rows("CREATE TRIGGER no BEFORE INSERT ON flow BEGIN SELECT RAISE(FAIL, 'full'); END")
+    refused(send(broken, body=create), 503, "persist_failed", "TaskFlow persistence failed.")
+    assert send(broken).json()["result"]["flows"] == [flow]
+    broken.rows("DROP TRIGGER no")
+
+
+def test_a_bug_is_an_internal_error_and_what_is_refused_before_touches_no_database(broken):
+    broken.rows("ALTER TABLE flow RENAME TO hidden")
+    refused(send(broken), 500, "internal_error", "Internal Server Error")
+    refused(send(broken, secret=b"wrong"), 401, "unauthorized", "unauthorized")
+    refused(send(broken, body=b"{"), 400, "invalid_json", "invalid request body")
+    assert send(broken, body=b'{"action":"x"}').json()["code"] == "invalid_request"
+    broken.rows("ALTER TABLE hidden RENAME TO flow")
 
 
 def test_the_windows_of_strangers_are_forgotten():
@@ -287,49 +284,6 @@ def test_the_windows_of_strangers_are_forgotten():
     assert len(rate_limit._windows) == 3
 
 
-def test_slots_are_counted_exactly():
-    slots = Slots(50)
-    taken = []
-    threads = [threading.Thread(target=lambda: taken.append(slots.acquire("a"))) for _ in range(80)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(taken) == 50
-    for _ in range(50):
-        slots.release("a")
-    assert slots.acquire("a")
-
-
 def test_a_secret_that_ends_in_what_looks_like_a_blank_is_known(server):
     secret = "heslo-à".encode()  # ends in the byte A0, which latin-1 takes for a blank
     assert send(server, path="/plugins/webhooks/grave", secret=secret).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (b"[" * 100_000 + b"]" * 100_000, "body: must not be nested deeper than 32 levels"),
-        (
-            b'{"action":"create_flow","goal":"x","stateJson":' + b"9" * 5000 + b"}",
-            "stateJson: must not hold a number that is out of range",
-        ),
-        (
-            b'{"action":"finish_flow","flowId":"x","expectedRevision":' + b"9" * 5000 + b"}",
-            "expectedRevision: ",
-        ),
-        (b'{"action":"list_flows","_schema":1}', 'Unrecognized key: "_schema"'),
-        (b'{"action":"list_flows","":1}', 'Unrecognized key: ""'),
-    ],
-    ids=range(5),
-)
-def test_json_that_cannot_be_kept_is_an_invalid_request(server, body, error):
-    answer = send(server, body=body)
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
-    assert answer.json()["error"].startswith(error)
-
-
-def test_a_key_of_many_digits_is_a_key(server):
-    body = {"action": "create_flow", "goal": "x", "stateJson": {"1" * 5000: 1}}
-    answer = send(server, body=json.dumps(body).encode())
-    assert answer.json()["result"]["flow"]["stateJson"] == body["stateJson"]

@@ -1,13 +1,11 @@
 """What the tools at /mcp take, do, answer and refuse."""
 
 import json
-import sqlite3
-from contextlib import closing
 from zoneinfo import ZoneInfo
 
 import pytest
 import requests
-from harness import NOBODY, OWNER_KEY, PATIENCE, UUID, at_once, wait_past
+from harness import NOBODY, PATIENCE, PATIENT, UUID, at_once, hook, wait_past
 from jsonschema import Draft202012Validator
 
 import schemas
@@ -16,15 +14,14 @@ import tools
 NAMES = ["get_context", "find_tasks", "get_task", "create_task", "update_task", "complete_task"]
 NAMES += ["add_comment", "get_project", "create_project", "list_meetings"]
 READERS = ["get_context", "find_tasks", "get_task", "get_project", "list_meetings"]
-BRIEF = {"id", "title", "status", "priority", "due", "assignee", "project"}
 
 
-def ask(client, method, **params):
+def ask(client, method, headers=None, **params):
     """The result of a method of the protocol, asked with this client's key."""
     answer = requests.post(
         client.base.replace("/api/v1", "/mcp"),
         json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
-        headers={"Authorization": f"Bearer {client.key}"},
+        headers={"Authorization": f"Bearer {client.key}"} | (headers or {}),
         timeout=PATIENCE,
     )
     assert answer.status_code == 200, answer.text
@@ -62,18 +59,32 @@ def listed(client):
     return [tool["name"] for tool in ask(client, "tools/list")["tools"]]
 
 
-@pytest.fixture(scope="module")
-def seeded(launch_module):
-    """A server with the demonstration workspace; its owner's client."""
-    server = launch_module()
-    assert server.flask("seed").returncode == 0
-    return server.client()
+def stored(client, id):
+    """The task as the API shows it."""
+    return client.data(client.get(f"/tasks/{id}"))
+
+
+def brief(id, title, **fields):
+    """A task as each tool shows it."""
+    return {"id": id, "title": title, "status": "todo", "priority": "medium", "project": "A project"} | fields
+
+
+def make_milestone(client, project, title="Launch", **fields):
+    body = {"title": title} | fields
+    return client.data(client.post(f"/projects/{project['id']}/milestones", body), 201)
 
 
 @pytest.fixture(scope="module")
 def alone(launch_module):
     """The owner's client of a server whose names are this file's own."""
     return launch_module().client()
+
+
+@pytest.fixture(scope="module")
+def hooked(launch_module, shared_receiver):
+    """The owner's client of a server that sends every event to the receiver, and is behind a proxy."""
+    webhooks = json.dumps([hook(shared_receiver)])
+    return launch_module(TASKS_WEBHOOKS=webhooks, TASKS_SERVER__TRUSTED_PROXIES="1", **PATIENT).client()
 
 
 # Definitions ----------------------------------------------------------------------------------
@@ -95,44 +106,33 @@ def test_every_definition_is_closed_valid_and_true(owner):
         assert definition["annotations"] == hints
 
 
-def test_a_caller_sees_the_tools_that_it_may_use(server, owner, join):
-    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
-    reader, client = server.client(key), join("client")
+@pytest.fixture(scope="module")
+def reader(server, owner):
+    """The client of a key that only reads."""
+    return server.client(owner.data(owner.post("/keys", {"name": "r", "scope": "read"}), 201)["api_key"])
+
+
+def test_a_caller_sees_the_tools_that_it_may_use(reader, join):
     assert listed(join("member")) == NAMES
     assert listed(reader) == READERS
-    assert listed(client) == [name for name in NAMES if name in (*READERS, "add_comment")]
+    assert listed(join("client")) == [name for name in NAMES if name in (*READERS, "add_comment")]
 
 
-def test_a_key_to_read_changes_nothing(server, owner, project, task):
-    key = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)["api_key"]
-    reader, id = server.client(key), task["id"]
-    owner.make_project(name="x")
-    assert use(reader, "get_task", task_id=id)["title"] == "A task"
+def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, project, task):
+    client, id = join("client"), task["id"]
     assert "scope read" in use(reader, "get_context")["you"]
     for tool, arguments in {
         "create_task": {"project": project["id"], "title": "x"},
         "update_task": {"task_id": id, "title": "x", "priority": "low"},
         "complete_task": {"task_id": id, "comment": "x"},
-        "add_comment": {"task_id": id, "content": "x"},
-        "create_project": {"name": "x"},
+        "create_project": {"name": project["name"]},  # which there is already
     }.items():
         assert refused(reader, tool, **arguments).startswith("forbidden: your key's scope is read")
-    now = owner.data(owner.get(f"/tasks/{id}"))
-    assert (now["version"], now["comment_count"]) == (1, 0)
-
-
-def test_a_client_of_the_team_may_comment(join, owner, project, task):
-    client = join("client")
-    assert use(client, "get_task", task_id=task["id"])["id"] == task["id"]
-    assert use(client, "add_comment", task_id=task["id"], content="When?")["id"]
-    for tool, arguments in {
-        "create_task": {"project": project["id"], "title": "x"},
-        "update_task": {"task_id": task["id"], "status": "done"},
-        "complete_task": {"task_id": task["id"], "comment": "x"},
-    }.items():
-        assert refused(client, tool, **arguments).startswith("forbidden: ")
-    now = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert (now["status"], now["comment_count"]) == ("todo", 1)
+        assert refused(client, tool, **arguments).startswith("forbidden: your role is client")
+    assert refused(reader, "add_comment", task_id=id, content="x").startswith("forbidden: ")
+    assert use(client, "add_comment", task_id=id, content="When?")["id"]
+    now = stored(owner, id)
+    assert (now["version"], now["comment_count"]) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,38 +142,24 @@ def test_a_client_of_the_team_may_comment(join, owner, project, task):
         ("get_task", {"id": NOBODY}, 'unknown argument "id"; accepted: task_id'),
         ("get_context", {'x". Next: "ü': 1}, r'unknown argument "x\". Next: \"\u00fc"; accepted: none'),
         ("get_context", {"\ud800" * 101: 1}, "unknown argument " + json.dumps("\ud800" * 100) + "; "),
-        ("get_context", {"x": 1}, 'unknown argument "x"; accepted: none'),
         ("get_task", {"task_id": "the first"}, "task_id: must be a task's id; find_tasks shows it"),
-        ("get_task", {"task_id": "../members"}, "task_id: must be a task's id"),
         ("get_task", {"task_id": f"{NOBODY}/comments"}, "task_id: must be a task's id"),
         ("get_task", {"task_id": 5}, "task_id: must be a string"),
         ("get_task", {"task_id": NOBODY}, "not_found: no such task"),
-        (
-            "get_project",
-            {"project": "a\u0316\u0301" * 20_000},
-            "project: must be at most 50000 characters long",
-        ),
         ("find_tasks", {"status": "x" * 50_001}, "status: must be at most 50000 characters long"),
         ("find_tasks", {"limit": 51}, "limit: must be from 1 to 50"),
-        ("find_tasks", {"limit": 0}, "limit: must be from 1 to 50"),
-        ("find_tasks", {"limit": "5"}, "limit: must be an integer"),
         ("find_tasks", {"limit": True}, "limit: must be an integer"),
         ("find_tasks", {"offset": -1}, "offset: must be a whole number"),
         ("find_tasks", {"status": "open"}, "status: must be one of todo, in_progress, review, done"),
         ("find_tasks", {"project": "", "assignee": ""}, "project, assignee: must not be empty; leave it out"),
-        ("find_tasks", {"q": ""}, "q: must not be empty; leave it out"),
-        ("find_tasks", {"due_before": ""}, "due_before: must not be empty; leave it out"),
         ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
         ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
         ("find_tasks", {"q": "\ud800"}, "q: must not contain half a surrogate pair"),
-        ("create_task", {"title": "x"}, "project: is required"),
         ("create_task", {"project": "", "title": "x"}, 'project: there is no ""'),
         ("create_task", {"project": "x", "title": "x", "metadata": []}, "metadata: must be an object"),
         ("update_task", {"task_id": NOBODY}, "there is nothing to change"),
-        ("update_task", {"task_id": NOBODY, "if_version": 1}, "there is nothing to change"),
         ("update_task", {"task_id": NOBODY, "status": None}, "status: must be a string"),
         ("add_comment", {"task_id": NOBODY, "content": "x"}, "not_found: no such task"),
-        ("create_project", {"name": "a\nb"}, "name: must not contain control characters"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(owner, tool, arguments, words):
@@ -182,24 +168,24 @@ def test_wrong_arguments_are_refused_by_name(owner, tool, arguments, words):
 
 def test_every_wrong_argument_is_named_at_once(owner):
     text = refused(owner, "create_task", project=1, priority="top", colour="red")
-    for words in (
-        "title: is required",
-        'unknown argument "colour"',
-        "project: must be",
-        "priority: must be one",
-    ):
+    for words in ("title: is required", 'unknown argument "colour"', "project: must be", "priority: must be"):
         assert words in text
 
 
 # Reading --------------------------------------------------------------------------------------
 
 
-def test_the_context_tells_what_is_going_on(launch):
-    server = launch()
-    owner = server.client()
-    project = owner.make_project(name="Website")
-    mine = owner.make_task(project, title="Mine", assignee_id=owner.data(owner.get("/me"))["member"]["id"])
-    owner.data(owner.patch(f"/tasks/{mine['id']}", {"status": "in_progress"}))
+def test_the_context_tells_what_is_going_on_in_active_projects(launch):
+    owner = launch().client()
+    project, archived = owner.make_project(name="Website"), owner.make_project(name="Archived")
+    me = owner.data(owner.get("/me"))["member"]["id"]
+    mine, _ = [
+        owner.make_task(place, title="Mine", assignee_id=me, priority="low") for place in (project, archived)
+    ]
+    for task in owner.data(owner.get("/tasks"))["tasks"]:
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
+    owner.make_task(archived, title="Archived", priority="urgent")
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
     owner.make_task(project, title="Late", due_date="2026-01-01")
     for number in range(6):
         due = "2099-01-01T10:30:00Z"
@@ -207,15 +193,8 @@ def test_the_context_tells_what_is_going_on(launch):
     owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
     context = use(owner, "get_context")
     assert context["you"] == "Olga Owner (owner, key of scope write)"
-    assert context["in_progress"] == [
-        {
-            "id": mine["id"],
-            "title": "Mine",
-            "status": "in_progress",
-            "priority": "medium",
-            "project": "Website",
-        }
-    ]
+    shown = brief(mine["id"], "Mine", status="in_progress", priority="low", project="Website")
+    assert context["in_progress"] == [shown]
     assert [task["title"] for task in context["urgent"]] == ["Late", *(f"Urgent {n}" for n in range(4))]
     assert [task["due"] for task in context["urgent"]][:2] == ["2026-01-01", "2099-01-01T10:30Z"]
     assert context["projects"] == ["Website: 8 open, 1 overdue"]
@@ -224,8 +203,9 @@ def test_the_context_tells_what_is_going_on(launch):
     assert len(context["recent"]) == 5
     assert context["recent"][0].endswith("Olga Owner created whiteboard Ideas")
     owner.data(owner.post(f"/tasks/{mine['id']}/complete"))
-    assert use(owner, "get_context")["recent"][0].endswith("moved task Mine: in_progress → done")
-    assert use(owner, "get_context")["in_progress"] == []
+    context = use(owner, "get_context")
+    assert context["recent"][0].endswith("moved task Mine: in_progress → done")
+    assert context["in_progress"] == []
 
 
 def test_tasks_are_found_by_every_filter(join, owner):
@@ -233,8 +213,7 @@ def test_tasks_are_found_by_every_filter(join, owner):
     first = owner.make_task(project, title="First", priority="urgent", due_date="2026-12-01T17:00:00Z")
     second = owner.make_task(project, title="Second", assignee_id=ana.member["id"])
     wait_past(second["updated_at"])
-    owner.data(owner.patch(f"/tasks/{first['id']}", {"status": "review"}))
-    first = owner.data(owner.get(f"/tasks/{first['id']}"))
+    first = owner.data(owner.patch(f"/tasks/{first['id']}", {"status": "review"}))
 
     def found(**filters):
         page = use(owner, "find_tasks", project="Filters", **filters)
@@ -242,89 +221,71 @@ def test_tasks_are_found_by_every_filter(join, owner):
         return [task["title"] for task in page["tasks"]]
 
     assert found() == ["Second", "First"]
-    assert found(sort="created_at") == ["First", "Second"]
-    assert found(q="irs") == ["First"]
-    assert found(status="review") == ["First"]
-    assert found(priority="urgent") == ["First"]
+    assert found(sort="created_at") == found(sort="due_date") == ["First", "Second"]
     assert found(assignee="ana of the filters") == ["Second"]
     assert found(assignee=ana.member["email"].upper()) == ["Second"]
     assert found(due_before="2026-12-01T17:00Z") == []
-    assert found(due_before="2026-12-01T17:01Z") == ["First"]
-    assert found(due_before="2026-12-02") == ["First"]
-    assert found(updated_since=first["updated_at"]) == ["First"]
-    assert found(sort="due_date") == ["First", "Second"]
-    assert found(assignee="None") == ["First"]
-    assert use(ana, "find_tasks", assignee="me") == {
-        "tasks": [
-            {
-                "id": second["id"],
-                "title": "Second",
-                "status": "todo",
-                "priority": "medium",
-                "assignee": "Ana of the filters",
-                "project": "Filters",
-            }
-        ],
-        "total": 1,
-    }
+    for name, value in (
+        ("q", "irs"),
+        ("status", "review"),
+        ("priority", "urgent"),
+        ("due_before", "2026-12-01T17:01Z"),
+        ("due_before", "2026-12-02"),
+        ("updated_since", first["updated_at"]),
+        ("assignee", "None"),
+    ):
+        assert found(**{name: value}) == ["First"], name
+    shown = brief(second["id"], "Second", assignee="Ana of the filters", project="Filters")
+    assert use(ana, "find_tasks", assignee="me") == {"tasks": [shown], "total": 1}
 
 
-def test_tasks_of_archived_projects_are_found_by_its_name_alone(launch):
-    owner = launch().client()
-    active, archived = owner.make_project(name="Active"), owner.make_project(name="Archived")
+def test_tasks_of_archived_projects_are_found_by_its_name_alone(join, owner):
+    ana = join(full_name="Ana of the archive")
+    active, archived = owner.make_project(name="Still active"), owner.make_project(name="Now archived")
     for project in (active, archived):
-        fields = {"title": project["name"], "priority": "urgent", "assignee_id": project["owner"]["id"]}
-        task = owner.make_task(project, **fields)
-        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
+        owner.make_task(project, title=project["name"], assignee_id=ana.member["id"])
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
 
-    def titles(tasks):
-        return [task["title"] for task in tasks]
+    def titles(**filters):
+        page = use(ana, "find_tasks", **filters)
+        assert page["total"] == len(page["tasks"])
+        return [task["title"] for task in page["tasks"]]
 
-    for filters in ({}, {"assignee": "me"}, {"q": "a", "priority": "urgent"}):
-        page = use(owner, "find_tasks", **filters)
-        assert (titles(page["tasks"]), page["total"]) == (["Active"], 1)
-    context = use(owner, "get_context")
-    assert (titles(context["in_progress"]), titles(context["urgent"])) == (["Active"], ["Active"])
-    assert titles(use(owner, "find_tasks", project="archived")["tasks"]) == ["Archived"]
+    assert titles(assignee="me") == titles(q="still active") == ["Still active"]
+    assert titles(q="now archived") == []
+    assert titles(project="now archived") == ["Now archived"]
+
+
+def all_pages(client, **arguments):
+    """The tasks that are found, page by page, in the order of their creation."""
+    offset, pages = 0, []
+    while offset is not None:
+        pages.append(use(client, "find_tasks", sort="created_at", offset=offset, **arguments))
+        offset = pages[-1].get("next_offset")
+    return pages
 
 
 def test_tasks_come_in_pages(owner, project):
-    for number in range(5):
-        owner.make_task(project, title=f"Task {number}")
-    seen, offset = [], 0
-    while offset is not None:
-        page = use(owner, "find_tasks", project=project["id"], sort="created_at", limit=2, offset=offset)
-        assert page["total"] == 5
-        seen += [task["title"] for task in page["tasks"]]
-        offset = page.get("next_offset")
-    assert seen == [f"Task {number}" for number in range(5)]
+    titles = [owner.make_task(project, title=f"Task {number}")["title"] for number in range(5)]
+    pages = all_pages(owner, project=project["id"], limit=2)
+    assert [(len(page["tasks"]), page["total"]) for page in pages] == [(2, 5), (2, 5), (1, 5)]
+    assert [task["title"] for page in pages for task in page["tasks"]] == titles
 
 
 def test_a_page_of_long_titles_ends_early_and_tells_where_to_continue(owner, join):
-    project = owner.make_project(name="長" * 100)
+    project, me = owner.make_project(name="長" * 100), owner.data(owner.get("/me"))["member"]["id"]
     for number in range(50):
-        owner.make_task(
-            project, title=f"{number} " + "題" * 490, assignee_id=owner.data(owner.get("/me"))["member"]["id"]
-        )
-    seen, offset = [], 0
-    while offset is not None:
-        page = use(owner, "find_tasks", project=project["id"], sort="created_at", limit=50, offset=offset)
-        assert len(json.dumps(page, ensure_ascii=False).encode()) < 13_000
-        seen += [int(task["title"].split()[0]) for task in page["tasks"]]
-        offset = page.get("next_offset")
-    assert seen == list(range(50))
+        owner.make_task(project, title=f"{number} " + "題" * 490, assignee_id=me)
+    pages = all_pages(owner, project=project["id"], limit=50)
+    assert len(pages) > 1
+    assert max(len(json.dumps(page, ensure_ascii=False).encode()) for page in pages) < 13_000
+    numbers = [int(task["title"].split()[0]) for page in pages for task in page["tasks"]]
+    assert numbers == list(range(50))
 
 
 def test_a_task_is_shown_with_what_one_needs_to_work_on_it(owner, project):
-    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
-    task = owner.make_task(
-        project,
-        description="Line one\nline two",
-        milestone_id=milestone["id"],
-        start_date="2026-11-01",
-        metadata={"estimate": 3},
-    )
+    given = {"description": "Line one\nline two", "start_date": "2026-11-01", "metadata": {"estimate": 3}}
+    task = owner.make_task(project, milestone_id=make_milestone(owner, project)["id"], **given)
     path = f"/tasks/{task['id']}"
     owner.data(owner.request("POST", f"{path}/attachments", files={"file": ("a.txt", b"x")}), 201)
     for number in range(12):
@@ -340,13 +301,8 @@ def test_a_task_is_shown_with_what_one_needs_to_work_on_it(owner, project):
 
 
 def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
-    task = owner.make_task(
-        project,
-        title="t" * 500,
-        description="ü" * 50_000,
-        metadata={"a": "x" * 60_000},
-        due_date="2026-12-01",
-    )
+    long = {"title": "t" * 500, "description": "ü" * 50_000, "metadata": {"a": "x" * 60_000}}
+    task = owner.make_task(project, due_date="2026-12-01", **long)
     for number in range(12):
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"{number}" * 20_000}), 201)
     shown = use(owner, "get_task", task_id=task["id"])
@@ -358,18 +314,16 @@ def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):
     assert len(json.dumps(shown, ensure_ascii=False).encode()) < 15_000
 
 
-@pytest.mark.parametrize("letter", ["\n", '"', "\x01", "a", "ü", "漢"])
+@pytest.mark.parametrize("letter", ["\x01", '"', "漢"])
 def test_no_text_makes_an_answer_longer_than_a_model_can_read(owner, letter):
     """Some characters take up to six bytes as JSON."""
     project = owner.make_project(name=f"Of {letter!r}", description="x" + letter * 20_000)
     task = owner.make_task(project, description="x" + letter * 20_000)
     title = "x" + (letter if letter.isprintable() else "x") * 400
     for number in range(40):
-        owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": title + str(number)}), 201)
-    for tool, arguments in (
-        ("get_project", {"project": project["id"]}),
-        ("get_task", {"task_id": task["id"]}),
-    ):
+        make_milestone(owner, project, title + str(number))
+    answers = [("get_project", {"project": project["id"]}), ("get_task", {"task_id": task["id"]})]
+    for tool, arguments in answers:
         assert 5000 < len(text_of(owner, tool, arguments)[0].encode()) < 11_000
 
 
@@ -378,26 +332,19 @@ def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
     project = owner.make_project()
     dates = {"start_date": "2026-12-24", "due_date": "2026-12-24"}
     task = use(owner, "create_task", project=project["id"], title="x", **dates)["id"]
-    stored = owner.data(owner.get(f"/tasks/{task}"))
-    assert stored["due_date"] == "2026-12-25T04:59:59.999Z"
+    assert stored(owner, task)["due_date"] == "2026-12-25T04:59:59.999Z"
     shown = use(owner, "get_task", task_id=task)
     assert {"start_date": shown["start"], "due_date": shown["due"]} == dates
     assert use(owner, "update_task", task_id=task, **dates)["version"] == 1
-    milestone = {"title": "Launch", "due_date": "2026-12-24"}
-    owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
+    make_milestone(owner, project, due_date="2026-12-24")
     assert use(owner, "get_project", project=project["id"])["milestones"][0]["due"] == "2026-12-24"
 
 
 @pytest.mark.parametrize(
     ("zone", "due", "shown"),
     [
-        ("UTC", "2026-12-24T23:59:59.999Z", "2026-12-24"),
-        ("UTC", "2026-12-24T23:59:00Z", "2026-12-24T23:59Z"),
         ("UTC", "2026-12-24T23:59:59Z", "2026-12-24T23:59Z"),
-        ("UTC", "2026-12-24T00:00:00Z", "2026-12-24T00:00Z"),
-        ("UTC", "9999-12-31T23:59:59.999Z", "9999-12-31"),
         ("Asia/Tokyo", "2026-12-24T14:59:59.999Z", "2026-12-24"),
-        ("Asia/Tokyo", "2026-12-24T23:59:59.999Z", "2026-12-24T23:59Z"),
         ("Asia/Tokyo", "9999-12-31T23:59:59.999Z", "9999-12-31T23:59Z"),
         ("America/New_York", "1970-01-01T03:00:00Z", "1970-01-01T03:00Z"),
         ("America/Havana", "2026-11-02T04:59:59.999Z", "2026-11-01"),  # a day of 25 hours
@@ -405,53 +352,30 @@ def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
 )
 def test_a_due_time_is_shown_as_a_date_only_where_it_is_the_day_s_end(monkeypatch, zone, due, shown):
     monkeypatch.setattr(schemas.Instant, "zone", ZoneInfo(zone))
-    stored = schemas.Instant().deserialize(due)
-    assert tools.short_time(stored, ends_day=True) == shown
-    assert tools.short_time("1970-01-01T03:00:00.000Z") == "1970-01-01T03:00Z"
+    assert tools.short_time(schemas.Instant().deserialize(due), ends_day=True) == shown
 
 
-def test_many_meetings_of_many_people_stay_readable(server, join):
-    organizer, people = join(full_name="漢" * 200), [join(full_name="漢" * 200) for _ in range(7)]
-    meeting = {"title": "漢" * 400, "location": "漢" * 400, "starts_at": "2099-01-01"}
-    meeting["participant_ids"] = [person.member["id"] for person in people]
-    for number in range(26):
-        body = meeting | ({"starts_at": "2020-01-01"} if number < 6 else {})
-        organizer.data(organizer.post("/meetings", body), 201)
-    shown, _ = text_of(organizer, "list_meetings", {})
-    assert 5000 < len(shown.encode()) < 13_000
-    assert all(json.loads(shown).values())
-
-
-def test_a_project_is_shown_with_figures_and_milestones(owner):
-    project = owner.make_project(name="Shown project", description="What for")
-    for body in ({"title": "Launch", "due_date": "2026-12-20"}, {"title": "Some day"}):
-        owner.data(owner.post(f"/projects/{project['id']}/milestones", body), 201)
+def test_a_project_is_shown_with_figures_milestones_and_its_whole_description(owner):
+    project = owner.make_project(name="Shown project", description="x" * 5000)
+    make_milestone(owner, project, due_date="2026-12-20")
+    make_milestone(owner, project, "Some day")
     owner.make_task(project)
     shown = use(owner, "get_project", project="shown project")
-    assert shown["id"] == project["id"]
-    assert (shown["description"], shown["owner"], shown["status"]) == ("What for", "Olga Owner", "active")
+    assert (shown["id"], shown["owner"], shown["status"]) == (project["id"], "Olga Owner", "active")
+    assert shown["description"] == "x" * 5000
     assert shown["statistics"]["todo"] == 1
     assert shown["milestones"] == [{"title": "Launch", "due": "2026-12-20"}, {"title": "Some day"}]
 
 
-def test_a_project_s_long_description_is_shown_whole(owner):
-    project = owner.make_project(description="x" * 5000)
-    assert use(owner, "get_project", project=project["id"])["description"] == "x" * 5000
-
-
 def test_meetings_are_the_caller_s_own(join, owner, project):
     ana = join(full_name="Ana who meets")
-    meeting = {"title": "Planning", "starts_at": "2099-01-01T09:00:00Z", "ends_at": "2099-01-01T10:30:00Z"}
+    times = {"starts_at": "2099-01-01T09:00:00Z", "ends_at": "2099-01-01T10:30:00Z"}
     more = {"location": "Room 2", "project_id": project["id"], "participant_ids": [ana.member["id"]]}
-    owner.data(owner.post("/meetings", meeting | more), 201)
+    owner.data(owner.post("/meetings", {"title": "Planning"} | times | more), 201)
     ana.data(ana.post("/meetings", {"title": "Past", "starts_at": "2020-01-01"}), 201)
     for number in range(25):
-        ana.data(
-            ana.post(
-                "/meetings", meeting | {"title": f"Later {number}", "starts_at": "2099-01-01T10:00:00Z"}
-            ),
-            201,
-        )
+        later = {"title": f"Later {number}", "starts_at": "2099-01-01T10:00:00Z"}
+        ana.data(ana.post("/meetings", later), 201)
     meetings = use(ana, "list_meetings")
     assert meetings["upcoming"][0] == {
         "title": "Planning",
@@ -463,24 +387,6 @@ def test_meetings_are_the_caller_s_own(join, owner, project):
     }
     assert len(meetings["upcoming"]) == 20
     assert meetings["past"] == [{"title": "Past", "starts": "2020-01-01", "people": ["Ana who meets"]}]
-
-
-def test_answers_are_short(seeded):
-    task = use(seeded, "find_tasks")["tasks"][0]["id"]
-    for most, tool, arguments in (
-        (4000, "get_context", {}),
-        (5000, "find_tasks", {}),
-        (12_500, "find_tasks", {"limit": 50}),
-        (1500, "get_task", {"task_id": task}),
-        (700, "get_project", {"project": "Mobile app"}),
-        (3000, "list_meetings", {}),
-        (300, "update_task", {"task_id": task, "priority": "high"}),
-        (300, "complete_task", {"task_id": task}),
-        (120, "add_comment", {"task_id": task, "content": "Done."}),
-        (300, "create_task", {"project": "Mobile app", "title": "Short"}),
-        (120, "create_project", {"name": "Short"}),
-    ):
-        assert len(text_of(seeded, tool, arguments)[0]) < most, tool
 
 
 # Names ----------------------------------------------------------------------------------------
@@ -509,25 +415,22 @@ def test_projects_are_chosen_by_name_or_id(alone):
     assert chosen(twin) == twin
 
 
-def test_people_are_chosen_by_name_address_or_id(server, join, owner, project, task):
+def test_people_are_chosen_by_name_address_or_id(join, owner, project, task):
     ana, anatol = join(full_name="Ana Chosen"), join(full_name="Anatol Chosen")
+    me = owner.data(owner.get("/me"))["member"]["id"]
 
     def assigned(assignee):
         use(owner, "update_task", task_id=task["id"], assignee=assignee)
-        return owner.data(owner.get(f"/tasks/{task['id']}"))["assignee_id"]
+        return stored(owner, task["id"])["assignee_id"]
 
-    assert assigned("ana chosen") == ana.member["id"]
-    assert assigned("Anatol C") == anatol.member["id"]
-    assert assigned(ana.member["email"]) == ana.member["id"]
-    assert assigned(anatol.member["id"]) == anatol.member["id"]
-    assert assigned("Me") == owner.data(owner.get("/me"))["member"]["id"]
+    assert assigned("ana chosen") == assigned(ana.member["email"]) == ana.member["id"]
+    assert assigned("Anatol C") == assigned(anatol.member["id"]) == anatol.member["id"]
+    assert assigned("Me") == me
     assert assigned("") is None
     join(full_name="None")
     join(full_name="Me")
-    assert assigned("ME") == owner.data(owner.get("/me"))["member"]["id"]
+    assert assigned("ME") == me
     assert assigned("none") is None
-    made = use(owner, "create_task", project=project["id"], title="x", assignee="None")
-    assert "assignee" not in made
     text = refused(owner, "update_task", task_id=task["id"], assignee="chosen")
     assert f'"Ana Chosen" ({ana.member["id"]}), "Anatol Chosen" ({anatol.member["id"]})' in text
     text = refused(owner, "find_tasks", assignee="Nobody of the tests")
@@ -541,7 +444,7 @@ def test_what_has_another_s_id_or_address_for_a_name_does_not_hide_it(owner, joi
     ana = join(full_name="Ana with an impostor")
     join(full_name=ana.member["email"])
     use(owner, "update_task", task_id=task["id"], assignee=ana.member["email"])
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["assignee_id"] == ana.member["id"]
+    assert stored(owner, task["id"])["assignee_id"] == ana.member["id"]
 
 
 def test_names_in_the_server_s_sentences_are_quoted(alone):
@@ -555,16 +458,14 @@ def test_names_in_the_server_s_sentences_are_quoted(alone):
 
 
 def test_milestones_are_those_of_the_project(owner):
-    ours, theirs = owner.make_project(name="Ours"), owner.make_project(name="Theirs")
-    for project in (ours, theirs):
-        owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+    ours, theirs, bare = [owner.make_project(name=name) for name in ("Ours", "Theirs", "Bare")]
+    make_milestone(owner, ours)
+    milestone = make_milestone(owner, theirs)
     made = use(owner, "create_task", project=theirs["id"], title="x", milestone="launch")
-    task = owner.data(owner.get(f"/tasks/{made['id']}"))
-    assert (task["milestone"]["title"], task["project"]["id"]) == ("Launch", theirs["id"])
+    assert stored(owner, made["id"])["milestone"]["id"] == milestone["id"]
     text = refused(owner, "update_task", task_id=made["id"], milestone="Landing")
     assert 'milestone: there is no "Landing"; there are: "Launch".' in text
-    owner.make_project(name="Bare")
-    text = refused(owner, "create_task", project="Bare", title="x", milestone="Launch")
+    text = refused(owner, "create_task", project=bare["id"], title="x", milestone="Launch")
     assert "there are: none" in text
 
 
@@ -572,72 +473,47 @@ def test_milestones_are_those_of_the_project(owner):
 
 
 def test_a_task_is_created_with_everything(owner, project):
-    owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
-    made = use(
-        owner,
-        "create_task",
-        project=project["id"],
-        title="Everything",
-        description="Why",
-        priority="high",
-        assignee="me",
-        start_date="2026-12-01",
-        due_date="2026-12-01T17:30+01:00",
-        milestone="Launch",
-        metadata={"estimate": 3},
-    )
-    assert made == {
-        "id": made["id"],
-        "title": "Everything",
-        "status": "todo",
-        "priority": "high",
-        "due": "2026-12-01T16:30Z",
-        "assignee": "Olga Owner",
-        "project": "A project",
-    }
-    task = owner.data(owner.get(f"/tasks/{made['id']}"))
-    assert (task["description"], task["metadata"]) == ("Why", {"estimate": 3})
-    assert (task["milestone"]["title"], task["start_date"]) == ("Launch", "2026-12-01T00:00:00.000Z")
+    milestone = make_milestone(owner, project)
+    given = {"title": "Everything", "description": "Why", "priority": "high", "metadata": {"estimate": 3}}
+    dates = {"start_date": "2026-12-01", "due_date": "2026-12-01T17:30+01:00"}
+    names = {"project": project["id"], "assignee": "me", "milestone": "Launch"}
+    made = use(owner, "create_task", **given, **dates, **names)
+    shown = {"priority": "high", "due": "2026-12-01T16:30Z", "assignee": "Olga Owner"}
+    assert made == brief(made["id"], "Everything", **shown)
+    task = stored(owner, made["id"])
+    assert given.items() <= task.items()
+    assert (task["milestone_id"], task["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
 
 
 def test_what_the_api_refuses_has_the_tool_s_names(owner, project):
-    text = refused(
-        owner, "create_task", project=project["id"], title=" ", start_date="2026-12-02", due_date="2026-12-01"
-    )
-    assert "title: must not be blank" in text
+    assert "title: must not be blank" in refused(owner, "create_task", project=project["id"], title=" ")
     owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
     text = refused(owner, "create_task", project=project["id"], title="x")
     assert text.startswith("validation_error: project: ")
 
 
-@pytest.mark.parametrize("kind", ["task", "project", "comment"])
-def test_a_repeated_creation_makes_one_thing(server, owner, project, task, kind):
+@pytest.mark.parametrize(
+    ("tool", "subject", "name", "path"),
+    [
+        ("create_task", "project", "title", "/tasks/{}"),
+        ("create_project", None, "name", "/projects/{}"),
+        ("add_comment", "task_id", "content", "/tasks/{task}/comments/{}"),
+    ],
+)
+def test_a_repeated_creation_makes_one_thing(owner, task, tool, subject, name, path):
     """Until that is deleted; and repetitions do not count where something differs."""
-    tool, arguments, other, path = {
-        "task": ("create_task", {"project": project["id"], "title": "Once"}, {"title": "Twice"}, "/tasks/{}"),
-        "project": (
-            "create_project",
-            {"name": f"Once {task['id']}"},
-            {"name": f"Twice {task['id']}"},
-            "/projects/{}",
-        ),
-        "comment": (
-            "add_comment",
-            {"task_id": task["id"], "content": "Once"},
-            {"content": "Twice"},
-            f"/tasks/{task['id']}/comments/{{}}",
-        ),
-    }[kind]
+    subjects = {"project": task["project_id"], "task_id": task["id"]}
+    arguments = {name: f"Once {task['id']}"} | ({subject: subjects[subject]} if subject else {})
     made = use(owner, tool, **arguments)
     assert UUID.fullmatch(made["id"])
     shuffled = dict(reversed(arguments.items()))
     for _ in range(2):
         assert use(owner, tool, **shuffled) == made | {"already_made": True}
-    different = use(owner, tool, **arguments | other)
+    different = use(owner, tool, **arguments | {name: f"Twice {task['id']}"})
     assert "already_made" not in different
     assert different["id"] != made["id"]
     for _ in range(2):
-        assert owner.delete(path.format(made["id"])).status_code == 200
+        assert owner.delete(path.format(made["id"], task=task["id"])).status_code == 200
         new = use(owner, tool, **arguments)
         assert "already_made" not in new
         assert new["id"] != made["id"]
@@ -679,46 +555,27 @@ def test_what_another_key_creates_is_another_thing(owner, join, project):
 
 
 def test_a_comment_on_a_task_that_was_deleted_is_refused_also_when_repeated(owner, task):
-    use(owner, "add_comment", task_id=task["id"], content="x")
+    comment = {"task_id": task["id"], "content": "x"}
+    use(owner, "add_comment", **comment)
     owner.data(owner.delete(f"/tasks/{task['id']}"))
-    assert refused(owner, "add_comment", task_id=task["id"], content="x").startswith(
-        "not_found: no such task"
-    )
+    assert refused(owner, "add_comment", **comment).startswith("not_found: no such task")
 
 
 def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
-    owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
-    changed = use(
-        owner,
-        "update_task",
-        task_id=task["id"],
-        title="New",
-        status="review",
-        assignee="me",
-        metadata={"a": 1},
-        description="Why",
-        priority="urgent",
-        milestone="launch",
-        start_date="2026-12-01",
-        due_date="2026-12-24T18:00Z",
-    )
-    assert changed == {
-        "id": task["id"],
-        "title": "New",
-        "status": "review",
-        "priority": "urgent",
-        "due": "2026-12-24T18:00Z",
-        "assignee": "Olga Owner",
-        "project": "A project",
-        "version": 3,
-    }
-    now = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert (now["metadata"], now["description"], now["milestone"]["title"]) == ({"a": 1}, "Why", "Launch")
-    assert now["start_date"] == "2026-12-01T00:00:00.000Z"
-    cleared = {name: "" for name in ("assignee", "description", "milestone", "start_date", "due_date")}
-    changed = use(owner, "update_task", task_id=task["id"], metadata={"a": None}, **cleared)
+    milestone, id = make_milestone(owner, project), task["id"]
+    basic = {"title": "New", "status": "review", "priority": "urgent"}
+    given = basic | {"description": "Why", "metadata": {"a": 1}}
+    dates = {"start_date": "2026-12-01", "due_date": "2026-12-24T18:00Z"}
+    changed = use(owner, "update_task", task_id=id, **given, **dates, assignee="me", milestone="launch")
+    shown = {"due": "2026-12-24T18:00Z", "assignee": "Olga Owner", "version": 3}
+    assert changed == brief(id, **basic, **shown)
+    now = stored(owner, id)
+    assert given.items() <= now.items()
+    assert (now["milestone_id"], now["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
+    cleared = dict.fromkeys(("assignee", "description", "milestone", "start_date", "due_date"), "")
+    changed = use(owner, "update_task", task_id=id, metadata={"a": None}, **cleared)
     assert set(changed) == {"id", "title", "status", "priority", "project", "version"}
-    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    now = stored(owner, id)
     assert [now[name] for name in ("assignee_id", "milestone_id", "start_date", "due_date")] == [None] * 4
     assert (now["metadata"], now["description"], now["title"]) == ({}, None, "New")
 
@@ -728,7 +585,7 @@ def test_metadata_is_merged_key_by_key(owner, project):
 
     def metadata(version, **arguments):
         assert use(owner, "update_task", task_id=task["id"], **arguments)["version"] == version
-        return owner.data(owner.get(f"/tasks/{task['id']}"))["metadata"]
+        return stored(owner, task["id"])["metadata"]
 
     expected = {"kept": {"a": None}, "empty": None, "replaced": {}, "new": 1}
     assert metadata(2, metadata={"replaced": {}, "gone": None, "no key": None, "new": 1}) == expected
@@ -737,35 +594,20 @@ def test_metadata_is_merged_key_by_key(owner, project):
     assert metadata(3, metadata={"new": None}, if_version=2) == expected
 
 
-def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, receiver):
-    owner, other = hooked.client(), hooked.client()
-    task = owner.make_task(owner.make_project(), metadata={"a": 1})["id"]
+def test_metadata_is_merged_with_what_others_write_meanwhile(hooked, shared_receiver):
+    task = hooked.make_task(hooked.make_project(), metadata={"a": 1})["id"]
 
     def write(call):  # between the two halves of the tool's update
         if "priority" in call.event["data"].get("changes", {}):
-            other.data(other.patch(f"/tasks/{task}", {"metadata": {"a": 2, "theirs": 1}}))
+            hooked.data(hooked.patch(f"/tasks/{task}", {"metadata": {"a": 2, "theirs": 1}}))
         return 200
 
-    receiver.answer = write
-    changed = use(owner, "update_task", task_id=task, priority="high", metadata={"ours": 1})
+    shared_receiver.answer = write
+    changed = use(hooked, "update_task", task_id=task, priority="high", metadata={"ours": 1})
+    shared_receiver.answer = lambda call: 200
     assert changed["version"] == 4
-    now = owner.data(owner.get(f"/tasks/{task}"))
+    now = stored(hooked, task)
     assert (now["metadata"], now["priority"]) == ({"a": 2, "theirs": 1, "ours": 1}, "high")
-
-
-def test_an_update_gives_up_where_others_write_each_time(hooked, receiver):
-    owner, other = hooked.client(), hooked.client()
-    task = owner.make_task(owner.make_project())["id"]
-
-    def write(call):
-        if call.event["data"].get("changes", {}).get("priority", [None])[-1] == "high":
-            other.data(other.patch(f"/tasks/{task}/details", {"priority": "low"}))
-        return 200
-
-    receiver.answer = write
-    text = refused(owner, "update_task", task_id=task, priority="high", metadata={"ours": 1})
-    assert text.startswith("precondition_failed: the task's version is 11; priority had been changed before")
-    assert owner.data(owner.get(f"/tasks/{task}"))["metadata"] == {}
 
 
 def test_an_update_with_a_version_covers_both_halves(owner, task):
@@ -775,76 +617,51 @@ def test_an_update_with_a_version_covers_both_halves(owner, task):
         text = refused(owner, "update_task", task_id=task["id"], if_version=1, **arguments)
         assert text.startswith("precondition_failed: the task's version is 3")
         assert "someone changed it meanwhile: get_task, look, and call again" in text
-    now = owner.data(owner.get(f"/tasks/{task['id']}"))
+    now = stored(owner, task["id"])
     assert (now["version"], now["status"], now["priority"]) == (3, "review", "high")
 
 
 def test_an_update_that_is_refused_halfway_says_what_was_changed(owner, task):
-    text = refused(
-        owner, "update_task", task_id=task["id"], priority="high", due_date="2026-12-01", title=" "
-    )
+    """And with which version it goes on, if it began with one."""
+    wrong = {"task_id": task["id"], "title": " "}
+    text = refused(owner, "update_task", priority="high", due_date="2026-12-01", **wrong)
     assert text.startswith("validation_error: title: must not be blank; ")
     assert "priority, due_date had been changed before, in version 2. Next: " in text
-    now = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert (now["priority"], now["version"], now["title"]) == ("high", 2, "A task")
-
-
-def test_an_update_that_is_refused_halfway_says_with_which_version_it_goes_on(owner, task):
-    arguments = {"task_id": task["id"], "priority": "high"}
-    text = refused(owner, "update_task", **arguments, title=" ", if_version=1)
-    assert "priority had been changed before, in version 2, so give if_version 2. Next: correct" in text
-    assert use(owner, "update_task", **arguments, title="New", if_version=2)["version"] == 3
+    text = refused(owner, "update_task", priority="low", if_version=2, **wrong)
+    assert "priority had been changed before, in version 3, so give if_version 3. Next: correct" in text
+    now = stored(owner, task["id"])
+    assert (now["priority"], now["version"], now["title"]) == ("low", 3, "A task")
 
 
 def test_a_status_is_not_changed_when_the_rest_is_refused(owner, task):
-    text = refused(
-        owner,
-        "update_task",
-        task_id=task["id"],
-        status="done",
-        start_date="2026-12-02",
-        due_date="2026-12-01",
-    )
+    dates = {"start_date": "2026-12-02", "due_date": "2026-12-01"}
+    text = refused(owner, "update_task", task_id=task["id"], status="done", **dates)
     assert "start_date: must not be after due_date" in text
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
+    assert stored(owner, task["id"])["version"] == 1
 
 
 def test_an_update_to_what_is_there_changes_nothing(owner, task):
     assert use(owner, "update_task", task_id=task["id"], title="A task", priority="medium")["version"] == 1
 
 
-def test_a_repeated_comment_is_found_among_many_later_ones(server, owner, task):
+def test_a_repeated_comment_is_found_among_many_later_ones(owner, task):
     made = use(owner, "add_comment", task_id=task["id"], content="Once")
-    server.rows(
-        "WITH RECURSIVE later (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM later WHERE n < 600) "
-        "INSERT INTO comment (id, task_id, author_id, content, created_at) "
-        "SELECT substr(id, 1, 18) || printf('-c000-%012x', n), task_id, author_id, content, created_at "
-        "FROM comment, later WHERE id = ?",
-        made["id"],
-    )
+    for number in range(30):
+        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"Later {number}"}), 201)
     assert use(owner, "add_comment", task_id=task["id"], content="Once") == made | {"already_made": True}
-    shown = use(owner, "get_task", task_id=task["id"])
-    assert (len(shown["comments"]), shown["earlier_comments"]) == (10, 591)
 
 
-def test_completing_with_a_comment_does_both_once(owner, task):
-    for _ in range(2):
-        done = use(owner, "complete_task", task_id=task["id"], comment="It works.")
-        assert done["status"] == "done"
-    now = use(owner, "get_task", task_id=task["id"])
-    assert [comment["text"] for comment in now["comments"]] == ["It works."]
-    assert now["version"] == 2
-    assert "completed" in now
-    assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
-
-
-def test_a_task_that_was_opened_again_gets_the_same_comment_again(owner, task):
-    for version in (2, 4):
+def test_completing_with_a_comment_does_both_once_until_the_task_is_opened_again(owner, task):
+    for version, times in ((2, 1), (4, 2)):
         for _ in range(2):
-            use(owner, "complete_task", task_id=task["id"], comment="Fixed.")
+            done = use(owner, "complete_task", task_id=task["id"], comment="Fixed.")
+            assert done["status"] == "done"
         now = use(owner, "get_task", task_id=task["id"])
-        assert (now["version"], len(now["comments"])) == (version, version // 2)
+        assert [comment["text"] for comment in now["comments"]] == ["Fixed."] * times
+        assert now["version"] == version
+        assert "completed" in now
         use(owner, "update_task", task_id=task["id"], status="todo")
+    assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
 
 
 def test_a_task_stays_done_when_its_comment_is_refused(owner, task):
@@ -853,16 +670,16 @@ def test_a_task_stays_done_when_its_comment_is_refused(owner, task):
     assert use(owner, "get_task", task_id=task["id"])["status"] == "done"
 
 
-def test_webhooks_and_activity_are_those_of_the_api(hooked, receiver):
+def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     """Each change is sent before its tool answers, under the id of the tool's request."""
-    owner = hooked.client()
-    project = use(owner, "create_project", name="Website")["id"]
-    task = use(owner, "create_task", project="website", title="Draft", assignee="me")["id"]
-    use(owner, "create_task", project="website", title="Draft", assignee="me")
-    use(owner, "update_task", task_id=task, status="in_progress", priority="high")
-    use(owner, "add_comment", task_id=task, content="Half of it")
-    use(owner, "complete_task", task_id=task, comment="All of it")
-    calls = [call.event for call in receiver.all_here()]
+    shared_receiver.all_here()
+    project = use(hooked, "create_project", name="Website")["id"]
+    task = use(hooked, "create_task", project="website", title="Draft", assignee="me")["id"]
+    use(hooked, "create_task", project="website", title="Draft", assignee="me")
+    use(hooked, "update_task", task_id=task, status="in_progress", priority="high")
+    use(hooked, "add_comment", task_id=task, content="Half of it")
+    use(hooked, "complete_task", task_id=task, comment="All of it")
+    calls = [call.event for call in shared_receiver.all_here()]
     assert [(call["event"], sorted(call["data"].get("changes", {}))) for call in calls] == [
         ("task.created", []),
         ("task.updated", ["priority"]),
@@ -874,17 +691,17 @@ def test_webhooks_and_activity_are_those_of_the_api(hooked, receiver):
     assert {call["actor"]["full_name"] for call in calls} == {"Olga Owner"}
     ids = [call["request_id"] for call in calls]
     assert ids == [ids[0], ids[1], ids[1], ids[3], ids[4], ids[4]]
-    entries = owner.data(owner.get("/activity"))["activity"]
-    assert [(entry["action"], entry["entity"]) for entry in entries[:-1]] == [
-        ("created", "comment"),
-        ("moved", "task"),
-        ("created", "comment"),
-        ("moved", "task"),
-        ("updated", "task"),
-        ("created", "task"),
-        ("created", "project"),
+    entries = hooked.data(hooked.get("/activity"))["activity"][:7]
+    assert [f"{entry['action']} {entry['entity']}" for entry in entries] == [
+        "created comment",
+        "moved task",
+        "created comment",
+        "moved task",
+        "updated task",
+        "created task",
+        "created project",
     ]
-    assert entries[-2]["entity_id"] == project
+    assert entries[-1]["entity_id"] == project
 
 
 # Limits and outages ---------------------------------------------------------------------------
@@ -903,42 +720,10 @@ def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
     assert listed(owner) == NAMES
 
 
-def test_a_locked_database_is_an_error_that_the_model_can_read(launch):
-    server = launch(TASKS_DELIVERY__SWEEPER="false")
-    owner = server.client()
-    project = owner.make_project()
-    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        text = refused(owner, "create_task", project=project["id"], title="Later")
-        assert text.startswith("unavailable: ")
-        assert "make the same call again" in text
-        assert use(owner, "find_tasks")["tasks"] == []
-        other.execute("ROLLBACK")
-    assert "already_made" not in use(owner, "create_task", project=project["id"], title="Later")
-
-
-def test_a_key_that_is_revoked_ends_the_connection(server, owner):
-    made = owner.data(owner.post("/keys", {"name": "short-lived"}), 201)
-    agent = server.client(made["api_key"])
-    assert listed(agent) == NAMES
-    owner.data(owner.delete(f"/keys/{made['key']['id']}"))
-    answer = requests.post(
-        f"{server.base}/mcp", json={}, headers={"Authorization": f"Bearer {agent.key}"}, timeout=PATIENCE
-    )
-    assert answer.status_code == 401
-
-
-def test_a_request_s_own_headers_do_not_reach_the_calls_that_a_tool_makes(launch):
+def test_a_request_s_own_headers_do_not_reach_the_calls_that_a_tool_makes(hooked):
     """With this `If-Match`, the API would refuse the change."""
-    owner = launch(TASKS_SERVER__TRUSTED_PROXIES="1").client()
-    task = owner.make_task(owner.make_project())
-    params = {"name": "update_task", "arguments": {"task_id": task["id"], "title": "New"}}
-    given = {"Authorization": f"Bearer {OWNER_KEY}", "If-Match": '"99"', "X-Forwarded-For": "203.0.113.7"}
-    answer = requests.post(
-        owner.base.replace("/api/v1", "/mcp"),
-        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
-        headers=given,
-        timeout=PATIENCE,
-    )
-    assert "isError" not in answer.json()["result"], answer.text
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["title"] == "New"
+    task = hooked.make_task(hooked.make_project())["id"]
+    given = {"If-Match": '"99"', "X-Forwarded-For": "203.0.113.7"}
+    change = {"task_id": task, "title": "New"}
+    assert "isError" not in ask(hooked, "tools/call", given, name="update_task", arguments=change)
+    assert stored(hooked, task)["title"] == "New"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -44,20 +45,6 @@ async def use(client, tool, **arguments):
     return json.loads(block.text)
 
 
-def compact(value):
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-@pytest.fixture
-def tokens():
-    """The encoding o200k_base; its package holds the vocabulary, which tiktoken would download."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 warn of open_binary
-        import bpe_openai  # takes seconds, which only these tests need to spend
-
-        return bpe_openai.get_encoding("o200k_base")
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_official_client_uses_every_tool(server, owner, mode):
     name = f"By the official client, {mode}"
@@ -84,7 +71,7 @@ def test_the_official_client_uses_every_tool(server, owner, mode):
     run(work())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_official_client_stays_connected_after_errors(server, mode):
     async def work():
         async with connected(server, mode) as client:
@@ -105,7 +92,7 @@ def test_the_official_client_stays_connected_after_errors(server, mode):
     run(work())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
     async def work():
         async with connected(server, mode, key="tms_wrong") as client:
@@ -119,97 +106,40 @@ def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
     assert str(error) == "the API key is unknown, or expired, or was revoked"
 
 
-def test_an_agent_s_day(launch):
-    """What is next, do it, report; meanwhile a person changes things, and a connection breaks."""
-    server = launch()
-    assert server.flask("seed").returncode == 0
-    owner = server.client()
-    members = {member["full_name"]: member for member in owner.data(owner.get("/members"))["members"]}
-    body = {"name": "agent", "member_id": members["Jonas Weber"]["id"]}
-    key = owner.data(owner.post("/keys", body), 201)["api_key"]
-
-    async def morning():
-        async with connected(server, key=key) as agent:
-            context = await use(agent, "get_context")
-            assert context["you"].startswith("Jonas Weber (member")
-            task = context["urgent"][0]
-            shown = await use(agent, "get_task", task_id=task["id"])
-            # A person changes it meanwhile, so the agent looks again.
-            owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Ask the client first"}))
-            mine = {"task_id": task["id"], "assignee": "me", "status": "in_progress"}
-            late = await agent.call_tool("update_task", mine | {"if_version": shown["version"]})
-            assert late.is_error
-            assert "get_task, look, and call again" in late.content[0].text
-            shown = await use(agent, "get_task", task_id=task["id"])
-            assert shown["title"] == "Ask the client first"
-            started = await use(agent, "update_task", **mine, if_version=shown["version"])
-            assert started["assignee"] == "Jonas Weber"
-            return started
-
-    async def afternoon(task):
-        async with connected(server, "legacy", key=key) as agent:
-            mine = await use(agent, "find_tasks", assignee="me", status="in_progress", limit=50)
-            assert task["id"] in [row["id"] for row in mine["tasks"]]
-            follow_up = {"project": "mobile", "title": "Tell the others", "assignee": "priya"}
-            made = await use(agent, "create_task", **follow_up)
-            again = await use(agent, "create_task", **follow_up)  # as after an answer that got lost
-            assert again == made | {"already_made": True}
-            done = await use(agent, "complete_task", task_id=task["id"], comment="Done, see the follow-up.")
-            assert done["status"] == "done"
-            found = await use(agent, "find_tasks", q="tell the others", assignee="Priya Raman")
-            assert [row["id"] for row in found["tasks"]] == [made["id"]]
-
-    task = run(morning())
-    run(afternoon(task))
-    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
-    assert (shown["status"], shown["assignee"]["full_name"]) == ("done", "Jonas Weber")
-    comments = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
-    assert comments[-1]["content"] == "Done, see the follow-up."
-    assert comments[-1]["author"]["full_name"] == "Jonas Weber"
-
-
-def test_the_tokens_are_counted_rightly(tokens):
-    """By examples of the encoding's authors; and every text comes back."""
-    for text, expected in {
-        "antidisestablishmentarianism": [493, 129901, 376, 160388, 21203, 2367],
-        "2 + 2 = 4": [17, 659, 220, 17, 314, 220, 19],
-        "お誕生日おめでとう": [8930, 9697, 243, 128225, 8930, 17693, 4344, 48669],
-        "tiktoken is great!": [83, 8251, 2488, 382, 2212, 0],
-    }.items():
-        assert tokens.encode(text) == expected
-        assert tokens.decode(expected) == text
-
-
-def test_what_next_do_it_report_takes_three_calls_and_few_tokens(launch, tokens, capsys):
+def test_what_next_do_it_report_takes_three_calls_and_few_tokens(launch, capsys):
     """Of the demonstration workspace, with the definitions and the instructions that a model reads before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 warn of open_binary
+        import bpe_openai  # which holds the vocabulary, and takes a second that no other test need spend
+
+        encoding = bpe_openai.get_encoding("o200k_base")
     server = launch()
     assert server.flask("seed").returncode == 0
-    costs = {}
+    costs = Counter()
 
-    def cost(text):
-        return len(tokens.encode(text))
+    def spend(kind, *values):
+        for value in values:
+            text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+            costs[kind] += len(encoding.encode(text))
 
     async def call(client, tool, **arguments):
         answer = await use(client, tool, **arguments)
-        costs[tool] = cost(compact({"name": tool, "arguments": arguments})) + cost(compact(answer))
+        spend(tool, {"name": tool, "arguments": arguments}, answer)
         return answer
 
     async def work():
         async with connected(server) as client:
-            costs["instructions"] = cost(client.instructions)
+            spend("instructions", client.instructions)
             for tool in (await client.list_tools()).tools:
-                definition = tool.model_dump(by_alias=True, exclude_none=True)
-                costs["annotations"] = costs.get("annotations", 0) + cost(compact(definition))
-                del definition["annotations"]  # which clients read, and models do not
-                costs["definitions"] = costs.get("definitions", 0) + cost(compact(definition))
-            costs["annotations"] -= costs["definitions"]
+                # Annotations are for clients; models do not read them.
+                definition = tool.model_dump(by_alias=True, exclude_none=True, exclude={"annotations"})
+                spend("definitions", definition)
             task = (await call(client, "get_context"))["urgent"][0]
             await call(client, "update_task", task_id=task["id"], status="in_progress", assignee="me")
             report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
             await call(client, "complete_task", task_id=task["id"], comment=report)
 
     run(work())
-    total = sum(costs.values())
     with capsys.disabled():
-        print(f"\nwhat next, do it, report: {total} tokens: {costs}")
-    assert total < 2200
+        print(f"\nwhat next, do it, report: {costs.total()} tokens: {dict(costs)}")
+    assert costs.total() < 2200
