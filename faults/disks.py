@@ -40,7 +40,8 @@ class Disk:
 
     def leave(self, pages: int) -> None:
         """Take all but so many pages, or give back until there are so many."""
-        size = os.fstat(self.ballast).st_size // PAGE + os.statvfs(self.folder).f_bavail - pages
+        taken, free = os.fstat(self.ballast).st_blocks * 512 // PAGE, os.statvfs(self.folder).f_bavail
+        size = taken + free - pages
         os.ftruncate(self.ballast, max(size, 0) * PAGE)
         if size > 0:
             try:
