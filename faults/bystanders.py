@@ -1,6 +1,7 @@
 """Clients that just work while something else goes wrong, and what a server holds meanwhile."""
 
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +78,14 @@ class Bystanders:
         """How many milliseconds 99 % of them took at most."""
         ordered = sorted(self.seconds(*methods)) or [0.0]
         return 1000 * ordered[int(0.99 * (len(ordered) - 1))]
+
+
+def working(server: Any, many: int, seconds: float) -> Bystanders:
+    """What so many clients do in so many seconds."""
+    project = server.client().make_project()["id"]
+    with Bystanders(server, project, many) as others:
+        time.sleep(seconds)
+    return others
 
 
 def held(server: Any) -> tuple[int, int]:

@@ -18,19 +18,6 @@ JSON = "Content-Type: application/json"
 CHUNKED = [JSON, "Transfer-Encoding: chunked"]
 FORM = "Content-Type: multipart/form-data; boundary=B"
 FILE = b'--B\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--B--\r\n'
-ROUTE, REQUESTS = "/plugins/webhooks/zapier", 60  # of the gateway, and how many it takes a minute
-ROUTE_HEADERS = [JSON, "x-agent-webhook-secret: of-a-route"]
-LIST_FLOWS = b'{"action": "list_flows"}'
-ROUTE_CONFIG = f"""
-[plugins.entries.webhooks.config.routes.zapier]
-sessionKey = "agent:main"
-secret = "of-a-route"
-
-[plugins.entries.webhooks.config.limits]
-requests = {REQUESTS}
-inFlight = 16
-bodySeconds = {{seconds}}
-"""
 # Small segments and a small buffer here keep the buffer at the other end small.
 NARROW = {(socket.SOL_SOCKET, socket.SO_RCVBUF): 4096, (socket.IPPROTO_TCP, socket.TCP_MAXSEG): 536}
 

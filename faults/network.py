@@ -3,24 +3,13 @@
 import resource
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 
 import outgoing
 import proxy
-from bystanders import Bystanders, held
-from clients import (
-    LIST_FLOWS,
-    MISBEHAVIOURS,
-    ROUTE,
-    ROUTE_CONFIG,
-    ROUTE_HEADERS,
-    Line,
-    Target,
-    head,
-    new_target,
-    storm,
-)
+from bystanders import Bystanders, held, working
+from clients import JSON, MISBEHAVIOURS, Line, Target, new_target, storm
 from findings import Run
 from harness import Server, at_once, wait_until
 
@@ -30,15 +19,13 @@ CLIENTS = THREADS // 2  # misbehave side by side, so that some threads are left 
 
 
 def run(run: Run) -> None:
-    seconds = 0.5 if run.is_short else 6  # after which a body that stalls is refused
-    config = run.folder / "config.toml"
-    config.write_text(ROUTE_CONFIG.format(seconds=seconds))
-    stages = [partial(hostile_clients, run, str(config), seconds)]
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # for a thousand connections
+    stages = [partial(hostile_clients, run)]
     if shutil.which("openssl"):
-        stages += [partial(outgoing.run, run), partial(proxy.run, run, str(config))]
+        stages += [partial(outgoing.run, run), partial(proxy.run, run)]
     else:
-        why = "not done: openssl, which makes certificates, is not installed"
-        run.found("G8", "receivers, and nginx", why)
+        run.found("G8", "receivers, and nginx", "not done: openssl, which makes certificates, is missing")
     if run.is_short:
         at_once(*stages)
     else:
@@ -46,11 +33,11 @@ def run(run: Run) -> None:
             stage()
 
 
-def hostile_clients(run: Run, config: str, seconds: float) -> None:
-    with run.server("clients", TASKS_CONFIG=config) as server:
+def hostile_clients(run: Run) -> None:
+    stalled_bodies(run, 0.5 if run.is_short else 6)
+    with run.server("clients") as server:
         target = new_target(server)
         files = held(server)[1]
-        stalled_bodies(run, target, seconds)
         beside_a_storm(run, target, 3 if run.is_short else run.seconds / 8)
         idle_connections(run, target, 100 if run.is_short else 1000)
         nothing_is_held(run, server, target, files)
@@ -71,65 +58,53 @@ def beside_a_storm(run: Run, target: Target, seconds: float) -> None:
 def idle_connections(run: Run, target: Target, many: int) -> None:
     """Open many connections, half of which have been used, and see that others are served meanwhile."""
 
-    def served(line: Line) -> float:
+    def answer(line: Line) -> float:
         began = time.monotonic()
         line.send("GET", "/context", [])
         if (status := line.answer()[0]) != 200:
             run.fault(f"beside idle connections a request was answered {status}")
         return time.monotonic() - began
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as ends:
-        ends.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        lines = [Line(target.server) for _ in range(many + 20)]
-        for line in lines:
-            ends.callback(line.close)
+        lines = [ends.enter_context(closing(Line(target.server))) for _ in range(many + 20)]
         for line in lines[:many:2]:
-            served(line)
-        slowest = max(served(line) for line in lines[many:])
+            answer(line)
+        slowest = max(answer(line) for line in lines[many:])
     what, figure = f"a new client beside {many} idle connections", f"{slowest * 1000:.0f} ms at most"
     run.found("O14", what, f"served in {figure}", "1 s", slowest < 1, is_speed=True)
 
 
-def stall(target: Target, many: int) -> list[Line]:
-    """Begin so many requests of the route, and stop in the middle of their bodies."""
-    lines = [Line(target.server) for _ in range(many)]
-    headers = [*ROUTE_HEADERS, f"Content-Length: {len(LIST_FLOWS)}"]
+def stall(server: Server, many: int) -> list[Line]:
+    """Begin so many requests, and stop in the middle of their bodies."""
+    lines = [Line(server) for _ in range(many)]
     for line in lines:
-        line.socket.sendall(head("POST", ROUTE, headers, None) + LIST_FLOWS[:5])
+        line.send("POST", "/tasks", [JSON, "Content-Length: 100"], b'{"title": ')
     return lines
 
 
-def stalled_bodies(run: Run, target: Target, seconds: float) -> None:
+def stalled_bodies(run: Run, seconds: float) -> None:
     """Stop in the middle of as many bodies as there are threads, but one, and then of more than these."""
-
-    def work() -> Bystanders:
-        with Bystanders(target.server, target.project, 1, pause=0.005) as others:
-            time.sleep(seconds / 2)
-        return others
-
-    quiet = work()
-    lines = stall(target, THREADS - 1)
-    busy = work()
-    if busy.failures or not busy.answers:
-        run.fault(f"beside {THREADS - 1} bodies that stall others got {busy.failures or 'nothing'}")
-    if (statuses := {line.answer()[0] for line in lines}) != {408}:
-        run.fault(f"bodies that stall were answered {statuses}, not 408: slots of the route are lost")
+    with run.server("stalled", BOUND_READ_SECONDS=str(seconds)) as server:
+        quiet = working(server, 1, seconds / 2)
+        lines = stall(server, THREADS - 1)
+        busy = working(server, 1, seconds / 2)
+        if busy.failures or not busy.answers:
+            run.fault(f"beside {THREADS - 1} bodies that stall others got {busy.failures or 'nothing'}")
+        if (statuses := {line.answer()[0] for line in lines}) != {408}:
+            run.fault(f"bodies that stall were answered {statuses}, not 408")
+        lines += stall(server, 2 * THREADS)
+        began = time.monotonic()
+        status, took = server.client().get("/health").status_code, time.monotonic() - began
+        for line in lines:
+            line.close()
+    if status != 200:
+        run.fault(f"after bodies that stalled in all threads a request got {status}")
     what, figure = f"p99 of others beside {THREADS - 1} stalled bodies", f"{busy.p99():.1f} ms"
     is_quick = busy.p99() <= 1.5 * quiet.p99() + 2
     run.found("G10", what, f"{figure}; without {quiet.p99():.1f} ms", "1.5 x", is_quick, is_speed=True)
-    lines += stall(target, 2 * THREADS)
-    began, other = time.monotonic(), Line(target.server)
-    other.send("GET", "/health", [])
-    status, took = other.answer()[0], time.monotonic() - began
-    if status != 200:
-        run.fault(f"after bodies that stalled in all threads a request got {status}")
     what = f"a request while bodies stall in all {THREADS} threads, for {seconds:g} s at most"
     most = 2 * seconds + 1  # twice as many bodies as threads
     run.found("G10", what, f"served after {took:.1f} s", f"{most:g} s", took <= most, is_speed=True)
-    for line in (*lines, other):
-        line.close()
 
 
 def nothing_is_held(run: Run, server: Server, target: Target, files: int) -> None:

@@ -27,26 +27,22 @@ Behaviour = Callable[[socket.socket, threading.Event], object]
 def read_request(line: socket.socket) -> bytes:
     """What a client sends, up to the end of its body, or to where it breaks off."""
     sent = b""
-    while part := line.recv(65536):
+    # Of TLS, the first message is whole: its sender waits for an answer.
+    while not sent.startswith(b"\x16") and not is_whole(sent) and (part := line.recv(65536)):
         sent += part
-        # The first message of TLS is whole too: its sender waits for an answer.
-        if whole_body(sent) is not None or sent.startswith(b"\x16"):
-            break
     return sent
 
 
-def whole_body(sent: bytes) -> bytes | None:
-    """The body of a request, or None if it is not all there."""
-    head, end, body = sent.partition(b"\r\n\r\n")
+def is_whole(request: bytes) -> bool:
+    head, end, body = request.partition(b"\r\n\r\n")
     length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-    return body if end and len(body) >= (int(length[1]) if length else 0) else None
+    return bool(end) and len(body) >= (int(length[1]) if length else 0)
 
 
 class Hostile:
     """A receiver that does as it pleases with each connection that it gets; with a context it speaks TLS.
 
-    `behave` and `context` may be changed while it runs. It keeps what it was sent, and how long each
-    connection lasted until the sender ended it.
+    It keeps what it was sent, and how long each connection lasted until the sender ended it.
     """
 
     def __init__(self, behave: Behaviour, context: ssl.SSLContext | None = None):
@@ -65,19 +61,14 @@ class Hostile:
                 threading.Thread(target=self._answer, args=(line,), daemon=True).start()
 
     def _answer(self, line: socket.socket) -> None:
-        began, behave = time.monotonic(), self.behave
+        began = time.monotonic()
         with suppress(OSError), line:
             line.settimeout(2 * PATIENCE)
             with self.context.wrap_socket(line, server_side=True) if self.context else line as spoken:
                 self.requests.append(read_request(spoken))
-                behave(spoken, self.stopped)
+                self.behave(spoken, self.stopped)
                 spoken.shutdown(socket.SHUT_RDWR)
         self.lasted.append(time.monotonic() - began)
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """The bodies of the requests that arrived whole."""
-        return [body for body in map(whole_body, self.requests) if body is not None]
 
     def close(self) -> None:
         self.stopped.set()

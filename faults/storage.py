@@ -57,9 +57,9 @@ def full_at_every_commit(run: Run, disk: Disk) -> None:
             project, refused = server.client().make_project()["id"], 0
             script = Script("full", project, run.random, sizes=(0, 3_000, 20_000))
             wrong: set[str] = set()
-            for number in run.rounds(200):
+            for number in run.rounds(100):
                 refused += insist(server.client(), script, disk, run.random)
-                if number % 50 == 49:  # what was refused must not come back from the log
+                if number % 25 == 24:  # what was refused must not come back from the log
                     restart_when_full(server, disk)
                     wrong |= differences(Snapshot(server), script)
             disk.clear()
