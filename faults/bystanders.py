@@ -5,27 +5,22 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import requests
 from harness import OWNER_KEY, PATIENCE
 
 
-class Bystanders:
-    """Clients that work inside a `with` statement, each on a connection that it keeps.
+class Clients:
+    """Threads that `work`, each in a session of its own, again and again inside a `with` statement."""
 
-    Each creates a task in the project, lists, completes and reads it, and waits for `pause` seconds.
-    """
-
-    def __init__(self, server: Any, project: str, many: int, pause: float = 0.01):
-        self.server, self.project, self.pause = server, project, pause
-        self.answers: list[tuple[str, int, float]] = []  # method, status, seconds
-        self.created: list[str] = []  # the ids of tasks, once they are answered
-        self.broken: list[str] = []
+    def __init__(self, server: Any, many: int, pause: float):
+        self.server, self.pause = server, pause
+        self.broken: list[str] = []  # connections
         self.is_over = threading.Event()
-        self.threads = [threading.Thread(target=self.work, daemon=True) for _ in range(many)]
+        self.threads = [threading.Thread(target=self.run, args=(n,), daemon=True) for n in range(many)]
 
-    def __enter__(self) -> "Bystanders":
+    def __enter__(self) -> Self:
         for thread in self.threads:
             thread.start()
         return self
@@ -35,18 +30,32 @@ class Bystanders:
         for thread in self.threads:
             thread.join(2 * PATIENCE)
 
-    def work(self) -> None:
+    def run(self, number: int) -> None:
         with requests.Session() as session:
             session.trust_env = False
             session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
             session.verify = getattr(self.server, "authority", True)  # that of nginx
             while not self.is_over.wait(self.pause):
                 try:
-                    self.create_and_complete(session)
+                    self.work(session, number)
                 except requests.RequestException as failure:
                     self.broken.append(repr(failure))
 
-    def create_and_complete(self, session: requests.Session) -> None:
+    def work(self, session: requests.Session, number: int) -> None:
+        """Do something with the server, which may be another one each time."""
+        raise NotImplementedError
+
+
+class Bystanders(Clients):
+    """Clients of which each creates a task in the project, lists, completes and reads it."""
+
+    def __init__(self, server: Any, project: str, many: int, pause: float = 0.01):
+        super().__init__(server, many, pause)
+        self.project = project
+        self.answers: list[tuple[str, int, float]] = []  # method, status, seconds
+        self.created: list[str] = []  # the ids of tasks, once they are answered
+
+    def work(self, session: requests.Session, number: int) -> None:
         made = self.ask(session, "POST", "/tasks", {"project_id": self.project, "title": "T"})
         self.ask(session, "GET", f"/tasks?project_id={self.project}&limit=5")
         if made.status_code == 201:

@@ -11,20 +11,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from random import Random
 
 from findings import Run
 from harness import Receiver, Server, hook, receivers, wait_until
-from outages import Recorder, environment, outage, stop_while_it_hangs
+from outages import Recorder, environment, outage
 from snapshot import Snapshot, key_of
-from writers import Change, Script, Writer
+from writers import Writers
 
 WRITERS = 6
 WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # what is killed, and how often
 KILLS_PER_STOP = 10  # the first after half of them
-OVERTAKING_SECONDS = 2.0  # after a kill, during which README.md lets events overtake, with several workers
+OVERTAKING = timedelta(
+    seconds=2
+)  # after a kill, during which README.md lets events overtake, with several workers
 # With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
 OUTAGE_SCHEDULE = [0.5, 1, 2, 3, 3, 6, 12]
 
@@ -40,9 +44,7 @@ class Storm:
         self.problems: list[str] = []
         self.count: Counter[str] = Counter()
         self.slowest_stop = 0.0
-        project = server.client().make_project()["id"]
-        scripts = [Script(f"{name}", project, Random(random.random())) for name in range(WRITERS)]
-        self.writers = [Writer(server, script, lambda said: self.note("answers", said)) for script in scripts]
+        self.writers = Writers(server, random, WRITERS, partial(self.note, "answers"))
 
     def note(self, kind: str, *problems: str) -> None:
         """Keep what went wrong, and count it by its kind; what is known already does not count again."""
@@ -50,15 +52,9 @@ class Storm:
         self.count[kind] += len(new)
         self.problems += new
 
-    @property
-    def changes(self) -> list[Change]:
-        return [change for writer in self.writers for change in writer.script.changes]
-
     def rage(self, cycles: Iterable[int]) -> None:
         """Kill something in each cycle, and find out what that has done."""
-        for writer in self.writers:
-            writer.start()
-        try:
+        with self.writers:
             for cycle in cycles:
                 self.kill(self.random.choices([*WAYS], [*WAYS.values()])[0])
                 if cycle % KILLS_PER_STOP == KILLS_PER_STOP // 2 - 1:
@@ -66,17 +62,12 @@ class Storm:
                 self.check()
             self.kill("every worker")  # their leases must expire: no start comes that would end them
             self.let_write()
-        finally:
-            for writer in self.writers:
-                writer.is_over.set()
-            for writer in self.writers:
-                writer.join()
         self.calm_down()
 
     def let_write(self) -> None:
         """Wait until one more change was answered, and for up to half a second more."""
-        before = sum(writer.answers for writer in self.writers)
-        wait_until(lambda: sum(writer.answers for writer in self.writers) > before)
+        before = self.writers.answers
+        wait_until(lambda: self.writers.answers > before)
         time.sleep(self.random.uniform(0, 0.5))
 
     def kill(self, what: str) -> None:
@@ -120,9 +111,9 @@ class Storm:
 
     def check(self) -> Snapshot:
         """Find what was acknowledged and is not there, and what is half there."""
-        answered = {change.key for change in self.changes if change.data is not None}
+        answered = {change.key for change in self.writers.changes if change.data is not None}
         snapshot = Snapshot(self.server)
-        begun = {change.key for change in self.changes}
+        begun = {change.key for change in self.writers.changes}
         self.note("lost", *[f"acknowledged, but not there: {key}" for key in answered - snapshot.keys.keys()])
         self.note("half", *[f"done {n} times: {key}" for key, n in snapshot.keys.items() if n > 1])
         self.note("half", *[f"nobody wrote {key}" for key in snapshot.keys.keys() - begun])
@@ -140,26 +131,23 @@ class Storm:
             self.note("arrivals", *recorder.problems(snapshot))
             self.note("order", *self.overtaken(recorder, snapshot))
             self.count["duplicates"] += len(recorder.accepted) - len(set(recorder.accepted))
-        self.count["answered"] = sum(change.data is not None for change in self.changes)
-        self.count["unknown"] = len(self.changes) - self.count["answered"]
-        self.count["repeated"] = sum(writer.repeated for writer in self.writers)
+        changes = self.writers.changes
+        self.count["answered"] = sum(change.data is not None for change in changes)
+        self.count["unknown"] = len(changes) - self.count["answered"]
+        self.count["repeated"] = self.writers.repeated
         self.count["events"] = len(snapshot.events)
 
     def overtaken(self, recorder: Recorder, snapshot: Snapshot) -> Iterator[str]:
         """Events that arrived after a later one of the same client, where README.md does not allow that."""
-        place = {id: number for number, id in reversed([*enumerate(recorder.accepted)])}
+        place = {id: number for number, id in reversed([*enumerate(recorder.accepted)])}  # the first time
         ids = {key_of(event): id for id, event in snapshot.events.items()}
-        for writer in self.writers:
-            done = [
-                (change, ids[change.key]) for change in writer.script.changes if ids.get(change.key) in place
-            ]
-            for number, (change, id) in enumerate(done):
-                for later in [later for _, later in done[number + 1 :] if place[later] < place[id]]:
-                    at, later_at = (snapshot.events[each]["timestamp"] for each in (id, later))
-                    apart = datetime.fromisoformat(later_at) - datetime.fromisoformat(at)
-                    may = self.workers > 1 and change.had_no_answer
-                    if not may or apart.total_seconds() > OVERTAKING_SECONDS:
-                        yield f"{recorder.name} got {later}, {apart} younger, before {id} ({change.key})"
+        times = {id: datetime.fromisoformat(event["timestamp"]) for id, event in snapshot.events.items()}
+        for script in self.writers.scripts:
+            arrived = [(change, ids[change.key]) for change in script.changes if ids.get(change.key) in place]
+            for (change, id), (_, later) in combinations(arrived, 2):
+                may = self.workers > 1 and change.unanswered and times[later] - times[id] <= OVERTAKING
+                if place[later] < place[id] and not may:
+                    yield f"{recorder.name} got {later} before {id} ({change.key})"
 
 
 def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
@@ -195,15 +183,6 @@ def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
         run.found("G12", what, f"{slowest_stop:.1f} s", "10 s", is_quick, is_speed=True)
 
 
-def stop_beside_a_hung_receiver(run: Run, receiver: Receiver) -> None:
-    """Stop a server that waits for a receiver, whose client gets its answer nevertheless."""
-    with run.server("hung", TASKS_WEBHOOKS=json.dumps([hook(receiver)])) as server:
-        task, code, seconds = stop_while_it_hangs(server, receiver)
-        assert (code, len(server.rows("SELECT * FROM task WHERE id = ?", task["id"]))) == (0, 1)
-    what, is_quick = "SIGTERM with a hung receiver", seconds <= 35
-    run.found("G12", what, f"{seconds:.1f} s", "35 s", is_quick, is_speed=True)
-
-
 def backlog(run: Run, receiver: Receiver) -> None:
     """Let events wait for a receiver that is down."""
     down = 1 if run.is_short else 3
@@ -219,6 +198,4 @@ def backlog(run: Run, receiver: Receiver) -> None:
 def run(run: Run) -> None:
     with contextmanager(receivers)() as make_receiver:
         storms(run, make_receiver)
-        if not run.is_short:
-            stop_beside_a_hung_receiver(run, make_receiver().up())
         backlog(run, make_receiver())

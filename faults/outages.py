@@ -1,4 +1,4 @@
-"""Receivers with outages, and what a server does meanwhile: it waits, tries again, and may be stopped."""
+"""Receivers with outages of all kinds, and what waits for them."""
 
 import json
 import threading
@@ -8,8 +8,6 @@ from random import Random
 
 from harness import PATIENCE, Call, Receiver, Server, hook
 from snapshot import Snapshot
-
-from database import Row
 
 MODES = {"up": 6, "refuses": 2, "fails": 2, "hangs": 4}  # how a receiver behaves, and how often
 # Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
@@ -67,26 +65,6 @@ def environment(recorders: list[Recorder], **others: str) -> dict[str, str]:
     """The environment of a server that sends everything to these receivers."""
     webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
     return {"TASKS_WEBHOOKS": json.dumps(webhooks), **SHORT_WAITS, **others}
-
-
-def stop_while_it_hangs(server: Server, receiver: Receiver) -> tuple[Row, int | None, float]:
-    """Stop the server while it waits for the receiver.
-
-    Returns the task that was being created, the exit code, and how many seconds it took.
-    """
-    let_go = threading.Event()
-    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
-    owner, made = server.client(), []
-    project = owner.make_project()
-    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
-    writer.start()
-    receiver.next()
-    started = time.monotonic()
-    code = server.stop()
-    seconds = time.monotonic() - started
-    writer.join()
-    let_go.set()
-    return made[0], code, seconds
 
 
 def leave_waiting(server: Server, many: int) -> None:

@@ -4,7 +4,6 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from bystanders import working
@@ -45,30 +44,29 @@ def hostile_receivers(run: Run, deadline: float) -> None:
             "TASKS_DELIVERY__RETRY_SCHEDULE": f"[{deadline}]",
         }
         server = ends.enter_context(run.server("hostile", **settings))
-        before, owner = memory(server), server.client()
+        owner = server.client()
         project = owner.make_project()
         for number in range(TASKS):
             owner.make_task(project, title=str(number))
         judge_exchanges(run, server, receivers, deadline)
-        if (grown := memory(server) - before) > 100:
-            run.fault(f"the server grew by {grown} MB while it sent to receivers that answer too much")
-
-
-def memory(server: Any) -> int:
-    """The resident memory of the worker in MB."""
-    text = Path(f"/proc/{server.children()[0]}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) // 1024
 
 
 def judge_exchanges(run: Run, server: Any, receivers: dict[str, Hostile], deadline: float) -> None:
-    """After two attempts each: they ended in time, with the outcome that they had to have."""
-    again = f"{TRIED} AND (attempts > 1 OR last_error IS NULL) GROUP BY name"
-    wait_until(lambda: len(server.rows(again)) == len(BAD))
-    for row in server.rows(TRIED):
-        outcome, expected = row["last_error"] or DELIVERED, BAD[row["name"]].outcome
-        # On a busy machine anything may come too late.
-        if expected not in outcome and not outcome.startswith(LATE):
-            run.fault(f"a receiver that {row['name']}: {outcome}; expected: {expected}")
+    """After two attempts, each has the outcome that it has to have; on a busy machine some came too late."""
+    expected: set[str] = set()  # the receivers that had theirs
+
+    def have_all() -> bool:
+        for row in server.rows(TRIED):
+            name, outcome = row["name"], row["last_error"] or DELIVERED
+            if BAD[name].outcome in outcome:
+                if outcome == DELIVERED or row["attempts"] > 1:
+                    expected.add(name)
+            elif not outcome.startswith(LATE):
+                run.fault(f"a receiver that {name}: {outcome}; expected: {BAD[name].outcome}")
+                return True
+        return len(expected) == len(BAD)
+
+    wait_until(have_all)
     for name, receiver in receivers.items():
         if any(b"crumb" in request for request in receiver.requests):
             run.fault(f"a receiver that {name} got its cookie back")

@@ -8,8 +8,8 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,16 +138,6 @@ BAD: dict[str, Bad] = {
     "answers a gzip bomb": Bad(dribble(OK + b"Content-Encoding: gzip\r\n\r\n", BOMB, 0), DELIVERED),
     "ends before its length": Bad(send(OK + b"Content-Length: 1000\r\n\r\nhe"), DELIVERED),
 }
-
-
-@contextmanager
-def blackhole() -> Iterator[tuple[str, int]]:
-    """The address of a listener whose queue is full, so that Linux drops what would connect to it."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as filling:
-        with suppress(TimeoutError):
-            while True:
-                filling.enter_context(socket.create_connection(listener.getsockname(), 0.2))
-        yield listener.getsockname()
 
 
 def certificates(folder: Path) -> tuple[Path, dict[str, ssl.SSLContext]]:

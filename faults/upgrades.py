@@ -51,7 +51,7 @@ def older_database(path: Path, version: str, rows: int = 20) -> None:
         Runner(older, str(MIGRATIONS)).up(version)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA foreign_keys = 1")
-        for table in tables(connection):
+        for table in table_names(connection):
             references = {row[3]: row[2] for row in connection.execute(f"PRAGMA foreign_key_list({table})")}
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
             for number in range(rows):
@@ -62,7 +62,7 @@ def older_database(path: Path, version: str, rows: int = 20) -> None:
     path.chmod(0o600)
 
 
-def tables(connection: sqlite3.Connection) -> list[str]:
+def table_names(connection: sqlite3.Connection) -> list[str]:
     """The tables, in the order in which they were made."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
     return [name for (name,) in connection.execute(query) if name != "schema_migration"]
@@ -119,43 +119,20 @@ def upgrade(path: Path, kill_at: int | None = None) -> int:
 
 def content(path: Path) -> dict[str, Any]:
     """The schema, rows and statistics of a sound database; raises `AssertionError` for another one."""
-    master = "SELECT name FROM sqlite_master WHERE name != 'schema_migration' AND type ="
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-        found: dict[str, Any] = {"schema": schema(connection)}
-        found["triggers"] = set(connection.execute(f"{master} 'trigger'"))
-        for (table,) in connection.execute(f"{master} 'table'").fetchall():
-            found[table] = connection.execute(f"SELECT * FROM {table}").fetchall()
+        master = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        found: dict[str, Any] = {"schema": set(master)}
+        for kind, table, _ in master:
+            if kind == "table" and table != "schema_migration":
+                found[table] = connection.execute(f"SELECT * FROM {table}").fetchall()
     return found
-
-
-def schema(connection: sqlite3.Connection) -> dict[str, dict[str, set]]:
-    """Each table with its columns, foreign keys and indexes, each as a set.
-
-    The order of columns does not count: ALTER TABLE appends a column, and a model declares it where it
-    belongs. No statement depends on the order.
-    """
-
-    def rows(sql: str) -> set:
-        return {tuple(row) for row in connection.execute(sql)}
-
-    fields = "name, type, [notnull], dflt_value, pk, hidden"
-    keys = "[from], [table], [to], on_update, on_delete"
-    indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name"
-    return {
-        table: {
-            "columns": rows(f"SELECT {fields} FROM pragma_table_xinfo('{table}')"),
-            "foreign keys": rows(f"SELECT {keys} FROM pragma_foreign_key_list('{table}')"),
-            "indexes": rows(f"{indexes} = '{table}'"),
-        }
-        for table in tables(connection)
-    }
 
 
 def texts(content: dict[str, Any]) -> set[str]:
     """What the rows hold, almost all of which `older_database` writes once; without what is counted."""
-    kept = content.keys() - {"schema", "triggers", "sqlite_stat1", "project_stats", "task_count"}
+    kept = content.keys() - {"schema", "sqlite_stat1", "project_stats", "task_count"}
     return {text for table in kept for row in content[table] for text in row if isinstance(text, str)}
 
 

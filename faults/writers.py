@@ -1,13 +1,13 @@
 """Changes of random kinds to tasks, and clients that make them while their server may die at any moment."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import requests
-from harness import OWNER_KEY, PATIENCE, Server
+from bystanders import Clients
+from harness import PATIENCE, Server
 
 KINDS = {"create": 8, "title": 6, "complete": 3, "comment": 3, "delete": 1}  # and how often
 
@@ -22,7 +22,7 @@ class Change:
     body: dict[str, Any] | None = None
     status: int = 200
     data: Any = None  # of its answer; without one nobody knows whether it was done
-    had_no_answer: bool = False  # at least once
+    unanswered: int = 0  # how often it was sent without an answer
 
     @property
     def options(self) -> dict[str, Any]:
@@ -39,6 +39,7 @@ class Script:
         self.tasks: list[str] = []  # that it created, and has not deleted
         self.open: set[str] = set()  # those of them that it has not completed
         self.last_creation: Change | None = None
+        self.again: Change | None = None  # what is repeated, since an answer is missing
 
     def next(self) -> Change:
         text = f"{self.name}-{len(self.changes)}"
@@ -75,46 +76,39 @@ class Script:
         change.data = data
 
 
-class Writer(threading.Thread):
-    """A client that makes one change after the other, also on the next server when this one has gone.
+class Writers(Clients):
+    """Clients that make one change after the other, also on the next server when this one has gone.
 
-    Then it repeats its last creation, which is done once, and answered as before. It reports what is wrong
+    Then each repeats its last creation, which is done once, and answered as before. They report what is wrong
     to `problem`.
     """
 
-    def __init__(self, server: Server, script: Script, problem: Callable[[str], None]):
-        super().__init__(daemon=True)
-        self.server, self.script, self.problem = server, script, problem
-        self.answers = self.repeated = 0
-        self.is_over = threading.Event()
+    def __init__(self, server: Server, random: Random, many: int, problem: Callable[[str], None]):
+        super().__init__(server, many, pause=0.005)
+        self.problem, self.answers, self.repeated = problem, 0, 0
+        project = server.client().make_project()["id"]
+        self.scripts = [Script(f"{number}", project, Random(random.random())) for number in range(many)]
 
-    def run(self) -> None:
-        again: Change | None = None
-        with requests.Session() as session:
-            session.trust_env = False
-            session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
-            while not self.is_over.is_set():
-                try:
-                    self.ask(session, again or self.script.next())
-                    self.repeated += again is not None
-                    again = None
-                except requests.RequestException:  # the server has gone; the outcome is unknown
-                    again = self.script.last_creation
-                    self.is_over.wait(0.02)  # the next one's address is not known at once
+    @property
+    def changes(self) -> list[Change]:
+        return [change for script in self.scripts for change in script.changes]
 
-    def ask(self, session: requests.Session, change: Change) -> None:
-        """Send the change, and note the answer. Raises `RequestException` where there is none."""
+    def work(self, session: requests.Session, number: int) -> None:
+        """Send a change, and note the answer. Raises `RequestException` where there is none."""
+        script = self.scripts[number]
+        change = script.again or script.next()
+        self.repeated += script.again is not None
+        script.again = script.last_creation  # unless there is an answer
+        change.unanswered += 1
         url = f"{self.server.base}/api/v1{change.path}"
-        try:
-            answer = session.request(change.method, url, timeout=PATIENCE, **change.options)
-        except requests.RequestException:
-            change.had_no_answer = True
-            raise
+        answer = session.request(change.method, url, timeout=PATIENCE, **change.options)
         if answer.status_code != change.status:
             self.problem(f"{change} was answered {answer.status_code}: {answer.text[:300]}")
-            raise requests.RequestException("the outcome is unknown")
+            return
         data = answer.json()["data"]
         if change.data not in (None, data):
             self.problem(f"{change} was answered again, with {data}")
-        self.script.note(change, data)
+        script.note(change, data)
+        script.again = None
+        change.unanswered -= 1
         self.answers += 1

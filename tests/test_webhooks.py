@@ -1,5 +1,6 @@
 """What is sent to a webhook's receiver for which change, how it is signed, and what receivers may do."""
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -10,7 +11,7 @@ import time
 
 import pytest
 from harness import INSTANT, OWNER_KEY, PATIENCE, hook
-from receivers import ACCEPTED, OK, Hostile, blackhole, certificates, dribble, send, stay_silent
+from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent
 from standardwebhooks.webhooks import Webhook
 
 import webhooks
@@ -390,6 +391,16 @@ def test_a_receivers_cookies_are_not_sent_back(owner, receiver, task):
     calls = receiver.all_here()
     assert len(calls) == 30
     assert not [call for call in calls if "Cookie" in call.headers]
+
+
+@contextlib.contextmanager
+def blackhole():
+    """The address of a listener whose queue is full, so that Linux drops what would connect to it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as filling:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                filling.enter_context(socket.create_connection(listener.getsockname(), 0.2))
+        yield listener.getsockname()
 
 
 def test_an_address_that_does_not_answer_leaves_time_for_the_next(new_receiver, monkeypatch):
