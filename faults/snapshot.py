@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -39,9 +39,8 @@ class Snapshot:
             self.tasks = {row["id"]: row for row in rows("SELECT * FROM task")}
             self.comments = {row["id"] for row in rows("SELECT id FROM comment")}
             self.counters = rows("SELECT * FROM task_count")
-            self.deliveries: dict[str, list[str]] = defaultdict(list)
-            for row in rows("SELECT e.id AS event, d.id FROM delivery d JOIN event e ON e.seq = event_seq"):
-                self.deliveries[row["event"]].append(row["id"])
+            deliveries = rows("SELECT event.id FROM delivery JOIN event ON seq = event_seq")
+            self.deliveries = Counter(row["id"] for row in deliveries)
         self.bodies = {row["id"]: row["body"].encode() for row in events}
         self.events: dict[str, Row] = {id: json.loads(body) for id, body in self.bodies.items()}
         self.keys = Counter(map(key_of, self.events.values()))
@@ -56,8 +55,8 @@ class Snapshot:
             if (noted[request], announced[request]) != (1, 1):
                 yield f"{request} has {noted[request]} activities and {announced[request]} events"
         for id in self.events:
-            if len(self.deliveries[id]) != webhooks:
-                yield f"{id} has {len(self.deliveries[id])} deliveries to {webhooks} webhooks"
+            if self.deliveries[id] != webhooks:
+                yield f"{id} has {self.deliveries[id]} deliveries to {webhooks} webhooks"
         yield from self._problems_of_rows()
         counted = Counter((task["project_id"], task["status"]) for task in self.tasks.values())
         stored = Counter({(row["project_id"], name): row[name] for row in self.counters for name in STATUSES})
