@@ -10,15 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bystanders import Bystanders
 from findings import Run
-from harness import Server, wait_until
+from harness import Server
+from snapshot import Snapshot
+from writers import Writers
 
 from database import backup, db, prepare
 
 
 class Copies(NamedTuple):
-    """How many copies were made, how many tasks meanwhile, and how many are missing in a later copy."""
+    """How many copies and writes were made, and how many writes are missing in a later copy."""
 
     made: int
     written: int
@@ -26,26 +27,19 @@ class Copies(NamedTuple):
 
 
 def copy_under_load(server: Server, make: Callable[[Path, int], object], rounds: Iterable[int]) -> Copies:
-    """Make copies while four clients create tasks. Asserts that each copy is sound, one file, and private."""
+    """Make copies while four clients write. Asserts that each copy is sound, one file, and private."""
     missing = number = 0
-    with Bystanders(server, server.client().make_project()["id"], 4, pause=0) as load:
+    with Writers(server, server.client().make_project()["id"], 4, pause=0) as writers:
         for number in rounds:
-            least = len(load.created) + 4
-            wait_until(lambda: len(load.created) >= least)  # noqa: B023 - it is called at once
-            answered, path = set(load.created), server.folder / f"backup-{number}.db"
+            writers.go_on(8)
+            answered, path = writers.answered, server.folder / f"backup-{number}.db"
             make(path, number)
-            missing += len(answered - task_ids(path))
-    assert not load.failures, load.failures
-    return Copies(number + 1, len(load.created), missing)
-
-
-def task_ids(copy: Path) -> set[str]:
-    """The ids of the tasks in a copy, which is sound, one file, and private."""
-    assert copy.stat().st_mode & 0o777 == 0o600
-    with closing(sqlite3.connect(copy)) as database:
-        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-        return {id for (id,) in database.execute("SELECT id FROM task")}
+            assert path.stat().st_mode & 0o777 == 0o600
+            copy = Snapshot(path)
+            assert not (problems := list(copy.problems(webhooks=0))), problems
+            missing += len(answered - copy.keys.keys())
+    assert not writers.failures, writers.failures
+    return Copies(number + 1, len(writers.answered), missing)
 
 
 def copies(run: Run) -> None:
@@ -62,7 +56,7 @@ def copies(run: Run) -> None:
 
         copies = copy_under_load(server, make, run.rounds(50))
         db.disconnect()
-    what = f"{copies.made} copies while {copies.written} tasks were created: missing of those answered before"
+    what = f"{copies.made} copies under {copies.written} writes: missing of those that were answered before"
     run.found("G15", what, copies.missing, "0", not copies.missing)
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -23,7 +22,6 @@ from outages import Recorder, environment, leave_waiting
 from snapshot import Snapshot, key_of
 from writers import Writers
 
-WRITERS = 6
 WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # what is killed, and how often
 KILLS_PER_STOP = 10  # the first after half of them
 # After a kill, for so long, README.md lets events overtake if there are several workers.
@@ -43,7 +41,7 @@ class Storm:
         self.problems: list[str] = []
         self.count: Counter[str] = Counter()
         self.slowest_stop = 0.0
-        self.writers = Writers(server, random, WRITERS, partial(self.note, "answers"))
+        self.writers = Writers(server, server.client().make_project()["id"], 6, random=random)
 
     def note(self, kind: str, *problems: str) -> None:
         """Keep what went wrong, and count it by its kind; what is known already does not count again."""
@@ -64,9 +62,8 @@ class Storm:
         self.calm_down()
 
     def let_write(self) -> None:
-        """Wait until one more change was answered, and for up to half a second more."""
-        before = self.writers.answers
-        wait_until(lambda: self.writers.answers > before)
+        """Wait until one more request was answered, and for up to half a second more."""
+        self.writers.go_on(1)
         time.sleep(self.random.uniform(0, 0.5))
 
     def kill(self, what: str) -> None:
@@ -110,8 +107,7 @@ class Storm:
 
     def check(self) -> Snapshot:
         """Find what was acknowledged and is not there, and what is half there."""
-        answered = {change.key for change in self.writers.changes if change.data is not None}
-        snapshot = Snapshot(self.server)
+        answered, snapshot = self.writers.answered, Snapshot(self.server.database)
         begun = {change.key for change in self.writers.changes}
         self.note("lost", *[f"acknowledged, but not there: {key}" for key in answered - snapshot.keys.keys()])
         self.note("half", *[f"done {n} times: {key}" for key, n in snapshot.keys.items() if n > 1])
@@ -126,11 +122,12 @@ class Storm:
         wait_until(lambda: not self.server.rows("SELECT 1 FROM delivery WHERE status != 'delivered' LIMIT 1"))
         snapshot = self.check()
         assert self.server.stop() == 0
+        self.note("answers", *self.writers.wrong)
         for recorder in self.recorders:
             self.note("arrivals", *recorder.problems(snapshot))
             self.note("order", *self.overtaken(recorder, snapshot))
             self.count["duplicates"] += len(recorder.accepted) - len(set(recorder.accepted))
-        self.count["answered"] = sum(change.data is not None for change in self.writers.changes)
+        self.count["answered"] = len(self.writers.answered)
         self.count["repeated"] = self.writers.repeated
         self.count["events"] = len(snapshot.events)
 

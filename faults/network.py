@@ -3,15 +3,16 @@
 import resource
 import shutil
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
 
 import outgoing
 import proxy
-from bystanders import Bystanders, held, working
 from clients import JSON, MISBEHAVIOURS, Line, Target, new_target, storm
 from findings import Run
 from harness import Server, at_once, wait_until
+from writers import Writers, working
 
 THREADS = 16  # of gunicorn.conf.py
 MOST_THREADS = THREADS + 3  # the main one, the sweeper and the deadlines' too
@@ -38,14 +39,14 @@ def hostile_clients(run: Run) -> None:
     with run.server("clients") as server:
         target = new_target(server)
         files = held(server)[1]
-        beside_a_storm(run, target, 3 if run.is_short else run.seconds / 8)
+        beside_a_storm(run, target, 2 if run.is_short else run.seconds / 8)
         idle_connections(run, target, 100 if run.is_short else 1000)
         nothing_is_held(run, server, target, files)
 
 
 def beside_a_storm(run: Run, target: Target, seconds: float) -> None:
     """Have clients misbehave in every way while others work."""
-    with Bystanders(target.server, target.project, 2) as others:
+    with Writers(target.server, target.project, 2) as others:
         done = storm(target, CLIENTS, seconds, run.random)
     wrong = sorted({problem for problem in done if problem})
     for problem in wrong:
@@ -106,6 +107,18 @@ def stalled_bodies(run: Run, seconds: float) -> None:
     what = f"a request while bodies stall in all {THREADS} threads, for {seconds:g} s at most"
     most = 2 * seconds + 1  # twice as many bodies as threads
     run.found("G10", what, f"served after {took:.1f} s", f"{most:g} s", took <= most, is_speed=True)
+
+
+def held(server: Server) -> tuple[int, int]:
+    """How many threads the server's worker has, and how many open files besides those of the database.
+
+    It keeps a connection to that for each thread that once read while the others did.
+    """
+    process, files = Path(f"/proc/{server.children()[0]}"), 0
+    for file in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            files += not file.readlink().name.startswith(server.database.name)
+    return len(list((process / "task").iterdir())), files
 
 
 def nothing_is_held(run: Run, server: Server, target: Target, files: int) -> None:

@@ -5,8 +5,9 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
-from harness import PATIENCE, Server
+from harness import PATIENCE
 
 from database import Row
 from models import STATUSES
@@ -23,10 +24,10 @@ def key_of(event: Row) -> str:
 
 
 class Snapshot:
-    """What the database holds at one moment, while a server serves it."""
+    """What the database holds at one moment, while a server may serve it."""
 
-    def __init__(self, server: Server):
-        with closing(sqlite3.connect(server.database, timeout=PATIENCE)) as database:
+    def __init__(self, path: Path):
+        with closing(sqlite3.connect(path, timeout=PATIENCE)) as database:
             database.row_factory = sqlite3.Row
 
             def rows(sql: str) -> list[Row]:

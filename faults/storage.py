@@ -61,13 +61,13 @@ def full_at_every_commit(run: Run, disk: Disk) -> None:
                 refused += insist(server.client(), script, disk, run.random)
                 if number % 25 == 24:  # what was refused must not come back from the log
                     restart_when_full(server, disk)
-                    wrong |= differences(Snapshot(server), script)
+                    wrong |= differences(Snapshot(server.database), script)
             disk.clear()
             assert not is_refused(
                 change(server.client(), script, script.next())
             )  # at once, without a restart
             wait_until(lambda: not server.rows("SELECT 1 FROM delivery WHERE status = 'pending' LIMIT 1"))
-            snapshot = Snapshot(server)
+            snapshot = Snapshot(server.database)
             wrong |= differences(snapshot, script)
             lost = list(recorder.problems(snapshot))
             is_sound(server)

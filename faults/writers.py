@@ -1,13 +1,13 @@
-"""Changes of random kinds to tasks, and clients that make them while their server may die at any moment."""
+"""Clients that change and read tasks, and know what they were answered, also if a server dies meanwhile."""
 
-from collections.abc import Callable
+import threading
+import time
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import requests
-from bystanders import Clients
-from harness import PATIENCE, Server
+from harness import OWNER_KEY, PATIENCE, wait_until
 
 KINDS = {"create": 8, "title": 6, "complete": 3, "comment": 3, "delete": 1}  # and how often
 
@@ -39,7 +39,7 @@ class Script:
         self.tasks: list[str] = []  # that it created, and has not deleted
         self.open: set[str] = set()  # those of them that it has not completed
         self.last_creation: Change | None = None
-        self.again: Change | None = None  # what is repeated, since an answer is missing
+        self.again: Change | None = None  # what is repeated, since a connection broke
 
     def next(self) -> Change:
         text = f"{self.name}-{len(self.changes)}"
@@ -76,39 +76,106 @@ class Script:
         change.data = data
 
 
-class Writers(Clients):
-    """Clients that make one change after the other, also on the next server when this one has gone.
+class Writers:
+    """Clients that change and read tasks side by side inside a `with` statement, each in its own session.
 
-    Then each repeats its last creation, which is done once, and answered as before. They report what is wrong
-    to `problem`.
+    Where a connection breaks, a client goes on with the server's next address, and first repeats its last
+    creation, which is done once, and answered as before.
     """
 
-    def __init__(self, server: Server, random: Random, many: int, problem: Callable[[str], None]):
-        super().__init__(server, many, pause=0.005)
-        self.problem, self.answers, self.repeated = problem, 0, 0
-        project = server.client().make_project()["id"]
-        self.scripts = [Script(f"{number}", project, Random(random.random())) for number in range(many)]
+    def __init__(
+        self, server: Any, project: str, many: int, pause: float = 0.01, random: Random | None = None
+    ):
+        self.server, self.pause = server, pause
+        choose = random or Random(0)
+        names = [f"{project[-12:]}-{number}" for number in range(many)]  # unlike those in other projects
+        self.scripts = [Script(name, project, Random(choose.random())) for name in names]
+        self.answers: list[tuple[str, float]] = []  # method and seconds
+        self.wrong: list[str] = []  # answers
+        self.broken: list[str] = []  # connections
+        self.repeated = 0
+        self.is_over = threading.Event()
+        self.threads = [threading.Thread(target=self.work, args=(each,)) for each in self.scripts]
+
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def work(self, script: Script) -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
+            session.verify = getattr(self.server, "authority", True)  # that of nginx
+            while not self.is_over.wait(self.pause):
+                try:
+                    self.change(session, script, script.again or script.next())
+                    self.ask(session, "GET", f"/tasks?project_id={script.project}&limit=5")
+                except requests.RequestException as failure:
+                    self.broken.append(repr(failure))
+                    script.again = script.last_creation
+
+    def change(self, session: requests.Session, script: Script, change: Change) -> None:
+        """Send the change, and note the answer."""
+        change.unanswered += 1
+        data = self.ask(session, change.method, change.path, change.status, **change.options)
+        if data is None:
+            return
+        if change.data not in (None, data):
+            self.wrong.append(f"{change} was answered again, with {data}")
+        change.unanswered -= 1
+        self.repeated += script.again is not None
+        script.again = None
+        script.note(change, data)
+
+    def ask(
+        self, session: requests.Session, method: str, path: str, status: int = 200, **options: Any
+    ) -> Any:
+        """The data of the answer, or None if it has another status."""
+        answer = session.request(method, f"{self.server.base}/api/v1{path}", timeout=PATIENCE, **options)
+        self.answers.append((method, answer.elapsed.total_seconds()))
+        if answer.status_code == status:
+            return answer.json()["data"]
+        self.wrong.append(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
+        return None
 
     @property
     def changes(self) -> list[Change]:
         return [change for script in self.scripts for change in script.changes]
 
-    def work(self, session: requests.Session, number: int) -> None:
-        """Send a change, and note the answer. Raises `RequestException` where there is none."""
-        script = self.scripts[number]
-        change = script.again or script.next()
-        self.repeated += script.again is not None
-        script.again = script.last_creation  # unless there is an answer
-        change.unanswered += 1
-        url = f"{self.server.base}/api/v1{change.path}"
-        answer = session.request(change.method, url, timeout=PATIENCE, **change.options)
-        if answer.status_code != change.status:
-            self.problem(f"{change} was answered {answer.status_code}: {answer.text[:300]}")
-            return
-        data = answer.json()["data"]
-        if change.data not in (None, data):
-            self.problem(f"{change} was answered again, with {data}")
-        script.note(change, data)
-        script.again = None
-        change.unanswered -= 1
-        self.answers += 1
+    @property
+    def answered(self) -> set[str]:
+        """The keys of the changes that were answered."""
+        return {change.key for change in self.changes if change.data is not None}
+
+    @property
+    def failures(self) -> str:
+        """What did not succeed, in words; empty if nothing."""
+        problems = self.wrong + self.broken
+        return f"{len(problems)} failures, the first: {problems[0]}" if problems else ""
+
+    def go_on(self, number: int) -> None:
+        """Wait until so many more requests were answered."""
+        least = len(self.answers) + number
+        wait_until(lambda: len(self.answers) >= least)
+
+    def seconds(self, *methods: str) -> list[float]:
+        """How long the answers took, or those to these methods."""
+        return [took for method, took in self.answers if not methods or method in methods]
+
+    def p99(self, *methods: str) -> float:
+        """How many milliseconds 99 % of them took at most."""
+        ordered = sorted(self.seconds(*methods)) or [0.0]
+        return 1000 * ordered[int(0.99 * (len(ordered) - 1))]
+
+
+def working(server: Any, many: int, seconds: float) -> Writers:
+    """What so many clients do in so many seconds."""
+    with Writers(server, server.client().make_project()["id"], many) as writers:
+        time.sleep(seconds)
+    return writers
