@@ -18,7 +18,7 @@ from random import Random
 
 from findings import Run
 from harness import Receiver, Server, hook, receivers, wait_until
-from outages import Recorder, environment, leave_waiting
+from outages import MODES, Recorder, environment, leave_waiting
 from snapshot import Snapshot, key_of
 from writers import Writers
 
@@ -94,7 +94,7 @@ class Storm:
 
     def change_receivers(self) -> None:
         for recorder in self.recorders[1:]:
-            recorder.change_at_random(self.random)
+            recorder.change(self.random.choice(MODES))
 
     def stop(self) -> None:
         """Stop the server with SIGTERM amid the writes, and start it again."""

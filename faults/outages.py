@@ -3,12 +3,11 @@
 import json
 import threading
 from collections.abc import Iterator
-from random import Random
 
 from harness import PATIENCE, Call, Receiver, Server, hook
 from snapshot import Snapshot
 
-MODES = {"up": 6, "refuses": 2, "fails": 2, "hangs": 4}  # how a receiver behaves, and how often
+MODES = ["up", "up", "up", "refuses", "fails", "hangs", "hangs"]  # how a receiver behaves
 # Short waits, so that much is tried again; a healthy receiver may miss them on a busy machine, which is an
 # outage too.
 SHORT_WAITS = {
@@ -44,9 +43,6 @@ class Recorder:
         self.mode = mode
         changed, self.has_changed = self.has_changed, threading.Event()
         changed.set()
-
-    def change_at_random(self, random: Random) -> None:
-        self.change(random.choices([*MODES], [*MODES.values()])[0])
 
     def problems(self, stored: Snapshot) -> Iterator[str]:
         """What is wrong with what arrived, other than its order."""
