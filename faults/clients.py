@@ -1,4 +1,4 @@
-"""Clients that misbehave: they send slowly, read slowly, vanish, or send garbage."""
+"""Clients that misbehave: they send slowly, read slowly, pipeline, or vanish."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ from harness import OWNER_KEY, PATIENCE
 JSON = "Content-Type: application/json"
 CHUNKED = [JSON, "Transfer-Encoding: chunked"]
 FORM = "Content-Type: multipart/form-data; boundary=B"
-FILE = b'--B\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n%b\r\n--B--\r\n'
+FILE = b'--B\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
 # Small segments and a small buffer here keep the buffer at the other end small.
 NARROW = {(socket.SOL_SOCKET, socket.SO_RCVBUF): 4096, (socket.IPPROTO_TCP, socket.TCP_MAXSEG): 536}
 
@@ -139,7 +139,7 @@ def vanishes_in_its_body(line: Line, target: Target, random: Random) -> None:
 
 
 def vanishes_in_an_upload(line: Line, target: Target, random: Random) -> None:
-    line.send("POST", target.files, [FORM, "Content-Length: 1000000"], FILE[:100] + b"x" * 100_000)
+    line.send("POST", target.files, [FORM, "Content-Length: 1000000"], FILE + b"x" * 100_000)
 
 
 def vanishes_in_its_answer(line: Line, target: Target, random: Random) -> None:

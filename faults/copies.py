@@ -20,7 +20,7 @@ from database import backup, db, prepare
 def copy_under_load(
     server: Server, make: Callable[[Path, int], object], rounds: Iterable[int]
 ) -> tuple[int, int]:
-    """Make copies while four clients write, and assert that each is sound and private.
+    """Make copies while four clients write, and assert that each is sound, one file, and private.
 
     Returns how many writes were answered, and how many of these are missing in a copy that was begun later.
     """
@@ -31,6 +31,7 @@ def copy_under_load(
             answered, path = writers.answered, server.folder / f"backup-{number}.db"
             make(path, number)
             assert path.stat().st_mode & 0o777 == 0o600
+            assert path.read_bytes()[18:20] == b"\1\1"  # SQLite's mark of a database without a log beside it
             copy = Snapshot(path)
             assert not (problems := list(copy.problems(webhooks=0))), problems
             missing += len(answered - copy.keys.keys())

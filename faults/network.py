@@ -58,7 +58,6 @@ def beside_a_storm(run: Run, target: Target, seconds: float) -> None:
 
 def idle_connections(run: Run, target: Target, many: int) -> None:
     """Open many connections, half of which have been used, and see that others are served meanwhile."""
-
     with ExitStack() as ends:
 
         def ask() -> float:
