@@ -42,7 +42,7 @@ def is_whole(request: bytes) -> bool:
 class Hostile:
     """A receiver that does as it pleases with each connection that it gets; with a context it speaks TLS.
 
-    It keeps what it was sent, and how long each connection lasted until the sender ended it.
+    It keeps what it was sent, and when each connection began, and ended.
     """
 
     def __init__(self, behave: Behaviour, context: ssl.SSLContext | None = None):
@@ -50,7 +50,7 @@ class Hostile:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.listener.getsockname()[1]}/hook"
         self.requests: list[bytes] = []
-        self.lasted: list[float] = []  # seconds
+        self.connections: list[list[float]] = []
         self.stopped = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -61,14 +61,15 @@ class Hostile:
                 threading.Thread(target=self._answer, args=(line,), daemon=True).start()
 
     def _answer(self, line: socket.socket) -> None:
-        began = time.monotonic()
+        times = [time.monotonic()]
+        self.connections.append(times)
         with suppress(OSError), line:
             line.settimeout(2 * PATIENCE)
             with self.context.wrap_socket(line, server_side=True) if self.context else line as spoken:
                 self.requests.append(read_request(spoken))
                 self.behave(spoken, self.stopped)
                 spoken.shutdown(socket.SHUT_RDWR)
-        self.lasted.append(time.monotonic() - began)
+        times.append(time.monotonic())
 
     def close(self) -> None:
         self.stopped.set()
