@@ -38,17 +38,16 @@ class Disk:
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
         self.ballast = os.open(folder / "ballast", os.O_CREAT | os.O_RDWR, 0o600)
 
-    @property
-    def free(self) -> int:
-        """The pages that are left."""
-        return os.statvfs(self.folder).f_bavail
-
     def leave(self, pages: int) -> None:
         """Take all but so many pages, or give back until there are so many."""
-        size = os.fstat(self.ballast).st_size // PAGE + self.free - pages
+        taken, free = os.fstat(self.ballast).st_blocks * 512 // PAGE, os.statvfs(self.folder).f_bavail
+        size = taken + free - pages
         os.ftruncate(self.ballast, max(size, 0) * PAGE)
         if size > 0:
-            os.posix_fallocate(self.ballast, 0, size * PAGE)
+            try:
+                os.posix_fallocate(self.ballast, 0, size * PAGE)
+            except OSError:  # the server has taken some meanwhile
+                self.leave(pages)
 
     def clear(self) -> None:
         """Give back everything."""

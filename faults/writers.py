@@ -1,171 +1,181 @@
-"""Clients that write to a server which may die at any moment, and know what it has acknowledged."""
+"""Clients that change and read tasks, and know what they were answered, also if a server dies meanwhile."""
 
-import json
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass
 from random import Random
+from typing import Any, Self
 
-from harness import OWNER_KEY, PATIENCE, Server
+import requests
+from harness import OWNER_KEY, PATIENCE, wait_until
 
-from database import Row
-
-KINDS = {"create": 6, "keyed": 2, "title": 4, "details": 2, "complete": 3, "comment": 3, "delete": 1}
+KINDS = {"create": 8, "title": 6, "complete": 3, "comment": 3, "delete": 1}  # and how often
 
 
-class Write:
+@dataclass
+class Change:
     """A request that changes something. Its `key` is found again in the event that it makes."""
 
-    def __init__(self, key: str):
-        self.key = key
-        self.is_answered = False  # otherwise nobody knows whether it was done
-        self.had_no_answer = False  # at least once
+    key: str
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+    status: int = 200
+    data: Any = None  # of its answer; without one nobody knows whether it was done
+    unanswered: int = 0  # how often it was sent without an answer
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The rest of the request; a creation can be repeated."""
+        return {"json": self.body, "headers": {"Idempotency-Key": self.key} if self.path == "/tasks" else {}}
+
+
+class Script:
+    """Changes of random kinds to the tasks of one project, each made after the one before."""
+
+    def __init__(self, name: str, project: str, random: Random, sizes: tuple[int, ...] = (0,)):
+        self.name, self.project, self.random, self.sizes = name, project, random, sizes
+        self.changes: list[Change] = []
+        self.tasks: list[str] = []  # that it created, and has not deleted
+        self.open: set[str] = set()  # those of them that it has not completed
+        self.last_creation: Change | None = None
+        self.again: Change | None = None  # what is repeated, since a connection broke
+
+    def next(self) -> Change:
+        text = f"{self.name}-{len(self.changes)}"
+        kind = self.random.choices([*KINDS], [*KINDS.values()])[0]
+        task = self.random.choice(self.tasks) if self.tasks else None
+        self.changes.append(self.change(kind, text, task) if task else self.creation(text))
+        return self.changes[-1]
+
+    def change(self, kind: str, text: str, task: str) -> Change:
+        path = f"/tasks/{task}"
+        if kind == "title":
+            return Change(text, "PATCH", path, {"title": text})
+        if kind == "comment":
+            return Change(text, "POST", f"{path}/comments", {"content": text}, 201)
+        if kind == "complete" and task in self.open:
+            self.open.remove(task)
+            return Change(f"task.completed {task}", "POST", f"{path}/complete")
+        if kind == "delete":
+            self.tasks.remove(task)
+            return Change(f"task.deleted {task}", "DELETE", path)
+        return self.creation(text)
+
+    def creation(self, text: str) -> Change:
+        metadata = {"a": "x" * self.random.choice(self.sizes)}
+        body = {"title": text, "project_id": self.project, "metadata": metadata}
+        self.last_creation = Change(text, "POST", "/tasks", body, 201)
+        return self.last_creation
+
+    def note(self, change: Change, data: Any) -> None:
+        """Note the data of the change's answer."""
+        if change.path == "/tasks" and change.data is None:
+            self.tasks.append(data["id"])
+            self.open.add(data["id"])
+        change.data = data
 
 
 class Writers:
-    """Clients that write side by side in one project, and report problems to `note`."""
+    """Clients that change and read tasks side by side inside a `with` statement, each in its own session.
 
-    def __init__(self, server: Server, random: Random, number: int, note: Callable[[str], None]):
-        self.server, self.note, self.replays = server, note, 0
-        owner = server.client()
-        self.project = owner.make_project()["id"]
-        path, titles = f"/projects/{self.project}/milestones", ("First", "Second")
-        self.milestones = [owner.data(owner.post(path, {"title": title}), 201)["id"] for title in titles]
-        owner.session.close()
-        self.answers = threading.Semaphore(0)
+    Where a connection breaks, a client goes on with the server's next address, and first repeats its last
+    creation, which is done once, and answered as before.
+    """
+
+    def __init__(
+        self, server: Any, project: str, many: int, pause: float = 0.01, random: Random | None = None
+    ):
+        self.server, self.pause = server, pause
+        choose = random or Random(0)
+        names = [f"{project[-12:]}-{number}" for number in range(many)]  # unlike those in other projects
+        self.scripts = [Script(name, project, Random(choose.random())) for name in names]
+        self.answers: list[tuple[str, float]] = []  # method and seconds
+        self.wrong: list[str] = []  # answers
+        self.broken: list[str] = []  # connections
+        self.repeated = 0
         self.is_over = threading.Event()
-        self.all = [Writer(self, number, random.random()) for number in range(number)]
+        self.threads = [threading.Thread(target=self.work, args=(each,)) for each in self.scripts]
 
-    @property
-    def writes(self) -> list[Write]:
-        return [write for writer in self.all for write in writer.writes]
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
 
-    def start(self) -> None:
-        for writer in self.all:
-            writer.thread.start()
-
-    def end(self) -> None:
-        """Wait until each client has its last answer."""
+    def __exit__(self, *_: object) -> None:
         self.is_over.set()
-        for writer in self.all:
-            writer.thread.join(2 * PATIENCE)
+        for thread in self.threads:
+            thread.join()
 
-    def go_on(self, number: int) -> None:
-        """Wait until so many more writes were answered, at most for a second; but at least for one."""
-        while self.answers.acquire(blocking=False):
-            """What was answered before does not count."""
-        if not self.answers.acquire(timeout=PATIENCE):
-            self.note(f"no write was answered for {PATIENCE} s")
-        ends_at = time.monotonic() + 1
-        for _ in range(number - 1):
-            if not self.answers.acquire(timeout=max(ends_at - time.monotonic(), 0)):
-                break
+    def work(self, script: Script) -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            session.headers["Authorization"] = f"Bearer {OWNER_KEY}"
+            session.verify = getattr(self.server, "authority", True)  # that of nginx
+            while not self.is_over.wait(self.pause):
+                try:
+                    self.change(session, script, script.again or script.next())
+                    self.ask(session, "GET", f"/tasks?project_id={script.project}&limit=5")
+                except requests.RequestException as failure:
+                    self.broken.append(repr(failure))
+                    script.again = script.last_creation
 
-
-class Writer:
-    """A client that writes one thing after the other, also to the next server when this one has gone."""
-
-    def __init__(self, shared: Writers, number: int, seed: float):
-        self.shared, self.number, self.random = shared, number, Random(seed)
-        self.writes: list[Write] = []
-        self.tasks: list[str] = []  # that it made, and has not deleted
-        self.open: set[str] = set()  # those of them that it has not completed
-        # What it made last with an Idempotency-Key, the body, and the answer's data.
-        self.keyed: tuple[Write, Row, Row | None] | None = None
-        self.thread = threading.Thread(target=self.work)
-
-    def work(self) -> None:
-        try:
-            while not self.shared.is_over.is_set():
-                address = self.shared.server.base.removeprefix("http://")
-                with closing(HTTPConnection(address, timeout=PATIENCE)) as connection:
-                    self.write_until_it_breaks(connection)
-                self.shared.is_over.wait(0.02)  # the next server's address is not known at once
-        except Exception as error:
-            self.shared.note(f"a client of the campaign failed: {error!r}")
-            raise
-
-    def write_until_it_breaks(self, connection: HTTPConnection) -> None:
-        try:
-            if self.keyed:
-                self.create_again(connection, *self.keyed)
-            while not self.shared.is_over.is_set():
-                self.write(connection)
-        except (OSError, HTTPException):  # the server has gone; what was under way has an unknown outcome
+    def change(self, session: requests.Session, script: Script, change: Change) -> None:
+        """Send the change, and note the answer."""
+        change.unanswered += 1
+        data = self.ask(session, change.method, change.path, change.status, **change.options)
+        if data is None:
             return
-
-    def write(self, connection: HTTPConnection) -> None:
-        """Write something. Raises `OSError` or `HTTPException` where there is no answer."""
-        task = self.random.choice(self.tasks) if self.tasks else ""
-        kind = self.random.choices([*KINDS], [*KINDS.values()])[0]
-        text, path = f"write {self.number}-{len(self.writes)}", f"/tasks/{task}"
-        if kind == "title" and task:
-            self.ask(connection, self.begin(text), "PATCH", path, {"title": text})
-        elif kind == "details" and task:
-            self.ask(connection, self.begin(text), "PATCH", f"{path}/details", {"description": text})
-        elif kind == "comment" and task:
-            self.ask(connection, self.begin(text), "POST", f"{path}/comments", {"content": text}, 201)
-        elif kind == "complete" and task in self.open:
-            self.open.remove(task)
-            self.ask(connection, self.begin(f"task.completed {task}"), "POST", f"{path}/complete")
-        elif kind == "delete" and task:
-            self.tasks.remove(task)
-            self.ask(connection, self.begin(f"task.deleted {task}"), "DELETE", path)
-        else:
-            self.create(connection, text, is_keyed=kind == "keyed")
-
-    def begin(self, key: str) -> Write:
-        self.writes.append(Write(key))
-        return self.writes[-1]
-
-    def create(self, connection: HTTPConnection, text: str, *, is_keyed: bool) -> None:
-        write, body = self.begin(text), {"title": text, "project_id": self.shared.project}
-        if milestone := self.random.choice((None, *self.shared.milestones)):
-            body["milestone_id"] = milestone
-        if is_keyed:
-            self.keyed = write, body, None
-        made = self.ask(connection, write, "POST", "/tasks", body, 201, is_keyed=is_keyed)
-        self.tasks.append(made["id"])
-        self.open.add(made["id"])
-        if is_keyed:
-            self.keyed = write, body, made
-
-    def create_again(self, connection: HTTPConnection, write: Write, body: Row, made: Row | None) -> None:
-        """Repeat a creation with its key: it is done once, and the answer is what it was."""
-        again = self.ask(connection, write, "POST", "/tasks", body, 201, is_keyed=True)
-        self.shared.replays += 1
-        if made is None:
-            self.keyed = write, body, again
-        elif again != made:
-            self.shared.note(f"{write.key} was answered with {made}, and again with {again}")
+        if change.data not in (None, data):
+            self.wrong.append(f"{change} was answered again, with {data}")
+        change.unanswered -= 1
+        self.repeated += script.again is not None
+        script.again = None
+        script.note(change, data)
 
     def ask(
-        self,
-        connection: HTTPConnection,
-        write: Write,
-        method: str,
-        path: str,
-        body: Row | None = None,
-        status: int = 200,
-        *,
-        is_keyed=False,
-    ) -> Row:
-        """Send the write, and return the answer's data; any other status is a problem."""
-        headers = {"Authorization": f"Bearer {OWNER_KEY}", "Content-Type": "application/json"}
-        if is_keyed:
-            headers["Idempotency-Key"] = write.key.replace(" ", "-")
-        try:
-            connection.request(method, f"/api/v1{path}", json.dumps(body or {}).encode(), headers)
-            with connection.getresponse() as answer:
-                text = answer.read()
-        except (OSError, HTTPException):
-            write.had_no_answer = True
-            raise
-        if answer.status != status:
-            self.shared.note(f"{method} {path} {body} was answered {answer.status}: {text[:300]!r}")
-            raise OSError("the outcome is unknown")
-        write.is_answered = True
-        self.shared.answers.release()
-        return json.loads(text)["data"]
+        self, session: requests.Session, method: str, path: str, status: int = 200, **options: Any
+    ) -> Any:
+        """The data of the answer, or None if it has another status."""
+        answer = session.request(method, f"{self.server.base}/api/v1{path}", timeout=PATIENCE, **options)
+        self.answers.append((method, answer.elapsed.total_seconds()))
+        if answer.status_code == status:
+            return answer.json()["data"]
+        self.wrong.append(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
+        return None
+
+    @property
+    def changes(self) -> list[Change]:
+        return [change for script in self.scripts for change in script.changes]
+
+    @property
+    def answered(self) -> set[str]:
+        """The keys of the changes that were answered."""
+        return {change.key for change in self.changes if change.data is not None}
+
+    @property
+    def failures(self) -> str:
+        """What did not succeed, in words; empty if nothing."""
+        problems = self.wrong + self.broken
+        return f"{len(problems)} failures, the first: {problems[0]}" if problems else ""
+
+    def go_on(self, number: int) -> None:
+        """Wait until so many more requests were answered."""
+        least = len(self.answers) + number
+        wait_until(lambda: len(self.answers) >= least)
+
+    def seconds(self, *methods: str) -> list[float]:
+        """How long the answers took, or those to these methods."""
+        return [took for method, took in self.answers if not methods or method in methods]
+
+    def p99(self, *methods: str) -> float:
+        """How many milliseconds 99 % of them took at most."""
+        ordered = sorted(self.seconds(*methods)) or [0.0]
+        return 1000 * ordered[int(0.99 * (len(ordered) - 1))]
+
+
+def working(server: Any, many: int, seconds: float) -> Writers:
+    """What so many clients do in so many seconds."""
+    with Writers(server, server.client().make_project()["id"], many) as writers:
+        time.sleep(seconds)
+    return writers

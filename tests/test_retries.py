@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
 
 import pytest
-from harness import fault, hook, wait_until
-from outages import leave_waiting, stop_while_it_hangs
+from harness import PATIENCE, fault, hook, wait_until
+from outages import leave_waiting
 from standardwebhooks.webhooks import Webhook
 
 # A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.
@@ -214,9 +215,17 @@ def test_another_worker_sweeps_when_the_one_that_did_is_killed(launch, new_recei
 
 def test_sigterm_leaves_what_it_cannot_finish_pending(launch, receiver):
     short = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1", "TASKS_DELIVERY__TIMEOUT_SECONDS": "2"}
-    server = serve(launch, hook(receiver), **short)
-    task, code, _ = stop_while_it_hangs(server, receiver)
-    assert code == 0
+    server, let_go, made = serve(launch, hook(receiver), **short), threading.Event(), []
+    receiver.answer = lambda call: let_go.wait(PATIENCE) and 200
+    owner = server.client()
+    project = owner.make_project()
+    writer = threading.Thread(target=lambda: made.append(owner.make_task(project)))
+    writer.start()
+    receiver.next()
+    assert server.stop() == 0
+    writer.join()
+    let_go.set()
+    (task,) = made
     server.start()
     assert receiver.next().event["data"]["task"]["id"] == task["id"]
     wait_until(lambda: all_delivered(server))
