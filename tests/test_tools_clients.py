@@ -7,12 +7,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
-import httpx2
 import pytest
 from harness import OWNER_KEY, PATIENCE
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
 from test_tools import NAMES
 
 import tools
@@ -29,6 +25,10 @@ def run(work):
 
 @asynccontextmanager
 async def connected(server, mode="auto", key=OWNER_KEY):
+    import httpx2  # these three take a second, which no process need spend that has other files
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=PATIENCE, trust_env=False) as http,
@@ -73,6 +73,8 @@ def test_the_official_client_uses_every_tool(server, owner, mode):
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_official_client_stays_connected_after_errors(server, mode):
+    from mcp.shared.exceptions import MCPError
+
     async def work():
         async with connected(server, mode) as client:
             for call in (
