@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
+import orjson
 from marshmallow import ValidationError
 
 import limits
@@ -459,7 +460,7 @@ class ToolCall:
         head: list[Any] = []  # status and headers
         try:
             application: Callable = self.request.app
-            answered = json.loads(b"".join(application(environ, lambda *parts: head.extend(parts))))
+            answered = orjson.loads(b"".join(application(environ, lambda *parts: head.extend(parts))))
         finally:
             thread.request = self.request
         if answered["success"]:

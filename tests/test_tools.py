@@ -284,7 +284,8 @@ def test_a_page_of_long_titles_ends_early_and_tells_where_to_continue(owner, joi
 
 
 def test_a_task_is_shown_with_what_one_needs_to_work_on_it(owner, project):
-    given = {"description": "Line one\nline two", "start_date": "2026-11-01", "metadata": {"estimate": 3}}
+    metadata = {"estimate": 3, "beyond 64 bits": 1e20}
+    given = {"description": "Line one\nline two", "start_date": "2026-11-01", "metadata": metadata}
     task = owner.make_task(project, milestone_id=make_milestone(owner, project)["id"], **given)
     path = f"/tasks/{task['id']}"
     owner.data(owner.request("POST", f"{path}/attachments", files={"file": ("a.txt", b"x")}), 201)
@@ -293,7 +294,7 @@ def test_a_task_is_shown_with_what_one_needs_to_work_on_it(owner, project):
     shown = use(owner, "get_task", task_id=task["id"].upper())
     assert shown["description"] == "Line one\nline two"
     assert (shown["milestone"], shown["start"], shown["version"]) == ("Launch", "2026-11-01", 1)
-    assert (shown["metadata"], shown["attachments"]) == ({"estimate": 3}, ["a.txt"])
+    assert (shown["metadata"], shown["attachments"]) == (metadata, ["a.txt"])
     assert shown["created_by"] == "Olga Owner"
     assert [comment["text"] for comment in shown["comments"]] == [f"Comment {n}" for n in range(2, 12)]
     assert {comment["by"] for comment in shown["comments"]} == {"Olga Owner"}
