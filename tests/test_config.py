@@ -111,6 +111,9 @@ def test_paths_are_relative_to_the_file_and_the_environment_goes_over_it(place, 
 DEEP = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[" * 2000 + "]" * 2000}
 OF_BOTH = {"TASKS_SERVER__BASE_URL": "http://b/", "TASKS_WEBHOOKS": "[]"}
 RECEIVER = "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n"
+ROUTE = "[plugins.entries.webhooks.config.routes.x]\nsessionKey = 'agent:main'\nsecret = 'S3CRET'\n"
+REFERENCE = ROUTE.replace("'S3CRET'", "{ source = 'SOURCE', provider = 'a', id = '../b' }")
+PROVIDER = "[secrets.providers.x]\nsource = "
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,27 @@ RECEIVER = "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n"
         (RECEIVER + "events = ['S3CRET']", {}, ["webhooks.0.events.0 must be one of task.updated"]),
         (RECEIVER + "events = []", {}, ["webhooks.0.events"]),
         (RECEIVER * 2, {}, ["webhooks.1.name", "is the name of another webhook"]),
+        (ROUTE.replace("S3CRET", ""), {}, ["routes.x.secret must be a string that is not blank"]),
+        (ROUTE.replace("secret = 'S3CRET'", ""), {}, ["routes.x.secret is required"]),
+        (ROUTE.replace("sessionKey = 'agent:main'", ""), {}, ["routes.x.sessionKey is required"]),
+        (ROUTE + "extra = '1'", {}, ["routes.x.extra is not accepted"]),
+        (REFERENCE.replace("SOURCE", "vault"), {}, ["source must be one of env, file, exec"]),
+        (REFERENCE.replace("SOURCE", "file"), {}, ["id is not valid for source file"]),
+        (REFERENCE.replace("SOURCE", "exec"), {}, ["id is not valid for source exec"]),
+        *(
+            (f"{ROUTE}path = '{path}'", {}, ["routes.x.path must not"])
+            for path in ("/api/v1/x", "/enroll", "/static/x", "mcp/")
+        ),
+        (
+            f"{ROUTE}path = '/a/'\n{ROUTE.replace('.x]', '.y]')}path = 'a'",
+            {},
+            ["routes.y.path is already the path of"],
+        ),
+        (PROVIDER + "'exec'\ncommand = '/x'\nenv = {A = 'S3CRET'}\nargs = 0", {}, ["providers.x"]),
+        (PROVIDER + "'file'", {}, ["secrets.providers.x.path is required"]),
+        (PROVIDER + "'env'\npath = '/x'", {}, ["is not accepted for source env"]),
+        ("[bootstrap]\napikey = 'S3CRET'", {}, ["bootstrap.apikey is not accepted"]),
+        ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
         ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
         ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),
@@ -181,7 +205,8 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch, text, environment
 @pytest.mark.parametrize(
     ("text", "environment", "words"),
     [
-        ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
+        ("", {"TASKS_BOOTSTRAP__API_KEY": "$NOT_SET"}, ["bootstrap.api_key: env:default:NOT_SET: "]),
+        ("", {"TASKS_BOOTSTRAP__API_KEY": "S3CRET" + "x" * 25}, ["bootstrap.api_key: must be 32 to 255"]),
         (RECEIVER.replace("S3CRET", "whsec_%%S3CRET"), {}, ["base64 must follow whsec_"]),
         (
             "[[webhooks]]\nurl = 'https://a/S3CRET?x=S3CRET'\nsecret = '$NOT_SET'",
@@ -203,6 +228,7 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
     assert line.startswith("Error: ")
     assert all(word in line for word in words), line
     assert "S3CRET" not in line
+    assert not server.database.exists()
     command = server.flask("init")
     assert (command.returncode, command.stderr) == (1, line + "\n")
 

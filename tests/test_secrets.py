@@ -12,7 +12,6 @@ import requests
 from harness import OWNER_KEY, PATIENCE, Server, hook, wait_until
 
 import settings
-from app import create_app
 from settings import Unresolved, exposed_secrets, resolve
 
 
@@ -277,50 +276,6 @@ def test_a_reload_while_the_database_is_locked_is_no_end(filed):
 
 HOOK = '\n[[webhooks]]\nurl = "http://127.0.0.1:1/"\nname = "r"\n'
 EXEC = provider("x", "exec", 'command = "/x"\nenv = {TOKEN = "s3cret"}')
-MISTAKES = {
-    route("x", '""'): "routes.x.secret must be a string that is not blank",
-    route("x", more='extra = "1"'): "routes.x.extra is not accepted",
-    route("x").replace('sessionKey = "agent:main"', ""): "routes.x.sessionKey is required",
-    route("x").replace('secret = "s3cret"', ""): "routes.x.secret is required",
-    route("x", reference("vault", "a", "b")): "source must be one of env, file, exec",
-    route("x", reference("file", "a", "b")): "id is not valid for source file",
-    route("x", reference("exec", "a", "../b")): "id is not valid for source exec",
-    route("x", more='path = "/api/v1/x"'): "routes.x.path must not",
-    route("x", more='path = "/enroll"'): "routes.x.path must not",
-    route("x", more='path = "/static/x"'): "routes.x.path must not",
-    route("x", more='path = "mcp/"'): "routes.x.path must not",
-    route("x", more='path = "/a/"') + route("y", more='path = "a"'): "routes.y.path is already the path of",
-    EXEC + "\nargs = 0": "providers.x",
-    provider("x", "file", ""): "secrets.providers.x.path is required",
-    provider("x", "env", 'path = "/x"'): "is not accepted for source env",
-    '[bootstrap]\napikey = "s3cret"': "bootstrap.apikey is not accepted",
-}
-
-
-@pytest.mark.parametrize(("text", "words"), MISTAKES.items())
-def test_a_mistake_is_named(file, monkeypatch, text, words):
-    monkeypatch.setenv("TASKS_CONFIG", str(file(text)))
-    with pytest.raises(SystemExit) as raised:
-        create_app()
-    assert words in raised.value.code
-    assert "\n" not in raised.value.code
-    assert "s3cret" not in raised.value.code
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [("$NOT_SET", "env:default:NOT_SET: "), ("s3cret" + "x" * 25, "must be 32 to 255 visible ASCII")],
-)
-def test_a_wrong_key_of_the_first_owner_ends_the_start_with_one_line(launch, key, words):
-    server = launch(TASKS_BOOTSTRAP__API_KEY=key)
-    assert server.process.wait(PATIENCE) == 1
-    last = server.log.read_text().splitlines()[-1]
-    assert last.startswith("Error: bootstrap.api_key: ")
-    assert words in last
-    assert "s3cret" not in last
-    assert not server.database.exists()
-    server.process = None
-
 
 IN_CLEAR = {
     "a route's": route("x"),
