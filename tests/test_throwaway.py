@@ -99,27 +99,9 @@ def is_refused(url):
     return False
 
 
-def test_two_at_the_same_time_are_two_workspaces_and_each_leaves_nothing_after_a_signal(begin, environment):
-    with begin() as one, begin() as other:
-        lines = [process.stdout.readline() for process in (one, other)]
-        first, second = map(client, lines)
-        first.make_project()
-        assert second.data(second.get("/projects"))["projects"] == []
-        headers = {"Authorization": f"Bearer {first.key}"}
-        assert second.request("GET", "/me", headers=headers).status_code == 401
-        one.send_signal(signal.SIGINT)
-        assert one.wait(PATIENCE) == 0
-        assert one.stdout.read() == ""
-        assert is_refused(told(lines[0])[0])
-        second.make_project()
-        (folder,) = left_over(environment)
-        assert "tasks.db" in os.listdir(f"{environment['TMPDIR']}/{folder}")
-        other.send_signal(HANGUP)
-        assert other.wait(PATIENCE) == 0
-    assert left_over(environment) == []
-
-
-def test_settings_of_the_environment_apply_and_those_of_a_file_do_not(begin, environment, tmp_path):
+def test_two_are_two_workspaces_with_the_environments_settings_and_leave_nothing_after_a_signal(
+    begin, environment, tmp_path
+):
     (tmp_path / "config.toml").write_text('[workspace]\nname = "Of the file"\n')
     settings = {
         "TASKS_CONFIG": str(tmp_path / "config.toml"),
@@ -127,14 +109,28 @@ def test_settings_of_the_environment_apply_and_those_of_a_file_do_not(begin, env
         "TASKS_LIMITS__REQUESTS_PER_MINUTE": "2",
         "TASKS_BOOTSTRAP__API_KEY": "$MY_KEY",
     }
-    with begin("--seed", "7", **settings, MY_KEY=OWNER_KEY) as process:
-        owner = client(process.stdout.readline())
-        assert owner.key == OWNER_KEY
-        assert owner.data(owner.get("/context"))["system"]["workspace_name"] == "Workspace"
-        assert owner.data(owner.get("/tasks"))["pagination"]["total"] == 200
-        assert owner.get("/me").status_code == 429
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
+    with begin("--seed", "7", **settings, MY_KEY=OWNER_KEY) as one, begin() as other:
+        lines = [process.stdout.readline() for process in (one, other)]
+        first, second = map(client, lines)
+        assert first.key == OWNER_KEY
+        assert first.data(first.get("/context"))["system"]["workspace_name"] == "Workspace"
+        assert first.data(first.get("/tasks"))["pagination"]["total"] == 200
+        assert first.get("/me").status_code == 429
+        assert second.data(second.get("/tasks"))["tasks"] == []
+        assert (
+            second.request("GET", "/me", headers={"Authorization": f"Bearer {first.key}"}).status_code == 401
+        )
+        first.session.close()  # gunicorn waits a little for connections that are kept alive
+        one.send_signal(signal.SIGINT)
+        assert one.wait(PATIENCE) == 0
+        assert one.stdout.read() == ""
+        assert is_refused(told(lines[0])[0])
+        second.make_project()
+        (folder,) = left_over(environment)
+        assert "tasks.db" in os.listdir(f"{environment['TMPDIR']}/{folder}")
+        second.session.close()
+        other.send_signal(HANGUP)
+        assert other.wait(PATIENCE) == 0
     assert left_over(environment) == []
     assert not (tmp_path / "own.db").exists()
 
