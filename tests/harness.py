@@ -283,8 +283,7 @@ class Server:
         """End it, and return its exit code; bugs in the log fail the test."""
         if self.process is None:
             return None
-        for client in self.clients:  # gunicorn waits a little for connections that are kept alive
-            client.session.close()
+        self.hang_up()
         self.process.send_signal(how)
         code = self.process.wait(PATIENCE)
         self.process = None
@@ -292,6 +291,11 @@ class Server:
         assert self.allow_bugs or ("Traceback" not in text and "a bug" not in text), text
         assert not re.search(r"tms_[\w-]{30}|/enroll/[\w-]{30}", text), "a credential is in the log"
         return code
+
+    def hang_up(self):
+        """Close what is kept alive, for which gunicorn waits a little before a worker ends."""
+        for client in self.clients:
+            client.session.close()
 
     def client(self, key=OWNER_KEY):
         self.clients.append(Client(f"{self.base}/api/v1", key))

@@ -38,6 +38,7 @@ def test_times_and_ids_rise_and_events_keep_their_order_though_the_clock_falls(c
     tasks.append(owner.make_task(project))
     owner.patch(f"/tasks/{tasks[0]['id']}", {"title": "Changed"})
     (worker,) = clock.children()
+    clock.hang_up()
     os.kill(worker, signal.SIGTERM)
     wait_until(lambda: clock.children() not in ([], [worker]))
     tasks.append(owner.make_task(project))

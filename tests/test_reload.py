@@ -43,6 +43,7 @@ def reload(server, text):
     """Let it read this configuration, and wait until its workers are new ones."""
     before = server.children()
     server.config.write_text(text)
+    server.hang_up()
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: server.children() and not set(before) & set(server.children()))
 

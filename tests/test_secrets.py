@@ -210,6 +210,7 @@ def reference(source, provider, id):
 def replacing(server):
     """Wait for the worker that takes the place of the present one, after what is done to it inside."""
     before = server.children()
+    server.hang_up()
     yield
     wait_until(lambda: server.children() and not set(before) & set(server.children()))
 
