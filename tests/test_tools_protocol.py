@@ -2,16 +2,19 @@
 
 import base64
 import json
-import socket
+from contextlib import closing
+from itertools import product
 
 import pytest
 import requests
+from clients import JSON, Line, head
 from harness import OWNER_KEY, PATIENCE, wait_until
 
 import tools
 
 META = "io.modelcontextprotocol/"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
+CALL = "tools/call"
 
 
 def exchange(server, body=None, *, method="POST", key=OWNER_KEY, path="/mcp", **headers):
@@ -43,6 +46,11 @@ def modern(method, *, version=MODERN, **params):
     if "name" in params:
         headers["Mcp_Name"] = params["name"]
     return message(method, **params, _meta=meta), headers
+
+
+def exchange_modern(server, method, **params):
+    body, headers = modern(method, **params)
+    return exchange(server, body, **headers)
 
 
 def error_of(answer):
@@ -112,20 +120,14 @@ def test_without_a_valid_key_there_is_no_trace_of_oauth(server):
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/.well-known/oauth-protected-resource",
-        "/.well-known/oauth-authorization-server",
-        "/mcp/.well-known/oauth-protected-resource",
-        "/.well-known/openid-configuration",
-        "/register",
-    ],
-)
+WELL_KNOWN = ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"]
+
+
+@pytest.mark.parametrize("path", ["/register", *[f"/.well-known/{name}" for name in WELL_KNOWN]])
 def test_what_clients_ask_about_oauth_does_not_exist(server, path):
     """With any other answer Claude Code and Cursor ignore the key in their configuration."""
-    for method in ("GET", "POST"):
-        assert requests.request(method, server.base + path, timeout=PATIENCE).status_code == 404
+    for method, below in product(("GET", "POST"), ("", "/mcp")):
+        assert requests.request(method, server.base + below + path, timeout=PATIENCE).status_code == 404
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "text/json", "application/json; charset=latin1"])
@@ -153,13 +155,9 @@ def test_the_body_is_as_limited_as_the_api_s(configured):
 
 
 def test_a_body_that_stops_coming_is_timed_out(configured):
-    host, port = configured.base.removeprefix("http://").split(":")
-    head = f"POST /mcp HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {OWNER_KEY}\r\n"
-    with socket.create_connection((host, int(port)), PATIENCE) as line:
-        line.sendall(f'{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"id"'.encode())
-        with line.makefile("rb") as answer:
-            assert b" 408 " in answer.readline()
-            assert json.loads(answer.read().partition(b"\r\n\r\n")[2])["error"]["code"] == -32600
+    with closing(Line(configured)) as line:
+        line.socket.sendall(head("POST", "/mcp", [JSON, "Content-Length: 99"]) + b'{"id"')
+        assert line.code() == (408, -32600)
 
 
 # Messages -------------------------------------------------------------------------------------
@@ -192,16 +190,12 @@ def test_an_answer_has_the_request_s_id(server, id):
 
 def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     before = len(owner.data(owner.get("/projects"))["projects"])
-    call = message("tools/call", name="create_project", arguments={"name": "Not made"})
-    body, headers = modern("tools/call", name="create_project", arguments={"name": "Not made"})
-    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    call = message(CALL, name="create_project", arguments={"name": "Not made"})
+    body, headers = modern(CALL, name="create_project", arguments={"name": "Not made"})
     del call["id"], body["id"]
-    for answer in (
-        exchange(server, initialized),
-        exchange(server, call),
-        exchange(server, body, **headers),
-        exchange(server, {"jsonrpc": "2.0", "method": "no/such"}),
-    ):
+    others = [{"jsonrpc": "2.0", "method": method} for method in ("notifications/initialized", "no/such")]
+    for sent, given in ((call, {}), (body, headers), *[(other, {}) for other in others]):
+        answer = exchange(server, sent, **given)
         assert (answer.status_code, answer.content) == (202, b"")
     assert len(owner.data(owner.get("/projects"))["projects"]) == before
 
@@ -222,20 +216,11 @@ def test_initialize_agrees_on_a_version(server, asked, answered):
     assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
 
 
-def test_an_older_request_needs_no_initialize_and_no_session(server):
-    listed = result_of(exchange(server, message("tools/list")))
-    assert set(listed) == {"tools"}
-    called = result_of(exchange(server, message("tools/call", name="list_meetings")))
-    assert set(called) == {"content"}
-    assert json.loads(called["content"][0]["text"]).keys() == {"upcoming", "past"}
-
-
 # The stateless era ----------------------------------------------------------------------------
 
 
 def test_discovery_tells_what_there_is(server):
-    body, headers = modern("server/discover")
-    result = result_of(exchange(server, body, **headers))
+    result = result_of(exchange_modern(server, "server/discover"))
     assert result["supportedVersions"] == [MODERN]
     assert result["capabilities"] == {"tools": {}}
     assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
@@ -243,18 +228,16 @@ def test_discovery_tells_what_there_is(server):
     assert set(result["_meta"][f"{META}serverInfo"]) == {"name", "version"}
 
 
-def test_modern_results_are_complete(server):
-    body, headers = modern("tools/list")
-    listed = result_of(exchange(server, body, **headers))
+def test_results_say_in_the_stateless_era_alone_that_they_are_complete(server):
+    """And an older request needs no initialize."""
+    assert set(result_of(exchange(server, message("tools/list")))) == {"tools"}
+    assert set(result_of(exchange(server, message(CALL, name="list_meetings")))) == {"content"}
+    listed = result_of(exchange_modern(server, "tools/list"))
     assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
-    body, headers = modern("tools/call", name="list_meetings", arguments={})
-    called = result_of(exchange(server, body, **headers))
+    called = result_of(exchange_modern(server, CALL, name="list_meetings", arguments={}))
     assert called["resultType"] == "complete"
     assert f"{META}serverInfo" in called["_meta"]
     assert "cacheScope" not in called
-
-
-CALL = "tools/call"
 
 
 @pytest.mark.parametrize(
@@ -270,16 +253,14 @@ CALL = "tools/call"
 )
 def test_an_error_has_a_status_in_the_stateless_era_alone(server, method, params, status, code):
     """Clients of the older era take any other than 200 for the end of the connection."""
-    body, headers = modern(method, **params)
-    assert error_of(exchange(server, body, **headers)) == (status, code, 7)
+    assert error_of(exchange_modern(server, method, **params)) == (status, code, 7)
     assert error_of(exchange(server, message(method, **params))) == (200, code, 7)
     assert error_of(exchange(server, message(method, **params, _meta={"progressToken": 1}))) == (200, code, 7)
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping"])
 def test_what_only_the_older_era_has_is_not_found_in_the_other(server, method):
-    body, headers = modern(method)
-    assert error_of(exchange(server, body, **headers)) == (404, -32601, 7)
+    assert error_of(exchange_modern(server, method)) == (404, -32601, 7)
     assert error_of(exchange(server, message("server/discover"))) == (200, -32601, 7)
 
 
@@ -290,16 +271,10 @@ def test_modern_requests_say_what_they_are(server, name):
     assert error_of(exchange(server, body, **headers)) == (400, -32602, 7)
 
 
-def test_a_client_need_not_say_its_name(server):
-    body, headers = modern("tools/list")
-    del body["params"]["_meta"][f"{META}clientInfo"]
-    assert result_of(exchange(server, body, **headers))["tools"]
-
-
 @pytest.mark.parametrize("name", ["MCP_Protocol_Version", "Mcp_Method", "Mcp_Name"])
 @pytest.mark.parametrize("text", [None, "", "other", "=?base64?!?=", "=?base64?/w==?="])
 def test_modern_headers_say_what_the_body_says(server, name, text):
-    body, headers = modern("tools/call", name="list_meetings")
+    body, headers = modern(CALL, name="list_meetings")
     if text is None:
         del headers[name]
     else:
@@ -309,16 +284,16 @@ def test_modern_headers_say_what_the_body_says(server, name, text):
     assert name.replace("_", "-") in answer.json()["error"]["message"]
 
 
-def test_a_header_may_be_wrapped(server):
-    body, headers = modern("tools/call", name="list_meetings")
+def test_a_header_may_be_wrapped_and_a_client_need_not_say_its_name(server):
+    body, headers = modern(CALL, name="list_meetings")
+    del body["params"]["_meta"][f"{META}clientInfo"]
     wrapped = base64.b64encode(b"list_meetings").decode()
     assert result_of(exchange(server, body, **headers | {"Mcp_Name": f"=?base64?{wrapped}?="}))["content"]
 
 
 @pytest.mark.parametrize("version", [LEGACY, "2099-01-01", "x"])
 def test_an_unknown_version_is_told_the_known_ones(server, version):
-    body, headers = modern("tools/list", version=version)
-    answer = exchange(server, body, **headers)
+    answer = exchange_modern(server, "tools/list", version=version)
     assert error_of(answer) == (400, -32022, 7)
     assert answer.json()["error"]["data"] == {"supported": [MODERN], "requested": version}
 
@@ -330,11 +305,8 @@ def test_a_bug_is_an_internal_error_with_the_request_s_id(launch):
     server = launch()
     server.allow_bugs = True
     server.rows("ALTER TABLE whiteboard RENAME TO elsewhere")
-    body, headers = modern("tools/call", name="get_context")
-    for answer in (
-        exchange(server, message("tools/call", name="get_context")),
-        exchange(server, body, **headers),
-    ):
+    older = exchange(server, message(CALL, name="get_context"))
+    for answer in (older, exchange_modern(server, CALL, name="get_context")):
         assert error_of(answer) == (200, -32603, 7)
         assert answer.headers["X-Request-Id"] in answer.json()["error"]["message"]
         assert answer.headers["X-Request-Id"] in server.log.read_text()
@@ -346,7 +318,7 @@ def test_the_log_has_the_request_and_the_calls_that_it_made_under_one_id(server)
         id = answer.headers["X-Request-Id"]
         return [line.split()[1:4] for line in server.log.read_text().splitlines() if id in line]
 
-    answer = exchange(server, message("tools/call", name="list_meetings"))
+    answer = exchange(server, message(CALL, name="list_meetings"))
     assert wait_until(lambda: len(made := lines(answer)) == 3 and made) == [
         ["GET", "/api/v1/meetings", "200"],
         ["GET", "/api/v1/projects", "200"],
