@@ -74,18 +74,23 @@ def test_what_a_receiver_misses_while_it_is_down_arrives_in_order_when_it_is_bac
     assert receiver.all_here() == []
 
 
-def test_an_answer_that_blames_the_webhook_is_retried_with_the_same_id_and_body(retried):
+def test_an_answer_that_blames_the_webhook_is_retried_with_the_same_id_and_body_before_others(retried):
     server, owner, receiver = retried
+    project = owner.make_project()
+    tasks = [owner.make_task(project) for _ in range(2)]
+    receiver.all_here()
     receiver.answers = [500, 503, 429]
-    owner.make_task(owner.make_project())
-    first, *others = [receiver.next() for _ in range(4)]
+    owner.delete(f"/projects/{project['id']}?force=true")
+    first, *others, second = [receiver.next() for _ in range(5)]
+    assert [call.event["data"]["task"]["id"] for call in (first, second)] == [task["id"] for task in tasks]
     for other in others:
         assert other.body == first.body
         for name in ("x-service-delivery", "x-service-signature"):
             assert other.headers[name] == first.headers[name]
     wait_until(lambda: deliveries(owner, limit=1)[0]["status"] == "delivered")
-    (delivery,) = deliveries(owner, limit=1)
-    assert (delivery["attempts"], delivery["last_status"], delivery["last_error"]) == (4, 200, None)
+    later, delivery = deliveries(owner, limit=2)
+    assert (later["attempts"], delivery["attempts"]) == (1, 4)
+    assert (delivery["last_status"], delivery["last_error"]) == (200, None)
 
 
 def test_an_event_that_is_refused_does_not_hold_up_others_and_is_given_up_in_the_end(retried):
@@ -118,18 +123,22 @@ def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried
     assert [receiver.next().event["event"] for _ in range(2)] == ["task.created", "task.updated"]
 
 
-def test_retry_after_is_waited_for_unless_the_receiver_is_back_before(launch, receiver):
+def test_the_schedule_and_retry_after_are_waited_for_unless_the_receiver_is_back_before(launch, receiver):
     """Then what waited longest goes first."""
-    server = serve(launch, hook(receiver), TASKS_DELIVERY__RETRY_SCHEDULE="[600]")
-    receiver.answers = [(503, {"Retry-After": "3600"})]
+    server = serve(launch, hook(receiver), TASKS_DELIVERY__RETRY_SCHEDULE="[600, 7200]")
+    receiver.answers = [503, 503, (503, {"Retry-After": "3600"})]
     owner = server.client()
     project = owner.make_project()
     for title in "AB":
         owner.make_task(project, title=title)
-    assert titles([receiver.next()]) == ["A"]
-    waits = "SELECT julianday(next_at) - julianday(created_at) AS days FROM delivery WHERE attempts = 1"
-    (waited,) = server.rows(waits)
-    assert 3590 < waited["days"] * 86400 < 3620
+    waits = "SELECT id, julianday(next_at) - julianday(created_at) AS days FROM delivery WHERE attempts > 0"
+    (waiting,) = server.rows(waits)
+    assert 470 < waiting["days"] * 86400 < 780
+    for least, most in ((5750, 8700), (3590, 3620)):
+        owner.data(owner.post(f"/deliveries/{waiting['id']}/redeliver"))
+        (waiting,) = server.rows(waits)
+        assert least < waiting["days"] * 86400 < most
+    assert titles(receiver.all_here()) == ["A"] * 3
     owner.post(f"/webhooks/{webhooks(owner)['receiver']['id']}/test")
     assert receiver.next().event["event"] == "ping"
     assert titles(receiver.next() for _ in "AB") == ["A", "B"]
