@@ -126,7 +126,7 @@ def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried
 def test_the_schedule_or_retry_after_is_waited_for_unless_the_receiver_is_back_before(launch, new_receiver):
     """Then what waited longest goes first."""
     receiver, other = new_receiver().up(), new_receiver().up()
-    hooks = [hook(receiver), hook(other, name="other", events=["task.created"])]
+    hooks = [hook(receiver), hook(other, name="other")]
     server = serve(launch, *hooks, TASKS_DELIVERY__RETRY_SCHEDULE="[600, 7200]")
     receiver.answers, other.answers = [(503, {"Retry-After": "3600"})], [503]
     owner = server.client()
