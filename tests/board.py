@@ -36,6 +36,11 @@ def refresh(page, title=None):
         expect(card(page, title)).to_be_visible()
 
 
+def show(page, address):
+    """Go to another address of the page, as the steps of the browser's history do."""
+    page.evaluate("address => { location.hash = address; }", address)
+
+
 def press(place, name):
     place.get_by_role("button", name=name, exact=True).click()
 
