@@ -41,6 +41,14 @@ def show(page, address):
     page.evaluate("address => { location.hash = address; }", address)
 
 
+def refreshed(page):
+    """Let the page look now what has changed, after a look that may be under way, and wait until it has."""
+    page.evaluate("""async () => {
+        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
+        await refresh();
+    }""")
+
+
 def press(place, name):
     place.get_by_role("button", name=name, exact=True).click()
 
@@ -104,12 +112,11 @@ def choose(page, title, status):
 
 def unseen(page):
     """Let the page believe that nobody sees it, so that it does not refresh itself any longer."""
-    page.evaluate("""async () => {
+    page.evaluate("""() => {
         Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
         document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
-        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
-        await refresh(); // after the one that may be under way
     }""")
+    refreshed(page)
 
 
 def seen(page):
