@@ -36,6 +36,19 @@ def refresh(page, title=None):
         expect(card(page, title)).to_be_visible()
 
 
+def show(page, address):
+    """Go to another address of the page, as the steps of the browser's history do."""
+    page.evaluate("address => { location.hash = address; }", address)
+
+
+def refreshed(page):
+    """Let the page look now what has changed, after a look that may be under way, and wait until it has."""
+    page.evaluate("""async () => {
+        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
+        await refresh();
+    }""")
+
+
 def press(place, name):
     place.get_by_role("button", name=name, exact=True).click()
 
@@ -99,12 +112,11 @@ def choose(page, title, status):
 
 def unseen(page):
     """Let the page believe that nobody sees it, so that it does not refresh itself any longer."""
-    page.evaluate("""async () => {
+    page.evaluate("""() => {
         Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
         document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
-        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
-        await refresh(); // after the one that may be under way
     }""")
+    refreshed(page)
 
 
 def seen(page):
@@ -121,9 +133,17 @@ def enter(page, key):
     page.get_by_role("button", name="Sign in").click()
 
 
-def check_page(page, scheme):
-    """Nothing sticks out, the colours are the scheme's, and axe-core finds no fault (contrast included)."""
-    assert page.locator("html").evaluate("element => element.scrollWidth <= element.clientWidth")
-    red = page.eval_on_selector("body", "e => Number(getComputedStyle(e).backgroundColor.match(/\\d+/)[0])")
-    assert red > 200 if scheme == "light" else red < 50
-    assert [(found["id"], found["nodes"]) for found in AXE.run(page).response["violations"]] == []
+AUDIT = "axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes]))"
+RED = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
+
+
+def check_page(page):
+    """Narrow and light, wide and dark: nothing sticks out, and axe-core finds no fault (nor of contrast)."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.axe_script)
+    for scheme, width in (("light", 320), ("dark", 1280)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.locator("html").evaluate("element => element.scrollWidth <= element.clientWidth")
+        assert page.evaluate(RED) > 200 if scheme == "light" else page.evaluate(RED) < 50
+        assert page.evaluate(AUDIT) == []

@@ -18,8 +18,9 @@ from board import (
     press,
     refresh,
     save,
+    show,
 )
-from harness import OWNER_KEY, PATIENCE, ROOT
+from harness import OWNER_KEY, PATIENCE, ROOT, add_copies, wait_until
 from playwright.sync_api import expect
 
 # Signing in
@@ -57,7 +58,11 @@ def test_a_revoked_key_leads_back_and_what_was_typed_waits_for_its_owner_alone(s
     new = new_task(page)
     new.get_by_label("Title").fill("My plans")
     press(new, "Close")
-    opened(page, "Draft").get_by_label("Description").fill("Half a thought")
+    opened(page, "Draft")
+    page.go_back()
+    expect(dialog).to_be_hidden()
+    page.go_forward()
+    dialog.get_by_label("Description").fill("Half a thought")
     owner.data(owner.delete(f"/keys/{made['key']['id']}"))
     comment(dialog, "Half a sentence")
     expect(page.get_by_role("alert").filter(has_text="You are signed out")).to_be_visible()
@@ -72,7 +77,7 @@ def test_a_revoked_key_leads_back_and_what_was_typed_waits_for_its_owner_alone(s
     new_task(page)
     expect(new.get_by_label("Title")).to_have_value("")
     press(new, "Close")
-    page.evaluate("address => { location.hash = address; }", f"project={project['id']}&task={task['id']}")
+    show(page, f"project={project['id']}&task={task['id']}")
     expect(dialog.get_by_label("New comment")).to_have_value("")
     expect(dialog.get_by_label("Description")).to_have_value("")
     expect(message(dialog)).to_have_count(0)
@@ -90,15 +95,22 @@ def test_a_revoked_key_leads_back_and_what_was_typed_waits_for_its_owner_alone(s
 # Working
 
 
-def test_a_task_is_created_with_all_its_fields(board, owner, project):
+def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_words(board, owner, project):
     dialog = new_task(board)
-    expect(dialog.get_by_label("Title")).to_be_focused()
-    dialog.get_by_label("Title").fill("Paint the fence")
+    title, due_date = (dialog.get_by_label(label) for label in ("Title", "Due date"))
+    expect(title).to_be_focused()
+    title.evaluate("input => { input.maxLength = 600; }")
+    title.fill("x" * 501)
+    due_date.fill("1969-01-01")
+    press(dialog, "Create task")
+    expect(message(dialog)).to_contain_text("Title must be at most 500 characters long.")
+    expect(message(dialog)).to_contain_text("Due date must be between the years 1970 and 9999.")
+    title.fill("Paint the fence")
+    due_date.fill("2099-12-01")
     dialog.get_by_label("Priority").select_option("High")
     dialog.get_by_label("Assignee").select_option("Olga Owner")
-    dialog.get_by_label("Due date").fill("2099-12-01")
     dialog.get_by_label("Description").fill("Green.\nTwice.")
-    dialog.get_by_label("Title").press("Enter")
+    title.press("Enter")
     expect(dialog).to_be_hidden()
     expect(card(board, "Paint the fence", "To do")).to_contain_text("HighDue 2099-12-01Olga Owner")
     expect(board.get_by_role("link", name="Paint the fence")).to_be_focused()
@@ -109,13 +121,34 @@ def test_a_task_is_created_with_all_its_fields(board, owner, project):
     expect(board.get_by_role("link", name=re.compile(project["name"])).first).to_contain_text("of")
 
 
-def test_days_and_times_are_those_of_the_workspace_wherever_the_browser_is(sign_in, launch):
+def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dropped(board, owner):
+    other = owner.make_project(name="The other one")
+    refresh(board)
+    new = new_task(board)
+    new.get_by_label("Title").fill("Half a title")
+    press(new, "Close")
+    show(board, f"project={other['id']}")
+    expect(board.get_by_role("heading", level=1)).to_have_text("The other one")
+    new_task(board)
+    expect(new.get_by_label("Title")).to_have_value("Half a title")
+    expect(new.get_by_label("Project")).to_have_value(other["id"])
+    owner.data(owner.patch(f"/projects/{other['id']}", {"status": "archived"}))
+    press(new, "Create task")
+    expect(message(new)).to_have_text("Project is archived and takes no new tasks.")
+    press(new, "Discard")
+    expect(new).to_be_hidden()
+    new_task(board)
+    expect(new.get_by_label("Title")).to_have_value("")
+
+
+def test_days_and_times_are_the_workspaces_on_the_board_and_in_the_plain_lists(sign_in, launch):
     server = launch(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland")
     owner = server.client()
     project = owner.make_project()
     task = owner.make_task(project, title="By the API", due_date="2098-01-02T17:00:00Z")
-    meeting = {"title": "Kick-off", "starts_at": "2098-06-30T21:00:00Z"}
-    owner.data(owner.post("/meetings", meeting), 201)
+    meeting = {"title": "Kick-off", "starts_at": "2098-06-30T21:00:00Z", "location": "Room 2"}
+    owner.data(owner.post("/meetings", meeting | {"project_id": project["id"]}), 201)
+    owner.data(owner.post("/whiteboards", {"title": "Sketches"}), 201)
     page = sign_in(base=server.base, timezone_id="America/Los_Angeles")
     new = new_task(page)
     new.get_by_label("Title").fill("By the page")
@@ -139,10 +172,17 @@ def test_days_and_times_are_those_of_the_workspace_wherever_the_browser_is(sign_
     press(dialog, "Close")
     page.get_by_role("link", name="Meetings").click()
     row = page.get_by_role("listitem").filter(has_text="Kick-off")
-    expect(row).to_contain_text("2098-07-01 09:00 GMT+12")
+    expect(row).to_contain_text("2098-07-01 09:00 GMT+12 · upcoming · Room 2 · A project · Olga Owner")
+    page.get_by_role("link", name="Whiteboards").click()
+    expect(page.get_by_role("listitem").filter(has_text="Sketches")).to_contain_text("Olga Owner")
+    owner.data(owner.post("/whiteboards", {"title": "Made meanwhile"}), 201)
+    refresh(page)
+    expect(page.get_by_role("listitem").filter(has_text="Made meanwhile")).to_be_visible()
+    page.get_by_role("link", name="Board", exact=True).click()
+    expect(column(page, "To do")).to_be_visible()
 
 
-def test_a_card_is_moved_by_keyboard_and_the_focus_goes_with_it(board, owner, project):
+def test_a_card_is_moved_by_keyboard_with_the_focus_and_by_dragging(board, owner, project):
     task = owner.make_task(project, title="Walk")
     refresh(board, "Walk")
     choose(board, "Walk", "Review")
@@ -152,14 +192,9 @@ def test_a_card_is_moved_by_keyboard_and_the_focus_goes_with_it(board, owner, pr
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["status"] == "review"
     press(notice(board), "Dismiss")
     expect(notice(board)).to_be_empty()
-
-
-def test_a_card_is_moved_by_dragging(board, owner, project):
-    task = owner.make_task(project, title="Drag")
-    refresh(board, "Drag")
-    card(board, "Drag", "To do").drag_to(column(board, "Done"))
-    expect(card(board, "Drag", "Done")).to_be_visible()
-    expect(card(board, "Drag", "To do")).to_have_count(0)
+    card(board, "Walk", "Review").drag_to(column(board, "Done"))
+    expect(card(board, "Walk", "Done")).to_be_visible()
+    expect(card(board, "Walk", "Review")).to_have_count(0)
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["status"] == "done"
     expect(board.locator("#projects [aria-current]")).to_contain_text("1 of 1 done")
 
@@ -167,7 +202,7 @@ def test_a_card_is_moved_by_dragging(board, owner, project):
 # What is shown
 
 
-def test_filters_stand_in_the_address_and_survive_a_reload(board, owner, project):
+def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_all(board, owner, project):
     me = owner.data(owner.get("/me"))["member"]
     owner.make_task(project, title="Fix the roof", priority="urgent", assignee_id=me["id"])
     owner.make_task(project, title="Fix the door", due_date="2020-01-02")
@@ -189,19 +224,14 @@ def test_filters_stand_in_the_address_and_survive_a_reload(board, owner, project
     board.get_by_label("Due").first.select_option("Before now")
     expect(card(board, "Fix the roof")).to_have_count(0)
     expect(card(board, "Fix the door")).to_be_visible()
-
-
-def test_the_tasks_of_an_archived_project_are_not_among_those_of_all(sign_in, owner, project):
-    me = owner.data(owner.get("/me"))["member"]
-    owner.make_task(project, title="Archived soon", assignee_id=me["id"])
-    page = sign_in(address="#view=constructor&mine=1")
-    expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
-    expect(card(page, "Archived soon")).to_be_visible()
+    show(board, "view=constructor&mine=1")
+    expect(board.get_by_role("heading", level=1)).to_have_text("All projects")
+    expect(card(board, "Fix the roof")).to_be_visible()
     owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
-    refresh(page)
-    expect(card(page, "Archived soon")).to_have_count(0)
+    refresh(board)
+    expect(card(board, "Fix the roof")).to_have_count(0)
     total = owner.data(owner.get("/tasks", limit=1, archived="false"))["pagination"]["total"]
-    expect(page.locator("#projects a").first).to_contain_text(f"of {total} done")
+    expect(board.locator("#projects a").first).to_contain_text(f"of {total} done")
 
 
 def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
@@ -237,72 +267,39 @@ def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["project_id"] == archived["id"]
 
 
-def test_a_board_that_could_not_be_loaded_shows_no_card_of_another_one(board, owner, project):
+def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, server, owner, project):
     owner.make_task(project, title="Of the first")
     second = owner.make_project(name="Second")
+    add_copies(server, owner.make_task(second, title="Older"), 43)
     owner.make_task(second, title="Of the second")
     refresh(board, "Of the first")
+    asked, todo = [], column(board, "To do")
+    board.on("request", lambda request: asked.append(request.url) if "&status=" in request.url else None)
     requests_of_a_column = re.compile(rf"/tasks\?project_id={second['id']}&status=todo")
     board.route(requests_of_a_column, lambda route: route.fulfill(status=503))
     board.locator(f"[data-project='{second['id']}']").click()
     expect(notice(board)).to_contain_text("The server answered 503")
     expect(board.get_by_role("heading", level=1)).to_have_text("Second")
     expect(card(board, "Of the first")).to_have_count(0)
-    expect(column(board, "To do")).to_have_attribute("aria-busy", "true")
-    expect(column(board, "To do")).to_have_accessible_name("To do")
+    expect(todo).to_have_attribute("aria-busy", "true")
+    expect(todo).to_have_accessible_name("To do")
     board.unroute(requests_of_a_column)
     refresh(board, "Of the second")
-    expect(column(board, "To do")).to_have_attribute("aria-busy", "false")
+    expect(todo).to_have_attribute("aria-busy", "false")
     expect(card(board, "Of the first")).to_have_count(0)
-
-
-def test_an_opened_task_stands_in_the_address(sign_in, owner, project):
-    task = owner.make_task(project, title="Linked")
-    page = sign_in(address=f"#project={project['id']}&task={task['id']}")
-    dialog = page.get_by_role("dialog", name="Linked")
-    press(dialog, "Close")
-    opened(page, "Linked")
-    page.go_back()
-    expect(dialog).to_have_count(0)
-
-
-def test_more_is_fetched_on_demand_and_counted(board, owner, project):
-    for number in range(45):
-        owner.make_task(project, title=f"Number {number}")
-    asked = []
-    board.on("request", lambda request: asked.append(request.url) if "&status=" in request.url else None)
-    board.reload()
-    todo = column(board, "To do")
     expect(todo).to_have_accessible_name("To do 20 of 45")
     assert all("limit=20" in url for url in asked)
     assert 4 <= len(asked) <= 12  # four columns, and again since the tasks are new
     more = board.get_by_role("button", name="Show 20 more: To do")
     more.click()
     expect(todo).to_have_accessible_name("To do 40 of 45")
-    owner.make_task(project, title="On top")
+    owner.make_task(second, title="On top")
     refresh(board, "On top")  # which keeps what is shown
     expect(todo).to_have_accessible_name("To do 40 of 46")
     more.click()
     expect(todo).to_have_accessible_name("To do 46")
     expect(more).to_be_hidden()
     expect(todo.get_by_role("listitem")).to_have_count(46)
-
-
-def test_meetings_and_whiteboards_are_plain_lists(sign_in, owner, project):
-    meeting = {"title": "Kick-off", "starts_at": "2099-01-02T09:00:00Z", "location": "Room 2"}
-    owner.data(owner.post("/meetings", meeting | {"project_id": project["id"]}), 201)
-    owner.data(owner.post("/whiteboards", {"title": "Sketches"}), 201)
-    page = sign_in()
-    page.get_by_role("link", name="Meetings").click()
-    row = page.get_by_role("listitem").filter(has_text="Kick-off")
-    expect(row).to_contain_text(f"2099-01-02 09:00 UTC · upcoming · Room 2 · {project['name']} · Olga Owner")
-    page.get_by_role("link", name="Whiteboards").click()
-    expect(page.get_by_role("listitem").filter(has_text="Sketches")).to_contain_text("Olga Owner")
-    owner.data(owner.post("/whiteboards", {"title": "Made meanwhile"}), 201)
-    refresh(page)
-    expect(page.get_by_role("listitem").filter(has_text="Made meanwhile")).to_be_visible()
-    page.get_by_role("link", name="Board", exact=True).click()
-    expect(column(page, "To do")).to_be_visible()
 
 
 @pytest.mark.parametrize("role", ["client", "a key that may only read"])
@@ -329,30 +326,27 @@ def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project,
         expect(dialog.get_by_label("New comment")).to_be_hidden()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 375), ("dark", 1280)])
-def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, project, scheme, width):
+def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, project):
     owner.make_task(project, title="W" * 200, priority="urgent", due_date="2020-01-02")
     task = owner.make_task(project, title="Talk", priority="high", due_date="2099-01-02")
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "x" * 300}), 201)
     page = browse()
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 740})
     page.goto(f"{server.base}/#project={project['id']}")
     expect(page.get_by_label("API key")).to_be_focused()
-    check_page(page, scheme)
+    check_page(page)
     enter(page, OWNER_KEY)
     expect(card(page, "Talk")).to_be_visible()
     page.get_by_label("Move “Talk”").click()
-    check_page(page, scheme)
+    check_page(page)
     dialog = opened(page, "Talk")
-    check_page(page, scheme)
+    check_page(page)
     press(dialog, "Close")
     press(page, "New task")
-    check_page(page, scheme)
+    check_page(page)
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Meetings").click()
     expect(page.get_by_role("heading", level=1, name="Meetings")).to_be_visible()
-    check_page(page, scheme)
+    check_page(page)
 
 
 # How it is served
@@ -393,11 +387,20 @@ def test_its_files_are_asked_for_each_time_and_sent_when_they_have_changed(serve
         assert requests.get(f"{server.base}/static/{name}", timeout=PATIENCE).status_code == 404
 
 
-def test_it_works_below_a_path_of_a_proxy(browse, launch):
-    server = launch(TASKS_SERVER__BASE_URL="https://example.com/our/tasks")
-    page = browse()
+def test_it_works_below_a_path_of_a_proxy_and_says_after_which_time_to_try_again(browse, launch):
+    limit = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "30"}
+    server = launch(TASKS_SERVER__BASE_URL="https://example.com/our/tasks", **limit)
+    page, elsewhere = browse(refusals=True, own=True), []
     prefix = f"{server.base}/our/tasks"
+    page.on("request", lambda asked: asked.url.startswith(prefix) or elsewhere.append(asked.url))
     page.route(f"{prefix}/**", lambda route: route.continue_(url=route.request.url.replace("/our/tasks", "")))
     page.goto(f"{prefix}/")
-    enter(page, OWNER_KEY)
+    with page.expect_response("**/activity?*"):
+        enter(page, OWNER_KEY)
     expect(column(page, "To do")).to_be_visible()
+    assert elsewhere == []
+    client = server.client()
+    wait_until(lambda: client.get("/me").status_code == 429)
+    page.get_by_label("Priority").first.select_option("High")
+    expect(notice(page)).to_contain_text(re.compile(r"Too many requests; try again in \d+ s\.[A-Z]"))
+    expect(notice(page).get_by_role("button", name="Try again")).to_be_visible()
