@@ -30,8 +30,11 @@ def opened(page, title):
 
 
 def refresh(page, title=None):
-    """Let the page look now what has changed, not only when its timer is due, and wait for a new card."""
-    page.evaluate("() => { dispatchEvent(new Event('online')); }")
+    """Let the page look now what has changed, not only when its timer is due, and wait until it has."""
+    page.evaluate("""async () => {
+        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
+        await refresh();
+    }""")
     if title:
         expect(card(page, title)).to_be_visible()
 
@@ -39,14 +42,6 @@ def refresh(page, title=None):
 def show(page, address):
     """Go to another address of the page, as the steps of the browser's history do."""
     page.evaluate("address => { location.hash = address; }", address)
-
-
-def refreshed(page):
-    """Let the page look now what has changed, after a look that may be under way, and wait until it has."""
-    page.evaluate("""async () => {
-        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
-        await refresh();
-    }""")
 
 
 def press(place, name):
@@ -116,7 +111,7 @@ def unseen(page):
         Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
         document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
     }""")
-    refreshed(page)
+    refresh(page)
 
 
 def seen(page):

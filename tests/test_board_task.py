@@ -11,7 +11,6 @@ from board import (
     opened,
     press,
     refresh,
-    refreshed,
     save,
     seen,
     show,
@@ -207,7 +206,7 @@ def test_what_someone_else_does_is_shown_and_what_is_typed_stays(board, owner, p
     board.keyboard.press("Escape")
     expect(card(board, "Doomed")).to_have_count(0)
     board.clock.install()
-    refreshed(board)
+    refresh(board)
     owner.make_task(project, title="Brand new")
     board.clock.fast_forward(6000)  # milliseconds, after which the page looks by itself
     expect(card(board, "Brand new", "To do")).to_be_visible()
