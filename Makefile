@@ -16,9 +16,9 @@ run: install
 throwaway: $(VENV)/run
 	@TASKS_CONFIG=/dev/null $(BIN)/flask --app app throwaway $(ARGS)
 
-# Six processes, also on two cores: a test mostly waits for its server.
+# Five processes, also on two cores: a test mostly waits for its server.
 test: $(VENV)/dev
-	$(BIN)/pytest -n 6 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 5 --dist loadfile $(ARGS)
 
 check: audit
 	$(BIN)/ruff check .

@@ -13,10 +13,9 @@ from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launch
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["crashes", "board_task", "board_page", "retries", "commands", "secrets", "backup", "slow_clients"]
-LONGEST += ["webhooks", "deliveries", "reload", "wire", "bad_input", "gateway", "gateway_ladder", "serving"]
-LONGEST += ["enrollment_page", "database", "startup", "config", "errors", "docs_page", "clock", "readme"]
-LONGEST += ["sweeper", "throwaway"]
+LONGEST = ["board_page", "database", "retries", "board_task", "slow_clients", "throwaway", "errors", "readme"]
+LONGEST += ["crashes", "backup", "secrets", "commands", "sweeper", "bad_input", "serving", "startup"]
+LONGEST += ["gateway_ladder", "bench", "deliveries", "docs_page", "uploads"]
 
 
 def pytest_configure(config):
