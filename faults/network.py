@@ -39,7 +39,7 @@ def hostile_clients(run: Run) -> None:
     with run.server("clients") as server:
         target = new_target(server)
         files = held(server)[1]
-        beside_a_storm(run, target, 2 if run.is_short else run.seconds / 8)
+        beside_a_storm(run, target, 1 if run.is_short else run.seconds / 8)
         idle_connections(run, target, 100 if run.is_short else 1000)
         nothing_is_held(run, server, target, files)
 

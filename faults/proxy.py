@@ -108,7 +108,7 @@ def carries_bodies(run: Run, proxied: Nginx, target: Target) -> None:
 
 def carries_load(run: Run, server: Server, target: Target) -> None:
     """64 connections work while others misbehave and the server reloads."""
-    seconds, connections, hostile = (1.5, 16, 4) if run.is_short else (10, 64, 16)
+    seconds, connections, hostile = (1, 8, 4) if run.is_short else (10, 64, 16)
     ends_at, reloads = time.monotonic() + seconds, 0
     others = Writers(target.server, target.project, connections, 0.02)
     with others, ThreadPoolExecutor(1) as pool:
