@@ -29,7 +29,7 @@ check: audit
 audit: $(VENV)/dev
 	@$(BIN)/python .ci/audit.py
 
-# ARGS="--short" takes two minutes, without it half an hour. It uses the tests' servers.
+# ARGS="--short" takes three minutes, without it half an hour. It uses the tests' servers.
 bench: $(VENV)/dev
 	@PYTHONPATH=.:tests $(BIN)/python bench/run.py $(ARGS)
 
