@@ -182,8 +182,9 @@ class Stage:
         with self.connected() as line:
             head = f"POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer {self.key}\r\n"
             line.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
+            self.call("beside a body that stalls", "GET", "/api/v1/health", NOBODY)  # which came before
             os.kill(worker, signal.SIGABRT)
-            wait_until(lambda: set(self.server.children()) - {worker})
+        wait_until(lambda: set(self.server.children()) - {worker})  # not while a thread awaits the body
         for table in ("whiteboard", "flow"):
             self.server.rows(f"ALTER TABLE {table} RENAME TO other_{table}")
         cookie = {"Cookie": self.hunt.fill("session=<<password in a cookie of a bug>>")}
