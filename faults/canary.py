@@ -14,7 +14,7 @@ from functools import partial
 
 import requests
 from findings import Run
-from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, receivers, wait_until
+from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, receivers
 from misplaced import HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from traces import Hunt
 
@@ -172,19 +172,18 @@ class Stage:
 
     def break_down(self) -> None:
         """Reload with a mistake, kill a worker that holds a key, and cause bugs."""
-        good, before = self.config.read_text(), set(self.server.children())
+        good = self.config.read_text()
         self.config.write_text(good + self.hunt.fill('\n[bootstrap]\napi_key = "<<key in a reload>>" x'))
-        self.server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.server.children() and not before & set(self.server.children()))
+        with self.server.replacing():
+            self.server.process.send_signal(signal.SIGHUP)
         assert "Nothing is reloaded" in self.server.log.read_text()
         self.config.write_text(good)
-        (worker,) = self.server.children()
-        with self.connected() as line:
+        # Before the new worker is waited for the connection ends, or the old one would await the body.
+        with self.server.replacing(), self.connected() as line:
             head = f"POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer {self.key}\r\n"
             line.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
             self.call("beside a body that stalls", "GET", "/api/v1/health", NOBODY)  # which came before
-            os.kill(worker, signal.SIGABRT)
-        wait_until(lambda: set(self.server.children()) - {worker})  # not while a thread awaits the body
+            os.kill(self.server.children()[0], signal.SIGABRT)
         for table in ("whiteboard", "flow"):
             self.server.rows(f"ALTER TABLE {table} RENAME TO other_{table}")
         cookie = {"Cookie": self.hunt.fill("session=<<password in a cookie of a bug>>")}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from clients import Target, new_target, storm
 from findings import Run
-from harness import OWNER_KEY, PATIENCE, ROOT, Client, Server, wait_until
+from harness import OWNER_KEY, PATIENCE, ROOT, Client, Server
 from receivers import certificates
 from snapshot import Snapshot
 from writers import Writers
@@ -115,7 +115,8 @@ def carries_load(run: Run, server: Server, target: Target) -> None:
         storming = pool.submit(storm, target, hostile, seconds, run.random)
         while not reloads or time.monotonic() < ends_at - 1:
             time.sleep(0.5)
-            reload(server)
+            with server.replacing():
+                server.process.send_signal(signal.SIGHUP)
             reloads += 1
         wrong = {problem for problem in storming.result() if problem}
     for problem in sorted(wrong):
@@ -129,10 +130,3 @@ def carries_load(run: Run, server: Server, target: Target) -> None:
         "0 x 502 or 504",
         not others.failures,
     )
-
-
-def reload(server: Server) -> None:
-    """Have the server replace its workers, and wait until it has."""
-    before = set(server.children())
-    server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: not before & set(server.children()))

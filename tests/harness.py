@@ -297,6 +297,14 @@ class Server:
         for client in self.clients:
             client.session.close()
 
+    @contextlib.contextmanager
+    def replacing(self):
+        """Wait for the workers that take the place of the present ones, after what is done to them inside."""
+        before = set(self.children())
+        self.hang_up()
+        yield
+        wait_until(lambda: self.children() and not before & set(self.children()))
+
     def client(self, key=OWNER_KEY):
         self.clients.append(Client(f"{self.base}/api/v1", key))
         return self.clients[-1]

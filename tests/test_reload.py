@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from harness import Server, hook, wait_until
+from harness import Server, hook
 
 GOOD = '[server]\ndatabase = "one.db"\n[workspace]\nname = "One"\n'
 NEW = GOOD.replace('"One"', '"Two"')
@@ -41,11 +41,9 @@ def server(tmp_path_factory, receiver):
 
 def reload(server, text):
     """Let it read this configuration, and wait until its workers are new ones."""
-    before = server.children()
     server.config.write_text(text)
-    server.hang_up()
-    server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: server.children() and not set(before) & set(server.children()))
+    with server.replacing():
+        server.process.send_signal(signal.SIGHUP)
 
 
 def workspace(server):
@@ -82,7 +80,6 @@ def test_after_a_bad_reload_a_good_one_is_applied(server):
 def test_a_worker_that_dies_beside_a_bad_configuration_is_replaced_by_one_that_serves(server):
     server.config.write_text("[workspace")
     for _ in range(2):
-        before = server.children()
-        os.kill(before[0], signal.SIGKILL)
-        wait_until(lambda before=before: server.children() not in ([], before))
+        with server.replacing():
+            os.kill(*server.children(), signal.SIGKILL)
         assert workspace(server) == "One"

@@ -5,7 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 import requests
@@ -206,15 +206,6 @@ def reference(source, provider, id):
     return f'{{ source = "{source}", provider = "{provider}", id = "{id}" }}'
 
 
-@contextmanager
-def replacing(server):
-    """Wait for the worker that takes the place of the present one, after what is done to it inside."""
-    before = server.children()
-    server.hang_up()
-    yield
-    wait_until(lambda: server.children() and not set(before) & set(server.children()))
-
-
 @pytest.fixture(scope="module")
 def filed(launch_module, make_receiver, tmp_path_factory):
     """A server with a route and a webhook whose secret is in a file; with the file, and the receiver."""
@@ -248,7 +239,7 @@ def test_a_reload_shows_a_new_secret_of_a_file(filed):
     old = path.read_text()
     assert status(server, "good", old) == 200
     path.write_text("new-secret")
-    with replacing(server):
+    with server.replacing():
         server.process.send_signal(signal.SIGHUP)
     assert status(server, "good", "new-secret") == 200
     assert status(server, "good", old) == 401
@@ -258,7 +249,7 @@ def test_a_reload_shows_a_new_secret_of_a_file(filed):
 def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(filed):
     server, path, receiver = filed
     secret, elsewhere = path.read_text(), path.rename(path.with_name("elsewhere"))
-    with replacing(server):
+    with server.replacing():
         os.kill(*server.children(), signal.SIGKILL)
     assert status(server, "good", secret) == 200
     server.client().make_task(server.client().make_project())
@@ -268,7 +259,7 @@ def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(filed):
 
 def test_a_reload_while_the_database_is_locked_is_no_end(filed):
     server, path, _ = filed
-    with replacing(server), closing(sqlite3.connect(server.database)) as other:
+    with server.replacing(), closing(sqlite3.connect(server.database)) as other:
         other.execute("BEGIN IMMEDIATE")
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "the webhooks are as they were" in server.log.read_text())
@@ -323,7 +314,7 @@ def test_a_reload_with_another_database_makes_and_holds_it(tmp_path):
     del server.environment["TASKS_SERVER__DATABASE"]
     server.start()
     config.write_text('[server]\ndatabase = "two.db"\n')
-    with replacing(server):
+    with server.replacing():
         server.process.send_signal(signal.SIGHUP)
     server.client().make_project()
     two = tmp_path / "two.db"

@@ -45,10 +45,8 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
     try:
         owner = server.client()
         assert owner.make_task(owner.make_project())
-        before = server.children()
-        server.hang_up()
-        server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: server.children() and not set(before) & set(server.children()))
+        with server.replacing():
+            server.process.send_signal(signal.SIGHUP)
         assert owner.get("/tasks").status_code == 200
     finally:
         assert server.stop() == 0
