@@ -66,7 +66,7 @@ from openapi import Declaration, Operation, document
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
-from webhooks import deliver, emit, enable, ping, redeliver
+from webhooks import deliver, emit, enable, ping, redeliver, resume
 from wire import PathError, Request, Response, as_api_error, envelope, request, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -210,7 +210,7 @@ def operation(
     raises: tuple[type[ApiError], ...] = (),
     headers: tuple[str, ...] = (),
     also: Mapping[int, str] | None = None,
-    after_delivery: Callable[[str], Row] | None = None,
+    after_delivery: Callable[[Any], Row] | None = None,
 ) -> Callable[[Callable], Callable]:
     """Declare a view: what it takes and answers, and what the document says about it.
 
@@ -224,8 +224,8 @@ def operation(
     `headers` those of a success.
 
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
-    transaction leaves are sent after the commit. Where the answer depends on them, the view returns an id,
-    of which `after_delivery` makes the answer's data.
+    transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
+    which makes the answer's data of what the view returns.
     """
     answered = gives() if isinstance(gives, type) else gives
     declaration = Declaration(takes, answered, reads, status, role, raises, headers, dict(also or {}))
@@ -1027,7 +1027,7 @@ def test_webhook(transaction: Transaction, id: str) -> str:
 
 
 @api.post("/webhooks/<id>/enable")
-@operation(gives=schemas.WebhookShown, role="admin", raises=(Conflict,))
+@operation(gives=schemas.WebhookShown, role="admin", raises=(Conflict,), after_delivery=resume)
 def enable_webhook(transaction: Transaction, id: str) -> Row:
     """Send to a webhook again, beginning with what has waited since it was disabled."""
     return enable(transaction, id)

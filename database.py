@@ -83,7 +83,8 @@ class Database(SqliteDatabase):
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        self._writer = SqliteDatabase(None, pragmas=PRAGMAS, thread_safe=False)
+        # Or each page that a savepoint may have to restore would be written to a temporary file.
+        self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
         self.refused_since: str | None = None  # when the first write failed after the last commit
@@ -138,26 +139,67 @@ class Database(SqliteDatabase):
         return time.monotonic() > self._thread.ends_at
 
     @contextmanager
-    def writing(self, seconds: int) -> Iterator[None]:
-        """Run BEGIN IMMEDIATE … COMMIT around the body, after waiting for SQLite's lock at most so long.
+    def writing(self) -> Iterator[None]:
+        """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
-        Only one thread at a time may be inside: `write_transaction` sees to that.
+        The first writer of a group begins the transaction. While others wait and the group is not full, each
+        hands its turn on without a COMMIT, and the last one commits. Who joins runs in a savepoint, so that a
+        body that fails is undone alone. Nobody leaves before the commit is on disk, not even a body that
+        failed: it may have seen rows of the group. If the commit fails, or SQLite has ended the transaction,
+        nothing of the group is stored, and all of it fail.
+
+        Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, when another's commit fails,
+        and when the database file is not where it was; SQLite's own errors pass.
+        """
+        ends_at = time.monotonic() + LOCK_SECONDS
+        if not write_turn.acquire(LOCK_SECONDS):
+            raise Unavailable("the database is busy")
+        try:
+            with ExitStack() as turn:
+                turn.callback(write_turn.release)
+                group = write_turn.group
+                connection, undo = self._begin(ends_at)
+                write_turn.progress()
+                self._thread.writer = connection
+                try:
+                    yield
+                except BaseException:
+                    if connection.in_transaction:  # SQLite ends it by itself when the disk is full
+                        connection.execute(undo)
+                    raise
+                finally:
+                    self._thread.writer = None
+                    if connection.in_transaction:
+                        if write_turn.hand_on():
+                            turn.pop_all()  # the turn is another's
+                            group.wait()
+                        else:
+                            with connection:  # commits at its end, and rolls back if that fails
+                                pass
+                            self.refused_since, group.failed = None, False
+                        if group.failed:
+                            raise Unavailable("the database could not store this with what others wrote")
+        except DATABASE_ERRORS as error:
+            if is_outage(error):
+                self.refused_since = self.refused_since or now()
+            raise
+
+    def _begin(self, ends_at: float) -> tuple[sqlite3.Connection, str]:
+        """Begin a transaction, or join the one that is open; returns its connection, and what undoes this.
+
+        Waits for SQLite's lock until that time, as `time.monotonic`, or for one second.
         """
         connection = self._writer.connection()
-        if seconds != self._wait:
+        if connection.in_transaction:
+            connection.execute("SAVEPOINT joined")
+            return connection, "ROLLBACK TO joined"
+        check_in_place()
+        self.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
+        if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._wait:
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
         connection.execute("BEGIN IMMEDIATE")
-        self._thread.writer = connection
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # SQLite ends it by itself when the disk is full
-                connection.execute("ROLLBACK")
-            raise
-        finally:
-            self._thread.writer = None
+        return connection, "ROLLBACK"
 
     def shorten_log(self, seconds: float) -> None:
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
@@ -580,17 +622,26 @@ class Sequenced(Identified):
 # Writing --------------------------------------------------------------------------------------
 
 
+class Group(threading.Event):
+    """Writers that share a commit; the event is set when that has ended."""
+
+    size = 0  # how many of them wait for it
+    failed = True  # until it has succeeded
+
+
 class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
     If nobody got the database for `STALL_SECONDS`, because another process has locked it, only `most` threads
-    may hold or wait for this lock; others are refused at once, so that threads remain for reads.
+    may hold this lock or wait for it or for a commit; others are refused at once, so that threads remain for
+    reads. A group has at most so many threads, too.
     """
 
     STALL_SECONDS = 2.0
 
     def __init__(self, most: int = 8) -> None:
         self.most = most
+        self.group = Group()  # of the holder
         self._mutex = threading.Lock()
         self._progress_at = 0.0
         # For the holder, then for each thread that waits: a lock, which is released when its turn comes.
@@ -609,7 +660,7 @@ class FairLock:
             with self._mutex:
                 at = time.monotonic()
                 stalls = at - self._progress_at > self.STALL_SECONDS
-                is_over = at >= ends_at or (stalls and self._turns.index(turn) >= self.most)
+                is_over = at >= ends_at or (stalls and self.group.size + self._turns.index(turn) >= self.most)
                 if is_over and self._turns[0] is not turn:
                     self._turns.remove(turn)
                     return False
@@ -620,39 +671,29 @@ class FairLock:
         """Report that the holder has SQLite's lock too."""
         self._progress_at = time.monotonic()
 
-    def release(self) -> None:
+    def hand_on(self) -> bool:
+        """Give the lock to the next thread, in the same group; or keep it, if none waits or it is full."""
         with self._mutex:
-            self._turns.popleft()
-            if self._turns:
-                self._turns[0].release()
+            if len(self._turns) == 1 or self.group.size + 1 >= self.most:
+                return False
+            self.group.size += 1
+            self._pass_on()
+            return True
+
+    def release(self) -> None:
+        """End the holder's group, and give the lock to the next thread."""
+        with self._mutex:
+            group, self.group = self.group, Group()
+            self._pass_on()
+        group.set()
+
+    def _pass_on(self) -> None:
+        self._turns.popleft()
+        if self._turns:
+            self._turns[0].release()
 
 
 write_turn = FairLock()
-
-
-@contextmanager
-def write_transaction() -> Iterator[None]:
-    """Wait for a turn to write, then BEGIN IMMEDIATE … COMMIT around the body.
-
-    Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, and when the database
-    file is not where it was; SQLite's own errors pass.
-    """
-    deadline = time.monotonic() + LOCK_SECONDS
-    if not write_turn.acquire(LOCK_SECONDS):
-        raise Unavailable("the database is busy")
-    try:
-        check_in_place()
-        db.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
-        with db.writing(max(math.ceil(deadline - time.monotonic()), 1)):
-            write_turn.progress()
-            yield
-        db.refused_since = None
-    except DATABASE_ERRORS as error:
-        if is_outage(error):
-            db.refused_since = db.refused_since or now()
-        raise
-    finally:
-        write_turn.release()
 
 
 # The file -------------------------------------------------------------------------------------
@@ -745,7 +786,7 @@ def integrity_problems() -> list[str]:
 
 def optimize() -> None:
     """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms."""
-    with write_transaction():
+    with db.writing():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE")
 

@@ -56,7 +56,6 @@ from database import (
     statement,
     to_json,
     wire_time,
-    write_transaction,
 )
 
 STATUSES = ("todo", "in_progress", "review", "done")
@@ -168,9 +167,9 @@ class Transaction:
 def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
     """Run the body in a write transaction; of all processes, only one runs at a time.
 
-    Nothing may be sent over a network inside. Raises as `database.write_transaction` does.
+    Nothing may be sent over a network inside. Raises as `Database.writing` does.
     """
-    with write_transaction():
+    with db.writing():
         _continue_clock(db.database, os.getpid())
         transaction = Transaction(actor or {}, request_id or new_request_id())
         yield transaction

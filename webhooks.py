@@ -308,8 +308,13 @@ def enable(transaction: Transaction, webhook_id: str) -> Row:
     """Send to the webhook again. Raises `NotFound`, and `Conflict` if it has left the configuration."""
     webhook = Webhook.shown_configured(webhook_id)
     _log_deleted(webhook, Delivery.drop_waiting(webhook_id, most=-1))
-    sending.left_something.set()
     return Webhook.enable(transaction, webhook_id)
+
+
+def resume(webhook: Row) -> Row:
+    """Have what waited for a webhook sent, after the commit of `enable`; returns the webhook."""
+    sending.left_something.set()
+    return webhook
 
 
 def redeliver(transaction: Transaction, delivery_id: str) -> None:
