@@ -39,6 +39,7 @@ CONSTANT = ("complete", "comment", "health", "get_flow", "run_task", "set_waitin
 CONTEXT_TARGETS = {10_000: 0.45, 100_000: 0.43, 1_000_000: 0.35}
 GROWTH_TARGET = 0.85  # of the throughput with the fewest tasks: get, create, and lists that have a target
 LISTS_MS, CONTEXT_MS, SEARCH_MS = {100_000: 50}, {1_000_000: 8}, {1_000_000: 1000}  # the slowest, by tasks
+SLOW_DISK = {2: 2.2, 5: None, 10: 3.4}  # ms a sync; how many times as much eight clients create as one
 BESIDE_MS = 150  # the p99 of a get beside costly reads
 PROBES = 3  # requests of a kind, of which the slowest counts, each at its best of three times
 RECEIVERS: dict[str, tuple[str, ...]] = {  # by the paths of receiver.py
@@ -263,16 +264,39 @@ def receivers_table(bench: Bench) -> None:
     bench.write(markdown("Receivers: eight connections create, one gets", headings, rows))
 
 
+def slow_disk_table(bench: Bench) -> None:
+    """Tasks that are created on a disk that takes long for a sync, which writers share."""
+    if servers.NO_SLOW_DISK:
+        bench.write(f"\nSlow disk: not measured, {servers.NO_SLOW_DISK}.")
+        return
+    rows, clients = [], (1, CONNECTIONS, 64)
+    for milliseconds, target in [*SLOW_DISK.items()][: 1 if bench.options.short else None]:
+        progress(f"slow disk, {milliseconds} ms")
+        slow = servers.slow_disk(bench.folder, milliseconds)
+        workspace, create = bench.service(bench.options.tasks, **slow), OPERATIONS["create"].make
+        runs = [partial(bench.operate, "create, slow disk", create, workspace, many) for many in clients]
+        one, *more = alternate(runs, bench.options.rounds)
+        row = [f"{milliseconds} ms", *one.rates(), f"{one.p99:.0f}"]
+        for summary, wanted in zip(more, (target, None), strict=True):
+            row += [*summary.rates(), at_least(summary.over(one), wanted), f"{summary.p99:.0f}"]
+        rows.append(row)
+    headings = ["a sync", "1 client: creates/s", "min–max", "p99 ms"]
+    for many in clients[1:]:
+        headings += [f"{many} clients", "min–max", ": 1", "p99 ms"]
+    bench.write(markdown("Slow disk", headings, rows))
+
+
 TABLES = {
     "requests": requests_table,
     "growth": growth_table,
+    "slow-disk": slow_disk_table,
     "receivers": receivers_table,
     "start": start_table,
     "slowest": slowest_table,
     "beside": beside_table,
     "peers": peers.table,
 }
-SHORT_TABLES = ("requests", "growth", "receivers", "start")
+SHORT_TABLES = ("requests", "growth", "slow-disk", "receivers", "start")
 
 
 # The program ----------------------------------------------------------------------------------

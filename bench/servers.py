@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from harness import BIN, ROOT, Server
 
 BENCH = Path(__file__).parent
+NO_SLOW_DISK = "" if shutil.which("cc") else "there is no C compiler (cc), for what makes a disk slow"
 SECRET = "the-secret-of-the-benchmark"
 ROUTE = "/plugins/webhooks/bench"
 # The defaults, and a route. With the default of 120 requests a minute a run would end after a moment; and
@@ -58,6 +60,14 @@ def seed(folder: Path, tasks: int) -> None:
     for words in (["init"], ["seed", "--tasks", str(tasks)]):
         flask = [BIN / "flask", "--app", "app", *words]
         subprocess.run(flask, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def slow_disk(folder: Path, milliseconds: int) -> dict[str, str]:
+    """The settings of a server whose syncs take so much longer, by a library that is put into the folder."""
+    library = folder / "slow_disk.so"
+    if not library.exists():
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, BENCH / "slow_disk.c"], check=True)
+    return {"LD_PRELOAD": str(library), "SYNC_MS": str(milliseconds)}
 
 
 def cpu_seconds(process: int) -> float:
