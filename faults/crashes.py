@@ -19,6 +19,7 @@ from random import Random
 from findings import Run
 from harness import Receiver, Server, hook, receivers, wait_until
 from outages import MODES, Recorder, environment, leave_waiting
+from servers import NO_SLOW_DISK, slow_disk
 from snapshot import Snapshot, key_of
 from writers import Writers
 
@@ -26,6 +27,7 @@ WAYS = {"a worker": 14, "everything": 3, "every worker": 2, "the master": 1}  # 
 KILLS_PER_STOP = 10  # the first after half of them
 # After a kill, for so long, README.md lets events overtake if there are several workers.
 OVERTAKING = timedelta(seconds=2)
+SYNC_MS = 5  # on the slow disk, where writers wait for one another
 # With this schedule, a tenth of the default's first steps, an outage of 3 s stands for one of 30 s.
 OUTAGE_SCHEDULE = [0.5, 1, 2, 3, 3, 6, 12]
 
@@ -36,12 +38,12 @@ class Storm:
     The first receiver is healthy, the others have outages; the server sends to them (`environment`).
     """
 
-    def __init__(self, server: Server, recorders: list[Recorder], random: Random, workers: int):
+    def __init__(self, server: Server, recorders: list[Recorder], random: Random, workers: int, writers: int):
         self.server, self.recorders, self.random, self.workers = server, recorders, random, workers
         self.problems: list[str] = []
         self.count: Counter[str] = Counter()
         self.slowest_stop = 0.0
-        self.writers = Writers(server, server.client().make_project()["id"], 6, random=random)
+        self.writers = Writers(server, server.client().make_project()["id"], writers, random=random)
 
     def note(self, kind: str, *problems: str) -> None:
         """Keep what went wrong, and count it by its kind; what is known already does not count again."""
@@ -145,15 +147,23 @@ class Storm:
 
 
 def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
-    """Have a storm with one worker, and one with three, and write what they found to the table."""
+    """Have a storm with one worker, and one with three, and write what they found to the table.
+
+    The one worker has a slow disk and many clients, so that each commit that a kill prevents is one that
+    several writers share.
+    """
     count: Counter[str] = Counter()
     slowest_stop = 0.0
-    shares = [(1, 0.55), (3, 0.12)]  # each until this share of the time is left
-    for workers, left in shares[:1] if run.is_short else shares:
+    slow = {} if NO_SLOW_DISK else slow_disk(run.folder, SYNC_MS)
+    # Workers, clients, settings; each until this share of the time is left.
+    shares: list[tuple[int, int, dict[str, str], float]] = [(1, 32, slow, 0.55), (3, 6, {}, 0.12)]
+    if NO_SLOW_DISK:
+        run.found("G1", "kills on a slow disk", f"not done: {NO_SLOW_DISK}")
+    for workers, writers, disk, left in shares[:1] if run.is_short else shares:
         recorders = [Recorder(make_receiver(), name) for name in ("healthy", "fickle")]
-        settings = environment(recorders) | {"WEB_CONCURRENCY": str(workers)}
+        settings = environment(recorders) | disk | {"WEB_CONCURRENCY": str(workers)}
         with run.server(f"workers-{workers}", **settings) as server:
-            storm = Storm(server, recorders, run.random, workers)
+            storm = Storm(server, recorders, run.random, workers, writers)
             cycles = range(run.count(100))
             storm.rage(cycle for cycle in cycles if cycle == 0 or run.left > left * run.seconds)
         for problem in storm.problems[:20]:
