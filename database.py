@@ -83,7 +83,7 @@ class Database(SqliteDatabase):
 
     def __init__(self) -> None:
         self._thread = ThreadState()
-        # Or each page that a savepoint may have to restore would be written to a temporary file.
+        # In memory: each page that a savepoint may have to restore would else go to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
@@ -143,63 +143,65 @@ class Database(SqliteDatabase):
         """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
         The first writer of a group begins the transaction. While others wait and the group is not full, each
-        hands its turn on without a COMMIT, and the last one commits. Who joins runs in a savepoint, so that a
-        body that fails is undone alone. Nobody leaves before the commit is on disk, not even a body that
-        failed: it may have seen rows of the group. If the commit fails, or SQLite has ended the transaction,
-        nothing of the group is stored, and all of it fail.
+        hands its turn on; the last one commits. Who joins runs in a savepoint, so that a body that fails is
+        undone alone. Nobody leaves before the commit is on disk, not even who failed, who may have seen rows
+        of the group. If the commit fails, or SQLite ends the transaction, all fail, and nothing is stored.
 
-        Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, when another's commit fails,
-        and when the database file is not where it was; SQLite's own errors pass.
+        Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, when another writer makes the
+        group fail, and when the database file is not where it was; SQLite's own errors pass.
         """
         ends_at = time.monotonic() + LOCK_SECONDS
         if not write_turn.acquire(LOCK_SECONDS):
             raise Unavailable("the database is busy")
-        try:
-            with ExitStack() as turn:
-                turn.callback(write_turn.release)
+        with ExitStack() as turn:
+            turn.callback(write_turn.release)
+            try:
                 group = write_turn.group
-                connection, undo = self._begin(ends_at)
+                if not group.size:
+                    check_in_place()  # or SQLite may make a new file
+                connection = self._writer.connection()
+                turn.callback(connection.rollback)  # of what is not committed by then
+                undo = self._begin(connection, ends_at)
                 write_turn.progress()
-                self._thread.writer = connection
+                self._thread.writer, is_whole = connection, True
                 try:
                     yield
                 except BaseException:
+                    is_whole = False
                     if connection.in_transaction:  # SQLite ends it by itself when the disk is full
                         connection.execute(undo)
+                        is_whole = True
                     raise
                 finally:
                     self._thread.writer = None
-                    if connection.in_transaction:
+                    if is_whole and connection.in_transaction:
                         if write_turn.hand_on():
                             turn.pop_all()  # the turn is another's
                             group.wait()
                         else:
-                            with connection:  # commits at its end, and rolls back if that fails
-                                pass
+                            connection.commit()
                             self.refused_since, group.failed = None, False
                         if group.failed:
                             raise Unavailable("the database could not store this with what others wrote")
-        except DATABASE_ERRORS as error:
-            if is_outage(error):
-                self.refused_since = self.refused_since or now()
-            raise
+            except DATABASE_ERRORS as error:
+                if is_outage(error):
+                    self.refused_since = self.refused_since or now()
+                raise
 
-    def _begin(self, ends_at: float) -> tuple[sqlite3.Connection, str]:
-        """Begin a transaction, or join the one that is open; returns its connection, and what undoes this.
+    def _begin(self, connection: sqlite3.Connection, ends_at: float) -> str:
+        """Begin a transaction, or join the one that is open; returns the statement that undoes the body.
 
-        Waits for SQLite's lock until that time, as `time.monotonic`, or for one second.
+        Waits for SQLite's lock until `ends_at`, a time as `time.monotonic`, but at least for one second.
         """
-        connection = self._writer.connection()
         if connection.in_transaction:
             connection.execute("SAVEPOINT joined")
-            return connection, "ROLLBACK TO joined"
-        check_in_place()
+            return "ROLLBACK TO joined"
         self.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
         if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._wait:
             connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
             self._wait = seconds
         connection.execute("BEGIN IMMEDIATE")
-        return connection, "ROLLBACK"
+        return "ROLLBACK"
 
     def shorten_log(self, seconds: float) -> None:
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
@@ -633,8 +635,7 @@ class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
     If nobody got the database for `STALL_SECONDS`, because another process has locked it, only `most` threads
-    may hold this lock or wait for it or for a commit; others are refused at once, so that threads remain for
-    reads. A group has at most so many threads, too.
+    may hold this lock or wait for it or for a commit; others are refused at once, and remain for reads.
     """
 
     STALL_SECONDS = 2.0
@@ -672,25 +673,23 @@ class FairLock:
         self._progress_at = time.monotonic()
 
     def hand_on(self) -> bool:
-        """Give the lock to the next thread, in the same group; or keep it, if none waits or it is full."""
+        """Give the lock to the next thread, in the same group; not if none waits, or for more than `most`."""
         with self._mutex:
             if len(self._turns) == 1 or self.group.size + 1 >= self.most:
                 return False
             self.group.size += 1
-            self._pass_on()
+            self._turns.popleft()
+            self._turns[0].release()
             return True
 
     def release(self) -> None:
         """End the holder's group, and give the lock to the next thread."""
         with self._mutex:
             group, self.group = self.group, Group()
-            self._pass_on()
+            self._turns.popleft()
+            if self._turns:
+                self._turns[0].release()
         group.set()
-
-    def _pass_on(self) -> None:
-        self._turns.popleft()
-        if self._turns:
-            self._turns[0].release()
 
 
 write_turn = FairLock()

@@ -165,7 +165,7 @@ class Transaction:
 
 @contextmanager
 def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
-    """Run the body in a write transaction; of all processes, only one runs at a time.
+    """Run the body in a write transaction; of all processes, only one body runs at a time.
 
     Nothing may be sent over a network inside. Raises as `Database.writing` does.
     """

@@ -281,7 +281,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     return ids
 
 
-@lru_cache(maxsize=1)  # at a time, one transaction writes
+@lru_cache(maxsize=1)  # at a time, one body writes
 def _recipients(transaction: Transaction) -> list[Row]:
     """The webhooks of the database, of which a command's configuration may have fewer, for `emit`.
 

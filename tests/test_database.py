@@ -1,4 +1,4 @@
-"""The database file: versions, upgrades, what is refused; and the write lock that all changes take."""
+"""The database file: versions, upgrades, what is refused; and the write lock."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from upgrades import Upgrade, content, older_database, table_names, versions
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, new_id, prepare
+from database import MIGRATIONS, BadDatabase, FairLock, Unavailable, db, is_outage, new_id, prepare
 from models import Member, Resource, Task
 from outbox import Event
 
@@ -249,6 +249,14 @@ def test_a_server_whose_database_is_not_in_its_place_writes_nothing_more(server,
     assert [row["id"] for row in owner.data(owner.get("/projects"))["projects"]] == [project["id"]]
 
 
+def test_the_first_write_makes_no_file_where_the_database_was(database):
+    database.disconnect()
+    Path(database.database).rename(f"{database.database}.aside")
+    with pytest.raises(Unavailable), models.write():
+        raise AssertionError
+    assert not Path(database.database).exists()
+
+
 @pytest.mark.parametrize("how", ["missing", "empty"])
 def test_a_log_without_its_database_is_refused_and_kept(server, how):
     server.start().client().make_project()
@@ -352,24 +360,6 @@ def test_a_read_that_does_not_end_holds_up_few_writes(database, monkeypatch):
         waited = {note(database) and database._long_log for _ in range(20)}
     assert 2 < len(waited) < 10  # at none, and then once for each 100 kB
     wait_until(lambda: note(database) and not database._long_log)
-
-
-def test_the_lock_is_given_to_who_has_waited_longest():
-    # More may wait than do: on a slow machine the lock stalls before the last of them has come.
-    lock, order = FairLock(most=100), []
-    assert lock.acquire(1)
-
-    def work(number):
-        assert lock.acquire(PATIENCE)
-        order.append(number)
-        lock.release()
-
-    with ThreadPoolExecutor(8) as pool:
-        for number in range(8):
-            pool.submit(work, number)
-            wait_until(lambda number=number: len(lock._turns) > number + 1)
-        lock.release()
-    assert order == list(range(8))
 
 
 def test_the_lock_is_not_lost_by_who_gives_up():

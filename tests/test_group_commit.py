@@ -4,9 +4,8 @@ import os
 import resource
 import sqlite3
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from database import FairLock, Unavailable, db, is_outage, prepare, write_turn
 from models import ApiKey, Member, NotFound, Project, write
 from outbox import Webhook
 
+HEADERS = {"Authorization": f"Bearer {OWNER_KEY}", "Idempotency-Key": "a"}
 FRAME = 24 + 4096  # bytes of a page in the log, with its header
 
 
@@ -41,38 +41,47 @@ def pool():
         yield pool
 
 
-def in_order(pool, calls):
-    """Have threads make these calls, of which each begins a write; the first waits until all others wait."""
+def group(pool, *writers):
+    """Have threads call these writers, in this order and in one group, unless it is too large."""
     futures = []
-    for number, call in enumerate(calls):
-        wait_until(lambda number=number: len(write_turn._turns) == number)
-        futures.append(pool.submit(call))
+    with suppress(NotFound), write():  # until all wait; who fails first is in no group
+        for call in writers:
+            futures.append(pool.submit(call))
+            wait_until(lambda: len(write_turn._turns) == 1 + len(futures))
+        raise NotFound("writer")
     return futures
 
 
-def write_with(owner, body, others=0):
-    """Run the body in a write of the owner, once so many others wait for their turn."""
-    with write(owner) as transaction:
-        wait_until(lambda: len(write_turn._turns) > others)
-        return body(transaction)
+def add(name, error=None):
+    """Make a writer that adds a project and an event, and then may fail."""
+
+    def add_it():
+        with write(Member.active_owners.one()) as transaction:
+            project = Project.add(transaction, name=name)
+            webhooks.emit(transaction, "task.created", {"task": project})
+            if error:
+                raise error
+        return project["name"]
+
+    return add_it
 
 
-def group(pool, owner, *bodies):
-    """Write these bodies in this order, in one group unless it is too large."""
-    first, *others = bodies
-    calls = [partial(write_with, owner, first, len(others)), *[partial(write_with, owner, b) for b in others]]
-    return in_order(pool, calls)
+def overflow():
+    """Write more than the page cache and the disk hold, so that SQLite ends the transaction."""
+    with write(Member.active_owners.one()) as transaction, full_disk():
+        webhooks.emit(transaction, "task.created", {"task": "x" * 20_000_000})
 
 
-def add(name):
-    """A body that adds a project, and an event."""
+class Pause:
+    """A writer that waits until it is let go."""
 
-    def body(transaction):
-        project = Project.add(transaction, name=name)
-        webhooks.emit(transaction, "task.created", {"task": project})
-        return project
+    def __init__(self):
+        self.has_begun, self.is_over = threading.Event(), threading.Event()
 
-    return body
+    def __call__(self):
+        with write():
+            self.has_begun.set()
+            assert self.is_over.wait(PATIENCE)
 
 
 def stored():
@@ -99,136 +108,99 @@ def full_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def overflow(transaction):
-    """A body that writes more than the page cache and the disk hold, so that SQLite ends the transaction."""
-    with full_disk():
-        webhooks.emit(transaction, "task.created", {"task": "x" * 20_000_000})
-
-
 def test_writers_that_wait_share_one_commit_before_which_nobody_leaves(owner, pool):
-    commits, let_go, is_last = count_commits(), threading.Event(), threading.Event()
-
-    def last(transaction):
-        is_last.set()
-        let_go.wait(PATIENCE)
-        return add("last")(transaction)
-
-    futures = group(pool, owner, *[add(f"{number}") for number in range(5)], last)
-    assert is_last.wait(PATIENCE)
+    commits, last = count_commits(), Pause()
+    futures = group(pool, add("0"), add("1"), add("undone", NotFound("task")), add("2"), last)
+    assert last.has_begun.wait(PATIENCE)
     assert stored() == []
     assert not any(future.done() for future in futures)
-    let_go.set()
-    assert [future.result()["name"] for future in futures] == ["0", "1", "2", "3", "4", "last"] == stored()
+    last.is_over.set()
+    assert isinstance(futures.pop(2).exception(), NotFound)
+    assert [future.result() for future in futures[:3]] == ["0", "1", "2"] == stored()
     assert count_commits() == commits + 1
-
-
-def test_who_writes_alone_commits_alone(owner):
-    commits = count_commits()
-    for number in range(3):
-        write_with(owner, add(f"{number}"))
-        assert count_commits() == commits + 1 + number
 
 
 def test_a_group_is_no_larger_than_half_of_the_threads(owner, pool, monkeypatch):
     monkeypatch.setattr(write_turn, "most", 3)
     monkeypatch.setattr(FairLock, "STALL_SECONDS", PATIENCE)  # or a slow machine would refuse the fourth
     commits = count_commits()
-    futures = group(pool, owner, *[add(f"{number}") for number in range(7)])
-    assert [future.result()["name"] for future in futures] == stored()
+    futures = group(pool, *[add(f"{number}") for number in range(7)])
+    assert [future.result() for future in futures] == stored()
     assert count_commits() == commits + 3
 
 
 def test_ids_times_and_events_rise_in_the_order_of_commits(owner):
     def work():
         for _ in range(20):
-            write_with(owner, add("P"))
+            add("P")()
         db.close()
 
     at_once(*[work] * 8)
-    for query in (
-        "SELECT id FROM project ORDER BY rowid",
-        "SELECT created_at FROM project ORDER BY rowid",
-        "SELECT id FROM event ORDER BY seq",
-        "SELECT seq FROM event ORDER BY id",
-    ):
-        found = [row[0] for row in db.execute_sql(query)]
+    for columns in ("id FROM project ORDER BY rowid", "created_at FROM project ORDER BY rowid"):
+        found = [row[0] for row in db.execute_sql(f"SELECT {columns}")]
         assert len(found) == 160
         assert found == sorted(found)
+    events = [row[0] for row in db.execute_sql("SELECT id FROM event ORDER BY seq")]
+    assert events == sorted(events)
 
 
 @pytest.mark.parametrize("error", [NotFound("task"), SystemExit(1)], ids=["a refusal", "not an Exception"])
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "in between", "last"])
 def test_who_fails_is_undone_alone(owner, pool, place, error):
-    def fail(transaction):
-        add("undone")(transaction)
-        raise error
-
-    bodies = [add("0"), add("1"), add("2")]
-    bodies[place] = fail
-    futures = group(pool, owner, *bodies)
-    with pytest.raises(type(error)):
-        futures[place].result()
-    del futures[place]
-    assert [future.result()["name"] for future in futures] == stored()
-    assert "undone" not in stored()
-
-
-def test_who_fails_leaves_after_the_commit_too(owner, pool):
-    let_go, is_last = threading.Event(), threading.Event()
-
-    def fail(transaction):
-        assert [project["name"] for project in Project.listing()] == ["first"]  # of the group
-        raise NotFound("task")
-
-    def last(transaction):
-        is_last.set()
-        let_go.wait(PATIENCE)
-
-    futures = group(pool, owner, add("first"), fail, last)
-    assert is_last.wait(PATIENCE)
-    assert not futures[1].done()
-    let_go.set()
-    assert isinstance(futures[1].exception(), NotFound)
-    assert stored() == ["first"]
+    writers = [add("0"), add("1")]
+    writers.insert(place, add("undone", error))
+    futures = group(pool, *writers)
+    assert futures.pop(place).exception() is error
+    assert [future.result() for future in futures] == ["0", "1"] == stored()
 
 
 def test_a_commit_that_fails_fails_for_all_of_the_group(owner, pool):
-    def fail(transaction):
-        raise NotFound("task")
-
     with full_disk():
-        errors = [future.exception() for future in group(pool, owner, add("0"), fail, add("1"))]
+        futures = group(pool, add("0"), add("undone", NotFound("task")), add("1"))
+        errors = [future.exception() for future in futures]
     assert [type(error) for error in errors[:2]] == [Unavailable, Unavailable]
     assert is_outage(errors[2])
     assert db.refused_since
-    write_with(owner, add("2"))
+    add("2")()
     assert stored() == ["2"]
     assert db.refused_since is None
 
 
 def test_all_of_the_group_fail_whose_transaction_sqlite_has_ended(owner, pool):
-    futures = group(pool, owner, add("0"), overflow, add("1"))
+    futures = group(pool, add("0"), overflow, add("1"))
     assert isinstance(futures[0].exception(), Unavailable)
     assert is_outage(futures[1].exception())
-    assert futures[2].result()["name"] == "1"
+    assert futures[2].result() == "1"
     assert stored() == ["1"]
 
 
-def test_those_who_wait_for_a_commit_count_where_threads_are_kept_for_reads(monkeypatch):
+@pytest.mark.parametrize("operation", ["BEGIN", "ROLLBACK"])
+def test_nothing_of_the_group_is_stored_where_a_savepoint_fails(owner, pool, operation):
+    def authorize(action, argument, *_):
+        return sqlite3.SQLITE_DENY if (action, argument) == (sqlite3.SQLITE_SAVEPOINT, operation) else 0
+
+    connection = db._writer.connection()
+    connection.set_authorizer(authorize)
+    futures = group(pool, add("0"), add("undone", NotFound("task")))
+    assert [type(future.exception()) for future in futures] == [Unavailable, sqlite3.DatabaseError]
+    connection.set_authorizer(None)
+    add("1")()
+    assert stored() == ["1"]
+
+
+def test_those_who_wait_for_a_commit_count_where_threads_are_kept_for_reads(pool, monkeypatch):
     monkeypatch.setattr(FairLock, "STALL_SECONDS", 0.1)
     lock = FairLock(most=3)
     assert lock.acquire(1)
-    with ThreadPoolExecutor(3) as pool:
-        second = pool.submit(lock.acquire, PATIENCE)
-        wait_until(lambda: len(lock._turns) == 2)
-        assert lock.hand_on()
-        assert second.result()
-        third = pool.submit(lock.acquire, PATIENCE)
-        wait_until(lambda: len(lock._turns) == 2)
-        assert not pool.submit(lock.acquire, PATIENCE).result(PATIENCE / 2)  # refused before its time is over
-        lock.release()
-        assert third.result()
+    second = pool.submit(lock.acquire, PATIENCE)
+    wait_until(lambda: len(lock._turns) == 2)
+    assert lock.hand_on()
+    assert second.result()
+    third = pool.submit(lock.acquire, PATIENCE)
+    wait_until(lambda: len(lock._turns) == 2)
+    assert not pool.submit(lock.acquire, PATIENCE).result(PATIENCE / 2)  # refused before its time is over
     lock.release()
+    assert third.result()
 
 
 @pytest.fixture
@@ -244,63 +216,33 @@ def client(owner, receiver, monkeypatch):
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
-def test_answers_replays_and_deliveries_wait_for_the_commit(owner, client, pool, receiver, is_stored):
-    project = write_with(owner, add("P"))
-    let_go, is_last = threading.Event(), threading.Event()
-
-    def create(key):
-        body = {"project_id": project["id"], "title": "T"}
-        headers = {"Authorization": f"Bearer {OWNER_KEY}", "Idempotency-Key": key}
-        return client.post("/api/v1/tasks", json=body, headers=headers)
-
-    def last(transaction):
-        is_last.set()
-        let_go.wait(PATIENCE)
-        if not is_stored:
-            overflow(transaction)
-
-    first = partial(write_with, owner, lambda transaction: None, 3)
-    calls = [first, partial(create, "a"), partial(create, "a"), partial(write_with, owner, last)]
-    futures = in_order(pool, calls)
-    assert is_last.wait(PATIENCE)
+def test_answers_replays_and_deliveries_wait_for_the_commit(client, pool, receiver, is_stored):
+    with write(Member.active_owners.one()) as transaction:
+        body = {"project_id": Project.add(transaction, name="P")["id"], "title": "T"}
+    create, pause = partial(client.post, "/api/v1/tasks", json=body, headers=HEADERS), Pause()
+    futures = group(pool, create, create, pause, add("Q") if is_stored else overflow)
+    assert pause.has_begun.wait(PATIENCE)
     assert not any(future.done() for future in futures)
     assert receiver.all_here() == []
-    let_go.set()
-    answers = [future.result() for future in futures[1:3]]
-    replayed = Counter(answer.headers.get("Idempotent-Replayed") for answer in answers)
-    if is_stored:
-        assert [answer.status_code for answer in answers] == [201, 201]
-        assert answers[0].json["data"] == answers[1].json["data"] == receiver.next().event["data"]["task"]
-        assert replayed == {None: 1, "true": 1}
-    else:
+    pause.is_over.set()
+    answers = [future.result() for future in futures[:2]]
+    if not is_stored:
         assert [answer.status_code for answer in answers] == [503, 503]
-        assert receiver.all_here() == []
-        assert create("a").status_code == 201
-        assert receiver.next().event["event"] == "task.created"
+        answers = [create(), create()]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert [answer.headers.get("Idempotent-Replayed") for answer in answers] == [None, "true"]
+    assert answers[0].json["data"] == answers[1].json["data"] == receiver.next().event["data"]["task"]
     assert receiver.all_here() == []
 
 
-def test_the_sweeper_is_woken_after_the_commit(owner, client, pool):
-    let_go, is_last = threading.Event(), threading.Event()
-
-    def disable(transaction):
+def test_the_sweeper_is_woken_after_the_commit(client, pool):
+    with write() as transaction:
         (webhook,) = Webhook.listing()
         Webhook.disable(transaction, webhook["id"], "for a test")
-        return webhook["id"]
-
-    def enable():
-        headers = {"Authorization": f"Bearer {OWNER_KEY}"}
-        return client.post(f"/api/v1/webhooks/{id}/enable", headers=headers)
-
-    def last(transaction):
-        is_last.set()
-        let_go.wait(PATIENCE)
-
-    id = write_with(owner, disable)
-    first = partial(write_with, owner, lambda transaction: None, 2)
-    futures = in_order(pool, [first, enable, partial(write_with, owner, last)])
-    assert is_last.wait(PATIENCE)
+    path, pause = f"/api/v1/webhooks/{webhook['id']}/enable", Pause()
+    enabled, _ = group(pool, partial(client.post, path, headers=HEADERS), pause)
+    assert pause.has_begun.wait(PATIENCE)
     assert not webhooks.sending.left_something.is_set()
-    let_go.set()
-    assert futures[1].result().json["data"]["state"] == "active"
+    pause.is_over.set()
+    assert enabled.result().json["data"]["state"] == "active"
     assert webhooks.sending.left_something.is_set()

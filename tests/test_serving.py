@@ -92,19 +92,6 @@ def test_workers_leave_when_their_master_was_killed_also_if_clients_go_on(launch
     wait_until(has_gone)
 
 
-def test_no_writer_starves_and_none_is_refused(server, project):
-    """64 writers at once, as many as four times the threads."""
-
-    def work():
-        client = server.client()
-        return [client.make_task(project)["id"] for _ in range(2)]
-
-    ids = [id for made in at_once(*[work] * 64) for id in made]
-    assert len(set(ids)) == 128
-    stats = server.client().data(server.client().get(f"/projects/{project['id']}"))["stats"]
-    assert stats["total"] == stats["todo"] == 128
-
-
 @pytest.fixture(scope="module")
 def two_workers(launch_module):
     return launch_module(WEB_CONCURRENCY="2")
