@@ -69,15 +69,21 @@ class Client:
 
     def __init__(self, base, key):
         self.base, self.key = base, key
-        self.session = requests.Session()
+        self.connect()
+
+    def connect(self):
+        self.session, self.used_at = requests.Session(), time.monotonic()
         self.session.trust_env = False
 
     def request(self, method, path, *, envelope=True, **options):
+        if time.monotonic() - self.used_at > 10:  # the server closes what is idle for 15 s, which may be now
+            self.connect()
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers |= options.pop("headers", {})
         options.setdefault("timeout", PATIENCE)
         options.setdefault("allow_redirects", False)
         answer = self.session.request(method, self.base + path, headers=headers, **options)
+        self.used_at = time.monotonic()
         if envelope or answer.status_code >= 400:
             check_answer(answer)
         document(self.base).check(answer)
