@@ -157,51 +157,50 @@ class Database(SqliteDatabase):
             turn.callback(write_turn.release)
             try:
                 group = write_turn.group
-                if not group.size:
-                    check_in_place()  # or SQLite may make a new file
+                if not group.size:  # or SQLite may make a new file
+                    check_in_place()
                 connection = self._writer.connection()
                 turn.callback(connection.rollback)  # of what is not committed by then
-                undo = self._begin(connection, ends_at)
+                self._begin(connection, ends_at)
                 write_turn.progress()
-                self._thread.writer, is_whole = connection, True
+                self._thread.writer = connection
                 try:
                     yield
                 except BaseException:
-                    is_whole = False
-                    if connection.in_transaction:  # SQLite ends it by itself when the disk is full
-                        connection.execute(undo)
-                        is_whole = True
+                    # A full disk ends the transaction; who begins a group is undone as the turn ends.
+                    if group.size and connection.in_transaction:
+                        connection.execute("ROLLBACK TO joined")
+                        self._commit(connection, group, turn)
                     raise
-                finally:
-                    self._thread.writer = None
-                    if is_whole and connection.in_transaction:
-                        if write_turn.hand_on():
-                            turn.pop_all()  # the turn is another's
-                            group.wait()
-                        else:
-                            connection.commit()
-                            self.refused_since, group.failed = None, False
-                        if group.failed:
-                            raise Unavailable("the database could not store this with what others wrote")
+                self._commit(connection, group, turn)
             except DATABASE_ERRORS as error:
                 if is_outage(error):
                     self.refused_since = self.refused_since or now()
                 raise
+            finally:
+                self._thread.writer = None
 
-    def _begin(self, connection: sqlite3.Connection, ends_at: float) -> str:
-        """Begin a transaction, or join the one that is open; returns the statement that undoes the body.
-
-        Waits for SQLite's lock until `ends_at`, a time as `time.monotonic`, but at least for one second.
-        """
+    def _begin(self, connection: sqlite3.Connection, ends_at: float) -> None:
+        """Join the open transaction, or begin one, waiting until `ends_at`, but at least for one second."""
         if connection.in_transaction:
             connection.execute("SAVEPOINT joined")
-            return "ROLLBACK TO joined"
-        self.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
-        if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._wait:
-            connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
-            self._wait = seconds
-        connection.execute("BEGIN IMMEDIATE")
-        return "ROLLBACK"
+        else:
+            self.shorten_log(FairLock.STALL_SECONDS / 2)  # longer would count as a stall
+            if (seconds := max(math.ceil(ends_at - time.monotonic()), 1)) != self._wait:
+                connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
+                self._wait = seconds
+            connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self, connection: sqlite3.Connection, group: "Group", turn: ExitStack) -> None:
+        """Hand the turn on and wait for the commit of the group, or make it. Raises `Unavailable`."""
+        if connection.in_transaction and write_turn.hand_on():
+            turn.pop_all()  # the turn is another's
+            group.wait()
+        else:
+            connection.execute("COMMIT")
+            self.refused_since, group.failed = None, False
+        if group.failed:
+            raise Unavailable("the database could not store this with what others wrote")
 
     def shorten_log(self, seconds: float) -> None:
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.

@@ -12,6 +12,8 @@ from board import enter  # noqa: E402
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
+from database import db, prepare  # noqa: E402
+
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = ["board_page", "database", "retries", "board_task", "slow_clients", "throwaway", "errors", "readme"]
 LONGEST += ["crashes", "backup", "secrets", "commands", "sweeper", "bad_input", "serving", "startup"]
@@ -172,6 +174,15 @@ def sign_in(browse, server):
 def board(sign_in, project):
     """The board of a new project, as its owner sees it."""
     return sign_in(address=f"#project={project['id']}")
+
+
+@pytest.fixture
+def database(tmp_path):
+    """This process's own database, apart from any server's."""
+    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
+    prepare()
+    yield db
+    db.close()
 
 
 @pytest.fixture

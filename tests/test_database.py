@@ -26,15 +26,6 @@ from outbox import Event
 
 
 @pytest.fixture
-def database(tmp_path):
-    """This process's own database, apart from any server's."""
-    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
-    prepare()
-    yield db
-    db.close()
-
-
-@pytest.fixture
 def server(tmp_path):
     server = Server(tmp_path)
     yield server

@@ -15,7 +15,7 @@ from werkzeug.test import Client
 
 import webhooks
 from app import create_app
-from database import FairLock, Unavailable, db, is_outage, prepare, write_turn
+from database import FairLock, Unavailable, db, is_outage, write_turn
 from models import ApiKey, Member, NotFound, Project, write
 from outbox import Webhook
 
@@ -24,15 +24,12 @@ FRAME = 24 + 4096  # bytes of a page in the log, with its header
 
 
 @pytest.fixture
-def owner(tmp_path):
+def owner(database):
     """The owner of this process's own database."""
-    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
-    prepare()
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
-    yield owner
-    db.close()
+    return owner
 
 
 @pytest.fixture

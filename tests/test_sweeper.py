@@ -10,7 +10,7 @@ import pytest
 from harness import PATIENCE, at_once, hook, wait_until
 
 import webhooks
-from database import Unavailable, db, prepare
+from database import Unavailable
 from models import write
 from outbox import Webhook
 
@@ -167,10 +167,10 @@ def test_what_clients_write_at_the_same_time_is_all_sent_at_once(hooked, receive
     assert said == {"delivered=1; pending=0"}
 
 
-def test_a_chore_that_fails_or_takes_long_holds_up_no_event(tmp_path, monkeypatch, receiver, let_go, caplog):
+def test_a_chore_that_fails_or_takes_long_holds_up_no_event(
+    database, tmp_path, monkeypatch, receiver, let_go, caplog
+):
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
-    db.init(str(tmp_path / "unit" / "tasks.db"), timeout=5)
-    prepare()
     entry = hook(receiver) | {"secrets": ["s"]}
     with write() as transaction:
         Webhook.mirror(transaction, [entry])
@@ -196,7 +196,6 @@ def test_a_chore_that_fails_or_takes_long_holds_up_no_event(tmp_path, monkeypatc
         let_go.set()
         sweeper.stop()
         sweeper._lock.close()
-        db.close()
 
 
 def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
