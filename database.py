@@ -371,9 +371,21 @@ def new_request_id() -> str:
     return f"req_{random.getrandbits(128):032x}"  # noqa: S311 - a name, which nobody need fail to guess
 
 
-def fold(text: str) -> str:
-    """The text for searching: without differences of case and of Unicode composition."""
+def caseless(text: str) -> str:
+    """The text for comparing names: without differences of case and of Unicode composition."""
     return unicodedata.normalize("NFC", text.casefold())
+
+
+def fold(text: str) -> str:
+    """The text for searching and sorting: also without accents, ligatures and letters of other widths.
+
+    The column `task.search` holds such texts: who changes this adds a migration like 0013.
+    """
+    if text.isascii():
+        return text.lower()
+    # Marks of a class below 10 are no accents but parts of letters: が is another one than か.
+    letters = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.combining(letter) < 10)
+    return caseless("".join(letters))
 
 
 def digest(secret: str) -> str:

@@ -4,14 +4,17 @@ SQLite chooses the index. Where none has both the filters and the order, an inde
 to read as a whole; `bench/` measures every pair of filters in every order.
 """
 
+import re
 from functools import lru_cache
 from typing import Any
 
-from peewee import SQL, Case, ModelIndex, Query, fn
+from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
-from database import Row, Statement, fold, placeholder, rowid
+from database import Row, Statement, fold, placeholder, rowid, to_json
 from models import COUNT_LIMIT, PRIORITIES, Project, Task, TaskCount, pagination
 
+_words = fn.JSON_EACH(placeholder("other_words"))
+_is_missing = fn.INSTR(Task.search, SQL("value")) == 0
 RANK = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
@@ -25,6 +28,7 @@ FILTERS: dict[str, Any] = {
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
     "q": fn.INSTR(Task.search, placeholder("q")) > 0,
+    "other_words": ~fn.EXISTS(Select([_words], [SQL("1")]).where(_is_missing)),
 }
 # Ties are ordered by id in the same direction, tasks without a date last. Ids rise with the time of creation.
 SORTS: dict[str | None, list] = {
@@ -60,9 +64,9 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
     With `include="comment_count"` each task has its number of comments.
     """
+    if "q" in filters:
+        filters |= _searched(filters.pop("q"))
     names, end = frozenset(filters), offset + limit
-    if "q" in names:
-        filters["q"] = fold(filters["q"])
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
@@ -74,6 +78,14 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
     return {"tasks": tasks, "pagination": pagination(total, limit, offset, more)}
+
+
+def _searched(text: str) -> Row:
+    """The filters for a text: its longest word or phrase, which most tasks lack, and the others, as JSON."""
+    parts = re.findall(r'"([^"]*)"?|([^"\s]+)', fold(text))
+    words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
+    filters = {"q": words.pop()} if words else {}
+    return filters | ({"other_words": to_json(words).decode()} if words else {})
 
 
 @lru_cache(maxsize=1024)

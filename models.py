@@ -203,7 +203,7 @@ def with_member(field: Any, *hidden: str) -> Any:
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
-    """The rows in the order of a name, without regard to case."""
+    """The rows in the order of a name, without regard to case and accents."""
     return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
 
 

@@ -145,8 +145,8 @@ def text_problem(text: str) -> str | None:
     if re.search("[\ud800-\udfff]", text):
         return "must not contain half a surrogate pair"
     # Unicode's Stream-Safe Text Format (UAX 15, section 13): `fold` takes n² steps for n marks in a row.
-    # Three vowel signs are decomposed into marks, but are none themselves.
-    marks = map(unicodedata.combining, re.sub("[\u0f73\u0f75\u0f81]", "\u0f71", text))
+    # Three vowel signs and two of half width are decomposed into marks, but are none themselves.
+    marks = map(unicodedata.combining, re.sub("[\u0f73\u0f75\u0f81\uff9e\uff9f]", "\u0f71", text))
     if re.search(rb"[^\0]{31}", bytes(marks)):
         return "must not contain more than 30 combining marks in a row"
     return None
@@ -533,7 +533,13 @@ class TaskQuery(PageQuery):
     priority = Choice(models.PRIORITIES)
     due_before = Instant()
     updated_since = Instant()
-    q = Text(200)
+    q = Text(
+        200,
+        metadata={
+            "description": "Words, all of which are in the title or the description, in any order; "
+            "what stands in double quotes is found as it stands. Case and accents do not count."
+        },
+    )
     archived = Choice(["false"])
     sort = Choice([sort for sort in SORTS if sort])
     include = Choice(["comment_count"])

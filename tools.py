@@ -23,7 +23,7 @@ from marshmallow import ValidationError
 
 import limits
 import schemas
-from database import ApiError, Row, digest, fold, to_json
+from database import ApiError, Row, caseless, digest, fold, to_json
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread
@@ -407,10 +407,13 @@ def project_line(project: Row) -> str:
 
 
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
-    """The row with this id, else with a name of these columns, in their order, else with a part of a name."""
-    text = fold(wanted.strip().removesuffix("…"))
-    exact = ([row for row in rows if fold(row[name]) == text] for name in ("id", *names))
-    parts = [row for row in rows if text and any(text in fold(row[name]) for name in names)]
+    """The row with this id, else with a name of these columns, in their order, else with a part of a name.
+
+    Only in parts accents do not count.
+    """
+    text = wanted.strip().removesuffix("…")
+    exact = ([row for row in rows if caseless(row[name]) == caseless(text)] for name in ("id", *names))
+    parts = [row for row in rows if text and any(fold(text) in fold(row[name]) for name in names)]
     found = next(filter(None, exact), parts)
     if len(found) == 1:
         return found[0]
@@ -510,7 +513,7 @@ class ToolCall:
 
     def person_id(self, wanted: str, members: list[Row]) -> str | None:
         """The id of the member with this name, e-mail address or id; the words me and none come first."""
-        words, who = {"me": self.request.caller["id"], "none": None}, fold(wanted.strip())
+        words, who = {"me": self.request.caller["id"], "none": None}, caseless(wanted.strip())
         return words[who] if who in words else chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def body(self, project_id: str, arguments: Row) -> Row:
@@ -595,7 +598,7 @@ class ToolCall:
         }
 
     @tool(
-        "Find tasks. q: part of title or description.",
+        'Find tasks. q: words in title or description, "a phrase" as it stands.',
         optional="q project assignee status priority due_before updated_since sort limit offset",
     )
     def find_tasks(
@@ -726,8 +729,8 @@ class ToolCall:
 
     @tool("Create a project.", "name", "description", writes=True, for_team=True)
     def create_project(self, **fields: str) -> Row:
-        name = fold(fields["name"].strip())
-        named = (row for row in self.every("projects") if fold(row["name"]) == name)
+        name = caseless(fields["name"].strip())
+        named = (row for row in self.every("projects") if caseless(row["name"]) == name)
         found = min(named, key=lambda row: row["status"], default=None)  # an active one first
         if found and not TOOLS["create_project"].suits(self.request.caller):
             found = None  # the API refuses it

@@ -6,6 +6,7 @@ Written from the specification; it shares nothing with the service.
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
+from unicodedata import normalize
 
 Row = dict[str, Any]
 
@@ -23,14 +24,21 @@ def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: s
         case "updated_since":
             return task["updated_at"] >= value
         case "q":
-            texts = (task["title"], task["description"] or "")
-            return any(value.casefold() in text.casefold() for text in texts)
+            texts = [plain(text) for text in (task["title"], task["description"] or "")]
+            parts = plain(value).split('"')
+            words = [word for part in parts[::2] for word in part.split()] + parts[1::2]
+            return all(any(word in text for text in texts) for word in words if word.strip())
         case "archived":
             return task["project_id"] not in archived
         case "assignee_id":
             return task[name] == {"me": me, "none": None}.get(value, value)
         case _:
             return task[name] == value
+
+
+def plain(text: str) -> str:
+    """The text without accents of Latin letters, in lower case."""
+    return "".join(normalize("NFD", letter)[0] for letter in text).casefold()
 
 
 def in_order(tasks: Iterable[Row], sort: str) -> list[Row]:

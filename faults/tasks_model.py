@@ -51,7 +51,7 @@ FILTERS: dict[str, st.SearchStrategy] = {
     "priority": PRIORITY,
     "due_before": NUMBERS | st.sampled_from(TIMES),
     "updated_since": NUMBERS,
-    "q": st.text(VISIBLE, min_size=1, max_size=2),
+    "q": st.text(VISIBLE + ' "', min_size=1, max_size=5).filter(str.strip),
     "archived": st.just("false"),
 }
 COLUMNS = {"due_before": "due_date", "updated_since": "updated_at"}  # that a filter of another name compares

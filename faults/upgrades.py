@@ -25,6 +25,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "member.role": ("owner", "member"),
     "member.status": ("active",),
     "task.status": STATUSES,
+    "task.search": (DAY,),  # which migration 0013 makes again
     "activity.entity": ("task", "comment", "member"),
     "attachment.size": (9_000,),
     "endpoint.events": ("[]",),

@@ -16,7 +16,7 @@ from damage import cut_off, make_another, make_newer, write_text
 from harness import PATIENCE, Server, at_once, fault, invoke, tables, wait_until
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
-from upgrades import Upgrade, content, older_database, table_names, versions
+from upgrades import Upgrade, content, older_database, table_names, texts, versions
 
 import models
 import schemas
@@ -125,6 +125,7 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(server, tmp_path,
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what the fork uses is no other thread's
 def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
     upgrade = Upgrade(tmp_path / "upgrade", versions()[0])
+    assert "task title 0\x1ftask description 0" in texts(upgrade.after)  # what is searched, made again
     for statement in (1, upgrade.statements // 2, upgrade.statements):
         assert upgrade.interrupted(statement) == []
 

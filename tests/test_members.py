@@ -41,7 +41,7 @@ def test_members_are_listed_by_name_with_kind_and_contact(owner, join, server):
     join("client", full_name="aaron Client", phone_number="+49 30 1234")
     invite(owner, "invited-one@example.com", full_name="Élodie Invited")
     listed = owner.data(owner.get("/members"))["members"]
-    names = [member["full_name"].casefold() for member in listed]
+    names = [member["full_name"].casefold().replace("é", "e") for member in listed]
     assert names == sorted(names)
     by_name = {member["full_name"]: member for member in listed}
     client = by_name["aaron Client"]

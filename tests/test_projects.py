@@ -64,8 +64,8 @@ def test_projects_are_listed_by_name_and_by_status(owner):
         ids = {project["id"] for project in made.values()}
         return [project["name"] for project in projects if project["id"] in ids]
 
-    assert listed() == ["alpha 9", "Beta 9", "zebra 9", "Écho 9"]
-    assert listed(status="active") == ["alpha 9", "zebra 9", "Écho 9"]
+    assert listed() == ["alpha 9", "Beta 9", "Écho 9", "zebra 9"]
+    assert listed(status="active") == ["alpha 9", "Écho 9", "zebra 9"]
     assert listed(status="archived") == ["Beta 9"]
 
 

@@ -20,7 +20,7 @@ LISTS = {
     "a column of the caller's tasks": ("archived assignee_id status", "-updated_at", "task_assignee"),
     "a column of urgent tasks": ("archived priority status", "-updated_at", "task_status"),
     "a column of overdue tasks": ("archived due_before status", "-updated_at", "task_status"),
-    "a column with a text": ("archived q status", "-updated_at", "task_status"),
+    "a column with a text": ("archived other_words q status", "-updated_at", "task_status"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id status", "-priority", "task_assignee"),
     "find_tasks": ("archived", None, "sqlite_autoindex_task_1"),

@@ -388,7 +388,7 @@ def test_projects_are_chosen_by_name_or_id(launch):
 
     assert chosen(site.upper()) == chosen(" sITE ") == site
     assert chosen("map") == chosen("Site m…") == site_map
-    assert chosen("CAFÉ") == chosen("cafe\u0301") == café
+    assert chosen("CAFÉ") == chosen("cafe\u0301") == chosen("unicode cafe") == café
     ambiguous = refused(owner, "get_project", project="a")
     shown = [f"{name} ({id})" for name, id in zip(quoted, (alpha, site, site_map, café), strict=True)]
     assert f'project: "a" may be any of: {shown[0]}, {shown[2]}, {shown[3]}.' in ambiguous
@@ -397,6 +397,8 @@ def test_projects_are_chosen_by_name_or_id(launch):
     twin = owner.make_project(name="site")["id"]
     assert f"({twin})" in refused(owner, "get_project", project="Site")
     assert chosen(twin) == twin
+    plain = use(owner, "create_project", name="Unicode cafe")["id"]  # another name
+    assert (chosen("unicode cafe"), chosen("ünïcode café")) == (plain, café)
     impostor = owner.make_project(name=twin)["id"]
     assert (chosen(twin), chosen(impostor)) == (twin, impostor)
 
