@@ -870,7 +870,7 @@ def get_task(id: str) -> Row:
     schemas.UPDATE_TASK, schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",)
 )
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a task; what is not sent stays."""
+    """Change a task's title, status, assignee or metadata; what is not sent stays."""
     return edit_task(transaction, id, fields)
 
 
@@ -883,7 +883,7 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     headers=("ETag",),
 )
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change what `update_task` does not take; what is not sent stays, and null clears."""
+    """Change any fields of a task but its project, as one change; what is not sent stays, and null clears."""
     return edit_task(transaction, id, fields)
 
 

@@ -631,14 +631,13 @@ class ActivityQuery(Strict):
 
 NOTHING = Strict()
 CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
-UPDATED = ("title", "status", "assignee_id", "metadata")  # by PATCH of a task, and the others of its details
+# What PATCH of a task takes; and what only that of its details takes, beside this.
+UPDATED = ("title", "status", "assignee_id", "metadata")
 DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")
 UPDATE_TASK = TaskInput(
     only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
 )
-UPDATE_TASK_DETAILS = TaskInput(
-    only=DETAILS, partial=True, when=" here", elsewhere=("PATCH /tasks/:id", UPDATED)
-)
+UPDATE_TASK_DETAILS = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 ADD_COMMENT = CommentInput()

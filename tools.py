@@ -669,29 +669,20 @@ class ToolCall:
     def update_task(self, task_id: str, if_version: int | None = None, tries: int = 5, **fields: Any) -> Row:
         if not fields:
             raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
-        path, changed, version = self.path_of(task_id), "", if_version
+        path, version = self.path_of(task_id), if_version
         task = self.task(path)
         body = self.body(task["project_id"], fields)
         if (given := body.get("metadata")) is not None:
             merged = (task["metadata"] | given).items()
             body["metadata"] = {key: value for key, value in merged if value is not None or key not in given}
             version = task["version"] if version is None else version
-        # A status is changed last: whoever is told that a task is done finds the rest as it should be.
-        for suffix, names in {"/details": schemas.DETAILS, "": schemas.UPDATED}.items():
-            if not (part := {name: body[name] for name in body if name in names}):
-                continue
-            headers = {} if version is None else {"HTTP_IF_MATCH": f'"{version}"'}
-            try:
-                task, _ = self.call("PATCH", path + suffix, part, **headers)
-            except ToolError as error:
-                if error.code == "precondition_failed" and if_version is None and tries > 1:
-                    return self.update_task(task_id, tries=tries - 1, **fields)
-                raise ToolError(error.code, error.message + changed) from error
-            done = ", ".join(map(self.argument, part))
-            changed = f"; {done} had been changed before, in version {task['version']}"
-            version = version and task["version"]
-            if if_version is not None:
-                changed += f", so give if_version {version}"
+        headers = {} if version is None else {"HTTP_IF_MATCH": f'"{version}"'}
+        try:
+            task, _ = self.call("PATCH", f"{path}/details", body, **headers)
+        except ToolError as error:
+            if error.code == "precondition_failed" and if_version is None and tries > 1:
+                return self.update_task(task_id, tries=tries - 1, **fields)
+            raise
         return self.brief(task) | {"version": task["version"]}
 
     @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)

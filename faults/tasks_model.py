@@ -241,7 +241,7 @@ class TasksMachine(Machine):
             self.edit_task("PATCH", "", edit)
 
     @precondition(lambda self: self.tasks)
-    @rule(edits=edits_of(DETAILS))
+    @rule(edits=edits_of(UPDATES | DETAILS))
     def update_details(self, edits: list[Edit]) -> None:
         for edit in edits:
             self.edit_task("PATCH", "/details", edit)
