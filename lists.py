@@ -54,7 +54,8 @@ for _name, _columns in {
     Task.add_index(ModelIndex(Task, _columns, name=_name))
 _others = [Task.project, Task.milestone, Task.assignee, Task.status, Task.priority, Task.due_date]
 Task.add_index(ModelIndex(Task, [Task.updated_at, Task.id, *_others], name="task_updated"))
-Task.add_index(Task.milestone, Task.id, where=Task.milestone.is_null(False), name="task_milestone")
+_of_milestone = [Task.milestone, Task.id, Task.status]
+Task.add_index(*_of_milestone, where=Task.milestone.is_null(False), name="task_milestone")
 _of_assignee = [Task.assignee, Task.status, Task.updated_at, Task.id, Task.project, Task.priority]
 Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee")
 

@@ -893,9 +893,16 @@ class Milestone(Resource):
 
     NOUN = "milestone"
 
+    @classmethod
+    def select_shown(cls) -> Query:
+        every = fn.COUNT(SQL("*"))
+        counts = fn.JSON_OBJECT("total", every, "done", every.filter(~Task.is_open))
+        stats = Task.select(counts).where(Task.milestone == cls.id)
+        return cls.select().select_extend(fn.JSON(stats).alias("stats"))
+
     @statement
     def of_project(cls: Any):
-        milestones = cls.select().where(cls.project == placeholder("project_id"))
+        milestones = cls.select_shown().where(cls.project == placeholder("project_id"))
         return milestones.order_by(cls.due_date.is_null(), cls.due_date, cls.id)
 
     @classmethod

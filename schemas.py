@@ -854,7 +854,12 @@ class ListedProjectShown(ProjectShown):
     )
 
 
-MilestoneShown = shown(models.Milestone, "id title due_date project_id description created_at updated_at")
+ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
+MilestoneShown = shown(
+    models.Milestone,
+    "id title due_date project_id description stats created_at updated_at",
+    stats=one(ProgressShown),
+)
 WhiteboardSummaryShown = shown(
     models.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )

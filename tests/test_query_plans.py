@@ -10,7 +10,7 @@ from harness import tables
 from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import _page
-from models import Activity, Project, StoredAnswer, Task, activities
+from models import Activity, Milestone, Project, StoredAnswer, Task, activities
 from outbox import Delivery, Webhook
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -37,6 +37,7 @@ READS = [
     (Project, "shown_rows", "task_project_overdue"),
     (Project, "shown_row", "task_project_overdue"),
     (Task, "shown_row", "sqlite_autoindex_task_1"),
+    (Milestone, "of_project", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
     *((Delivery, name, "delivery_pending") for name in ("due", "first_in_progress", "is_left_for")),
     *((Delivery, name, "delivery_waiting") for name in ("newest_too_many", "deletion_of_superfluous")),

@@ -113,12 +113,17 @@ def test_each_change_is_an_activity(owner, project, make, kind):
     assert seen[1]["changes"] == changes
 
 
-def test_the_milestones_of_a_project_are_listed_by_date(owner, project, make):
-    for title, due in (("c", None), ("b", "2027-02-01"), ("a", "2027-01-01")):
-        make("milestone", title=title, due_date=due)
+def test_the_milestones_of_a_project_are_listed_by_date_with_their_progress(owner, project, make):
+    dates = {"c": None, "b": "2027-02-01", "a": "2027-01-01"}
+    made = {title: make("milestone", title=title, due_date=due) for title, due in dates.items()}
+    assert [milestone.pop("stats") for milestone in made.values()] == [{"total": 0, "done": 0}] * 3
+    tasks = [owner.make_task(project, milestone_id=made[title]["id"]) for title in "aab"]
+    owner.post(f"/tasks/{tasks[0]['id']}/complete")
     listed = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
-    assert [m["title"] for m in listed] == ["a", "b", "c"]
-    assert {m["project_id"] for m in listed} == {project["id"]}
+    counts = {"a": {"total": 2, "done": 1}, "b": {"total": 1, "done": 0}, "c": {"total": 0, "done": 0}}
+    assert listed == [made[title] | {"stats": stats} for title, stats in counts.items()]
+    path = f"/milestones/{listed[0]['id']}"
+    assert owner.data(owner.get(path)) == owner.data(owner.patch(path, {})) == listed[0]
 
 
 def is_recorded(server, owner, task, name):
