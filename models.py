@@ -445,11 +445,6 @@ class Credential(Entity):
     revoked_at = TextField(null=True)
 
     @statement
-    def revocation(cls: Any):
-        is_open = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
-        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open)
-
-    @statement
     def unrevoked(cls: Any):
         return cls.select().where(cls.revoked_at.is_null())
 
@@ -555,6 +550,12 @@ class Invitation(Credential):
         cls.revocation.run(member_id=member_id, now=transaction.at)
         cls.store(transaction, member_id=member_id, token_hash=digest(token), expires_at=expires_at)
         return token, expires_at
+
+    @statement
+    def revocation(cls: Any):
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
+        revoking = cls.update({cls.revoked_at: placeholder("now")})
+        return revoking.where(cls.member == placeholder("member_id"), is_open)
 
     @statement
     def by_token(cls: Any):

@@ -235,6 +235,7 @@ def test_a_program_that_uses_a_sign_in_link_gets_a_key(server, join):
     client = server.client(used["api_key"])
     assert used["member"] == client.data(client.get("/me"))["member"] == member.member
     assert client.data(client.get("/me"))["key"]["name"] == "sign-in link"
+    fault(member.delete(f"/members/{member.member['id']}/invitation"), 404, "not_found")
 
 
 def test_who_makes_a_sign_in_link_gains_nothing_by_it_later(server, owner, join):
