@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from flask import Blueprint, Flask, render_template
 from marshmallow import Schema, ValidationError
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
+from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import UnicodeConverter
 from werkzeug.urls import iri_to_uri
@@ -67,7 +69,7 @@ from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from webhooks import deliver, emit, enable, ping, redeliver, resume
-from wire import PathError, Request, Response, as_api_error, envelope, request, thread
+from wire import SESSION_COOKIE, PathError, Request, Response, as_api_error, envelope, request, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = Path(__file__).with_name("static")
@@ -157,11 +159,15 @@ class Service(Flask):
             # A wrong key is refused also where none is needed.
             if not public or "HTTP_AUTHORIZATION" in current.environ:
                 current.authenticate()
-            if self.rate_limit and current.caller:
-                count_request(self.rate_limit, current)
+            self.count_caller(current)
         if failure is not None:
             raise failure
         return view(**ids)
+
+    def count_caller(self, current: Request) -> None:
+        """Count the request, if it has a caller and requests are limited. Raises `TooMany`."""
+        if self.rate_limit and current.caller:
+            count_request(self.rate_limit, current)
 
 
 # Who calls, and how often ---------------------------------------------------------------------
@@ -211,6 +217,7 @@ def operation(
     headers: tuple[str, ...] = (),
     also: Mapping[int, str] | None = None,
     after_delivery: Callable[[Any], Row] | None = None,
+    of_session: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Declare a view: what it takes and answers, and what the document says about it.
 
@@ -221,14 +228,16 @@ def operation(
     "nothing" for a page, whose links and forms may have any parameters, and whose errors are pages.
     `status` is that of a success, `also` are others with their descriptions. `role` is the least role that
     may call it; with None no key is needed. `raises` are the errors that not every operation may answer, and
-    `headers` those of a success.
+    `headers` those of a success. With `of_session` it takes the cookie of a session, of any scope.
 
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
     transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
     which makes the answer's data of what the view returns.
     """
     answered = gives() if isinstance(gives, type) else gives
-    declaration = Declaration(takes, answered, reads, status, role, raises, headers, dict(also or {}))
+    declaration = Declaration(
+        takes, answered, reads, status, role, raises, headers, dict(also or {}), of_session
+    )
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
@@ -236,7 +245,7 @@ def operation(
             current = request()
             is_read = current.method in ("GET", "HEAD")
             if role is not None:
-                authorize(current.caller, role, writes=not is_read)
+                authorize(current.caller, role, writes=not is_read and not of_session)
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
                     data = view(
@@ -311,7 +320,7 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     with write(current.caller, current.request_id) as transaction:
         if role is not None:  # the key or the role may have changed while the body arrived
             transaction.actor = current.authenticate()
-            authorize(transaction.actor, role, writes=True)
+            authorize(transaction.actor, role, writes=not declaration.of_session)
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
     if transaction.deliveries or transaction.left_to_sweeper:
@@ -483,28 +492,44 @@ def get_enrollment(token: str) -> Row:
 @api.post("/enroll/<string:token>")
 @operation(gives=schemas.EnrolledShown, status=201, role=None, raises=(Gone,))
 def enroll(transaction: Transaction, token: str) -> Row:
-    """Use an enrollment link: join, and get a first API key, which is shown only here."""
-    return accept_invitation(transaction, token)
+    """Use an enrollment or a sign-in link: join, or not, and get an API key, which is shown only here."""
+    name = "enrollment" if accept_invitation(transaction, token) else "sign-in link"
+    key, secret = ApiKey.issue(transaction, transaction.actor["id"], name=name)
+    return {"member": Member.shown(key["member"]["id"]), "api_key": secret}
 
 
-def accept_invitation(transaction: Transaction, token: str) -> Row:
-    member, key = Invitation.accept(transaction, token)
-    emit(transaction, "member.joined", {"member": member})
-    return {"member": member, "api_key": key}
+def accept_invitation(transaction: Transaction, token: str) -> bool:
+    """Use the link: its member becomes the actor. Returns whether the member has joined by it."""
+    joins = Invitation.accept(transaction, token)
+    if joins:
+        emit(transaction, "member.joined", {"member": transaction.actor})
+    return joins
 
 
 @pages.get("/enroll/<string:token>")
 @operation(gives="text/html", reads="nothing", role=None, raises=(Gone,))
 def show_enrollment(token: str) -> Response:
-    """Show the page of an enrollment link, with a button to join."""
+    """Show the page of a link, with a button to join or to sign in."""
     return page("enroll.html", invitation=Invitation.open(token))
 
 
 @pages.post("/enroll/<string:token>")
-@operation(gives="text/html", reads="nothing", role=None, raises=(Gone,))
+@operation(
+    gives="text/html",
+    reads="nothing",
+    status=303,
+    role=None,
+    raises=(Forbidden, Gone),
+    headers=("Location", "Set-Cookie"),
+)
 def join(transaction: Transaction, token: str) -> Response:
-    """Join with an enrollment link, and show the first API key."""
-    return page("enroll.html", joined=accept_invitation(transaction, token))
+    """Use a link: join, or not, and go to the board in a session."""
+    if request().is_foreign_form():  # which would make somebody work as another member unawares
+        raise Forbidden("the page of another site has sent this form; open the link itself")
+    accept_invitation(transaction, token)
+    start_session_of(transaction)
+    headers = request().success_headers | {"Location": f"{root_path()}/"}
+    return Response(b"", 303, headers, "text/html; charset=utf-8")
 
 
 @pages.get("/")
@@ -575,6 +600,66 @@ def get_docs_file(name: str) -> Any:
     return send_file(SWAGGER_UI, name, max_age=86400)
 
 
+# Sessions -------------------------------------------------------------------------------------
+
+
+# What a browser's User-Agent names, and what people call that; the first one counts.
+BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
+BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
+SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
+SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
+
+
+@api.post("/session")
+@operation(schemas.START_SESSION, schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
+def start_session(transaction: Transaction, api_key: str) -> Row:
+    """Sign in a browser with an API key: the session has a key of its own for 30 days, in a cookie."""
+    transaction.actor = request().identify(api_key)
+    request().app.count_caller(request())
+    return start_session_of(transaction)
+
+
+def start_session_of(transaction: Transaction) -> Row:
+    """Start a session of the actor, whose key goes into the cookie and nowhere else."""
+    key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
+    set_session_cookie(secret, key["expires_at"])
+    return {"member": Member.shown(key["member"]["id"]), "key": key}
+
+
+def browser_name(agent: str) -> str:
+    """A short name for a browser, such as "Firefox on Linux"."""
+    browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
+    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
+    return f"{browser} on {system}" if system else browser
+
+
+def set_session_cookie(key: str, expires_at: str) -> None:
+    """Let the browser keep the key until it expires, out of reach of scripts and of other sites."""
+    seconds = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    is_secure = request().base_origin.startswith("https:")
+    request().success_headers["Set-Cookie"] = dump_cookie(
+        SESSION_COOKIE,
+        key,
+        max_age=max(0, round(seconds)),
+        secure=is_secure,
+        httponly=True,
+        sync_expires=False,
+        samesite="Strict",
+    )
+
+
+@api.delete("/session")
+@operation(gives=schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
+def end_session(transaction: Transaction) -> Row:
+    """Sign out: revoke the key of the cookie's session. With a key in the header there is none (409)."""
+    if "HTTP_AUTHORIZATION" in request().environ:
+        raise Conflict("this call has a key in its header, which is no session; DELETE /keys/:id revokes it")
+    id = transaction.actor["key_id"]
+    ApiKey.set_columns(id, revoked_at=transaction.at)
+    set_session_cookie("", transaction.at)
+    return {"id": id, "revoked": True}
+
+
 # Members --------------------------------------------------------------------------------------
 
 
@@ -643,16 +728,16 @@ def delete_member(transaction: Transaction, id: str) -> Row:
 
 
 @api.post("/members/<id>/invitation")
-@operation(gives=schemas.InvitationShown, status=201, role="admin", raises=(Conflict,))
+@operation(gives=schemas.InvitationShown, status=201)
 def renew_invitation(transaction: Transaction, id: str) -> Row:
-    """Make a new enrollment link for someone who is invited; the old one dies."""
+    """Make a new enrollment link, or for who has joined, also oneself, a sign-in link; the old one dies."""
     return with_link(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
-@operation(gives=schemas.RevokedShown, role="admin", raises=(Conflict,))
+@operation(gives=schemas.RevokedShown)
 def revoke_invitation(transaction: Transaction, id: str) -> Row:
-    """Revoke the enrollment link of someone who is invited."""
+    """Revoke the open link of a member; that of oneself, or as owner or admin, anybody's."""
     Invitation.revoke(transaction, id)
     return {"id": id, "revoked": True}
 
@@ -660,7 +745,7 @@ def revoke_invitation(transaction: Transaction, id: str) -> Row:
 @api.get("/keys")
 @operation(gives=schemas.KEYS)
 def list_keys() -> Row:
-    """List the caller's API keys, for an owner or admin everybody's; the keys themselves are not stored."""
+    """List the caller's API keys and sessions, for an owner or admin everybody's, without their secrets."""
     return {"keys": ApiKey.visible(request().caller)}
 
 

@@ -125,10 +125,11 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 @with_appcontext
 @as_click_errors(database.ApiError, database.BadDatabase, LookupError)
 def init() -> None:
-    """Create the database, and the first owner with an API key.
+    """Create the database and the first owner, and say how to sign in.
 
-    The key is printed once. The configuration can set name, address and key under [bootstrap]; such a
-    key is never printed. Where the database and an owner exist, nothing is changed.
+    The owner signs in with a link, and programs use an API key; both are printed once. The configuration
+    can set name, address and key under [bootstrap]; such a key is never printed. Where the database and an
+    owner exist, nothing is changed.
     """
     config = current_app.config
     check_user()
@@ -137,18 +138,21 @@ def init() -> None:
     with closing(database.lock_database(may_be_new=True)):
         create_database(config)
         first = bootstrap(config, key)
+        link = make_link(config, first[0], first[0])[0] if first else ""
     click.echo(f"The database {database.db.database} is ready.")
     if first is None:
         click.echo("The workspace already has an owner.")
-    elif key:
+        click.echo("To sign in, get a link:  flask --app app member link EMAIL")
+        return
+    owner, made = first
+    click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
+    click.echo(f"Sign in with this link, once, within a day:  {link}\n")
+    if key:
         click.echo("The first owner has the API key from the configuration.")
     else:
-        owner, key = first
-        click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
-        click.echo(f"API key, shown only now:  {key}\n")
         url = config["SERVER"]["base_url"]
-        click.echo(f"Sign in with it:  {url}/")
-        click.echo(f'Or try:  curl -H "Authorization: Bearer {key}" {url}{schemas.API}/context')
+        click.echo(f"API key for programs, shown only now:  {made}")
+        click.echo(f'Try it:  curl -H "Authorization: Bearer {made}" {url}{schemas.API}/context')
 
 
 key_commands = AppGroup("key", help="Create, list and revoke API keys.")
@@ -200,7 +204,7 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
 
 
-member_commands = AppGroup("member", help="List and invite members.")
+member_commands = AppGroup("member", help="List and invite members, and let them sign in.")
 
 
 @member_commands.command("list")
@@ -228,7 +232,31 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
         member, token, expires_at, _ = models.Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
     webhooks.deliver(transaction)
-    click.echo(f"{config['SERVER']['base_url']}/enroll/{token}")
+    print_link(f"{config['SERVER']['base_url']}/enroll/{token}", expires_at)
+
+
+@member_commands.command("link")
+@click.argument("address", metavar="EMAIL")
+@as_option
+@in_database
+def member_link(address: str, email: str | None) -> None:
+    """Print a link with which a member signs in, or joins."""
+    member = models.Member.by_email.one(email=address.strip().lower())
+    if not member:
+        raise click.ClickException(f"no member {address}")
+    print_link(*make_link(current_app.config, fetch_actor(email), member))
+
+
+def make_link(config: dict[str, Any], actor: database.Row, member: database.Row) -> tuple[str, str]:
+    """A new link of the member, made by the actor, and when it expires."""
+    days = config["WORKSPACE"]["invitation_days"]
+    with models.write(actor) as transaction:
+        _, token, expires_at = models.Invitation.renew(transaction, member["id"], days)
+    return f"{config['SERVER']['base_url']}/enroll/{token}", expires_at
+
+
+def print_link(link: str, expires_at: str) -> None:
+    click.echo(link)
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
@@ -503,8 +531,8 @@ def throwaway(seed: int | None, log: BinaryIO | None, command: tuple[str, ...]) 
 
     The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
     environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
-    printed as one line, TASKS_URL=... TASKS_KEY=..., or with a COMMAND put into its environment. The exit
-    code is that of COMMAND.
+    printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with a COMMAND, address and
+    key are put into its environment. The exit code is that of COMMAND.
     """
     # A handler that raised an exception just after the start of a program would leave the program running.
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
@@ -529,7 +557,7 @@ def start_throwaway(folder: str, log: BinaryIO) -> Popen:
         os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
         os.environ["TASKS_SERVER__BASE_URL"] = url
         os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
-        key = bootstrap_key({section.upper(): values for section, values in read_settings({}).items()})
+        key = bootstrap_key(config_of_environment())
         os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))
         # These may be meant for the program that is tested.
         environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
@@ -538,6 +566,11 @@ def start_throwaway(folder: str, log: BinaryIO) -> Popen:
         options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
         words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
         return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
+
+
+def config_of_environment() -> dict[str, Any]:
+    """The configuration of the server to throw away."""
+    return {section.upper(): values for section, values in read_settings({}).items()}
 
 
 def use_throwaway(server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
@@ -556,9 +589,20 @@ def use_throwaway(server: Popen, seed: int | None, command: tuple[str, ...]) -> 
         # A terminal sends Ctrl-C to the command too, which decides what it does.
         return wait(run(command), STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
+    click.echo(f"Sign in with this link, once, within a day:  {link_of_throwaway()}")
     if wait(server):
         raise click.ClickException("the server has ended; its log says why")
     return 0
+
+
+def link_of_throwaway() -> str:
+    """A sign-in link of the server's owner; over the API it would count as a request of the owner."""
+    config = config_of_environment()
+    database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
+    owner = fetch_actor(None)
+    link, _ = make_link(config, owner, owner)
+    database.db.disconnect()
+    return link
 
 
 def wait(program: Popen, stopping: set[int] = STOPPING) -> int:

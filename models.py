@@ -76,6 +76,8 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_LISTED = 1000  # characters of a project's description in a list
 MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
+SESSION_DAYS = 30.0
+SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class Conflict(ApiError):
 
 class Gone(ApiError):
     status, code = 410, "gone"
-    reason = "The enrollment link was used, replaced or revoked, or has expired."
+    reason = "The link was used, replaced or revoked, or has expired."
 
 
 class KeyReused(ApiError):
@@ -436,16 +438,11 @@ Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), 
 
 
 class Credential(Entity):
-    """A table of what lets a member in: keys, and links to join."""
+    """A table of what lets a member in: keys, and links to join or to sign in."""
 
     member = ForeignKeyField(Member)
     makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
     revoked_at = TextField(null=True)
-
-    @statement
-    def revocation(cls: Any):
-        is_open = (cls.member == placeholder("member_id")) & cls.revoked_at.is_null()
-        return cls.update({cls.revoked_at: placeholder("now")}).where(is_open)
 
     @statement
     def unrevoked(cls: Any):
@@ -471,6 +468,15 @@ class Credential(Entity):
                     table.set_columns(row["id"], revoked_at=transaction.at)
 
     @classmethod
+    def check_manager(cls, transaction: Transaction, holder: Row) -> None:
+        """Raise `Forbidden` unless the actor may make and revoke those of this member."""
+        if holder["id"] != transaction.actor["id"]:
+            allowed = ("owner",) if holder["role"] == "owner" else ADMINS
+            if transaction.actor["role"] not in allowed:
+                managers = " or ".join(allowed)
+                raise Forbidden(f"only an {managers} manages the {cls.NOUN}s of this {holder['role']}")
+
+    @classmethod
     def store(cls, transaction: Transaction, **fields: Any) -> str:
         """Store a new one, made by the actor; returns its id."""
         id, makers = transaction.new_id(), transaction.makers
@@ -480,6 +486,8 @@ class Credential(Entity):
 
 
 class Invitation(Credential):
+    """Links: a member who is invited joins with one, and a member who has joined signs in."""
+
     token_hash = TextField(unique=True)
     created_by = ForeignKeyField(Member, column_name="created_by", index=False)
     created_at = TextField()
@@ -513,27 +521,28 @@ class Invitation(Credential):
 
     @classmethod
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
-        """Replace the link of a member who is invited; returns the member, the new token and its expiry."""
-        member = cls._invited(transaction, member_id)
-        Member.record(transaction, "updated", member, {"invitation": [None, "renewed"]})
+        """Make a new link of a member, in place of an open one: for so many days, or to sign in.
+
+        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` also for a
+        sign-in link with a key that expires, since the session would outlive the key.
+        """
+        member, made = Member.shown(member_id), "renewed"
+        cls.check_manager(transaction, member)
+        if member["status"] == Member.ACTIVE:
+            days, made = SIGN_IN_DAYS, "sign-in link"
+            if ApiKey.limit_of(transaction.actor):
+                raise Forbidden("the key in use expires; a session of a sign-in link would outlive it")
+        Member.record(transaction, "updated", member, {"invitation": [None, made]})
         return member, *cls._issue(transaction, member_id, days)
 
     @classmethod
     def revoke(cls, transaction: Transaction, member_id: str) -> None:
-        """Revoke the open link of a member who is invited. Raises `NotFound` where there is none."""
-        member = cls._invited(transaction, member_id)
+        """Revoke the open link of a member. Raises `NotFound` where there is none, and `Forbidden`."""
+        member = Member.shown(member_id)
+        cls.check_manager(transaction, member)
         if not cls.revocation.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
         Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
-
-    @classmethod
-    def _invited(cls, transaction: Transaction, member_id: str) -> Row:
-        member = Member.shown(member_id)
-        if member["status"] == Member.ACTIVE:
-            raise Conflict(f"{member['full_name']} has joined already")
-        if member["role"] == "owner":
-            only_owner(transaction, "invite an owner")
-        return member
 
     @classmethod
     def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
@@ -543,8 +552,16 @@ class Invitation(Credential):
         return token, expires_at
 
     @statement
+    def revocation(cls: Any):
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
+        revoking = cls.update({cls.revoked_at: placeholder("now")})
+        return revoking.where(cls.member == placeholder("member_id"), is_open)
+
+    @statement
     def by_token(cls: Any):
-        invitations = with_member(cls.member, "token_hash", "member_id")
+        shown = columns(cls, "token_hash", "member_id")
+        shown.append((Member.status == Member.ACTIVE).alias("signs_in"))
+        invitations = cls.select(*shown, profile(Member, "member")).join(Member, on=(cls.member == Member.id))
         return invitations.where(cls.token_hash == placeholder("token_hash"))
 
     @classmethod
@@ -552,24 +569,30 @@ class Invitation(Credential):
         """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
         invitation = cls.by_token.one(token_hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
-            raise Gone("this enrollment link has already been used")
+            raise Gone("this link has already been used")
         if invitation["revoked_at"]:
-            raise Gone("this enrollment link has been revoked")
+            raise Gone("this link has been revoked")
         if invitation["expires_at"] <= now():
-            raise Gone("this enrollment link has expired")
+            raise Gone("this link has expired")
         return invitation
 
     @classmethod
-    def accept(cls, transaction: Transaction, token: str) -> tuple[Row, str]:
-        """Use the link: the member becomes active and gets a first key. Raises as `open` does."""
+    def accept(cls, transaction: Transaction, token: str) -> bool:
+        """Use the link: its member becomes the actor. Returns whether the member joins by it.
+
+        Raises as `open` does. What is made after a sign-in link has the makers of the link, who could have
+        used it themselves; they cannot join for somebody unnoticed.
+        """
         invitation = cls.open(token)
         cls.set_columns(invitation["id"], used_at=transaction.at)
         member_id = invitation["member"]["id"]
+        if invitation["signs_in"]:
+            transaction.actor = Member.shown(member_id) | {"key_makers": invitation["makers"]}
+            return False
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
-        transaction.actor = member = Member.shown(member_id)
-        Member.record(transaction, "updated", member, {"status": ["invited", "active"]})
-        _, key = ApiKey.issue(transaction, member_id, name="enrollment")
-        return member, key
+        transaction.actor = Member.shown(member_id)
+        Member.record(transaction, "updated", transaction.actor, {"status": ["invited", "active"]})
+        return True
 
 
 class ApiKey(Credential):
@@ -581,6 +604,7 @@ class ApiKey(Credential):
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
     created_by = TextField(null=True)  # a member's id
+    is_session = IntegerField(null=True)  # 1 where what it makes may live longer; see `limit_of`
 
     NOUN = "key"
 
@@ -591,8 +615,10 @@ class ApiKey(Credential):
     @classmethod
     def select_shown(cls) -> Query:
         creator = Member.alias("creator")
-        keys = with_member(cls.member, "hash", "member_id", "makers", "created_by")
-        keys = keys.select_extend(profile(creator, "creator")).switch(cls)
+        shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session")
+        is_session = fn.JSON(Case(None, [(cls.is_session == 1, "true")], "false")).alias("is_session")
+        keys = cls.select(*shown, is_session, profile(Member, "member"), profile(creator, "creator"))
+        keys = keys.join(Member, on=(cls.member == Member.id)).switch(cls)
         return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
 
     @classmethod
@@ -603,6 +629,22 @@ class ApiKey(Credential):
         key = key or KEY_PREFIX + secrets.token_urlsafe(32)
         fields = {"scope": "write", "prefix": key[:12], "hash": digest(key), **fields}
         return cls.shown(cls.store(transaction, member_id=member_id, **fields)), key
+
+    @staticmethod
+    def limit_of(actor: Row) -> str | None:
+        """When all has to expire that the actor makes: a key that expires makes none that lives longer.
+
+        A session expires too, but it stands for a person, who signs in again; a command uses no key.
+        """
+        return None if actor.get("key_is_session") else actor.get("key_expires_at")
+
+    @classmethod
+    def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
+        """Make the key of a session of the actor, with the scope and the limit of the key in use."""
+        limit, expires_at = cls.limit_of(transaction.actor), now(SESSION_DAYS * 86400)
+        fields = {"name": name, "scope": transaction.actor.get("scope", "write")}
+        fields |= {"expires_at": min(limit or expires_at, expires_at), "is_session": None if limit else 1}
+        return cls.issue(transaction, transaction.actor["id"], **fields)
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
@@ -623,14 +665,14 @@ class ApiKey(Credential):
         after the key in use expires: a key that expires must not make one that lives longer.
         """
         holder = Member.active(member_id or transaction.actor["id"])
-        cls._check_manager(transaction, holder)
+        cls.check_manager(transaction, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
         expires_at = fields.get("expires_at", "9999")
         if expires_at < now():
             raise Invalid(("expires_at", "must be in the future"))
-        key_expires_at = transaction.actor.get("key_expires_at")  # a command uses no key
-        if key_expires_at and expires_at > key_expires_at:
-            raise Invalid(("expires_at", f"must be at most {key_expires_at}, when the key in use expires"))
+        limit = cls.limit_of(transaction.actor)
+        if limit and expires_at > limit:
+            raise Invalid(("expires_at", f"must be at most {limit}, when the key in use expires"))
         row, key = cls.issue(transaction, holder["id"], **fields)
         Member.record(transaction, "updated", holder, {"api_key": [None, row["id"]]})
         return row, key
@@ -641,23 +683,15 @@ class ApiKey(Credential):
         key = cls.shown(id)
         if not cls._is_visible(key, transaction.actor):
             raise NotFound("key")
-        cls._check_manager(transaction, key["member"])
+        cls.check_manager(transaction, key["member"])
         if key["revoked_at"] is None:
             cls.set_columns(id, revoked_at=transaction.at)
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
-    @classmethod
-    def _check_manager(cls, transaction: Transaction, holder: Row) -> None:
-        """Raise `Forbidden` unless the actor may make and revoke the keys of this member."""
-        if holder["id"] != transaction.actor["id"]:
-            allowed = ("owner",) if holder["role"] == "owner" else ADMINS
-            if transaction.actor["role"] not in allowed:
-                raise Forbidden(f"only an {' or '.join(allowed)} manages the keys of this {holder['role']}")
-
     @statement
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        fields = (cls.id, cls.expires_at, cls.last_used_at, cls.makers)
+        fields = (cls.id, cls.expires_at, cls.last_used_at, cls.makers, cls.is_session)
         of_key = [field.alias(f"key_{field.name}") for field in fields]
         callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
@@ -669,7 +703,7 @@ class ApiKey(Credential):
 
     @classmethod
     def caller(cls, key: str) -> Row | None:
-        """The member of this valid key, with the key's id, scope, expiry and makers; else None."""
+        """The member of this valid key, with the key's scope and columns (`by_hash`); else None."""
         at = now()
         caller = cls.by_hash.one(hash=digest(key), now=at)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes

@@ -13,6 +13,7 @@ from database import ApiError
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
 from schemas import VERSION, Shown
+from wire import SESSION_COOKIE
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -23,7 +24,10 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 DESCRIPTION = """\
 The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
 
-Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document.
+Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document. In its
+place a browser may send the cookie of a session (`POST /api/v1/session`), which counts in calls of the pages
+at this address alone: `Sec-Fetch-Site` must be `same-origin`, or `none` where an address was typed. Where a
+browser does not send that header, `Origin` must be this address, or there must be an `X-Requested-With`.
 Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
 "meta": {…}}`; a later version may add members to them. Times are UTC. The POSTs that create take an
 `Idempotency-Key`, whose repetitions within a day are answered as the first call was, with
@@ -32,9 +36,9 @@ Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success
 Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. When a
 member becomes an owner, the member's keys and links are revoked, except those made by the member or by the
 owner who makes the change. When a member is removed, or is no longer owner or admin, the links and the keys
-of others that this member made are revoked. In activity, `changes` holds the old and the new value of each
-field; in place of a value over 1 KiB it holds `{"omitted_bytes": …}`, and of the content of comments and
-whiteboards `null`.
+of others that this member made are revoked; what came of a sign-in link counts as made by the link's makers
+too. In activity, `changes` holds the old and the new value of each field; in place of a value over 1 KiB it
+holds `{"omitted_bytes": …}`, and of the content of comments and whiteboards `null`.
 """
 WHO = {
     None: "For anyone; no key is needed.",
@@ -81,7 +85,7 @@ TAGS = {
     "milestones": "The dates that a project's tasks lead up to.",
     "meetings": "The caller's meetings, upcoming and past.",
     "whiteboards": "Free-form JSON documents that the team shares.",
-    "members": "The people of the workspace: the caller, roles, invitations, enrollment.",
+    "members": "The people of the workspace: the caller, roles, invitations, enrollment, sessions.",
     "keys": "API keys, which are shown once, when they are created.",
     "webhooks": "The webhooks of the configuration, and how they are.",
     "deliveries": "What was sent to which webhook, and what came of it.",
@@ -91,9 +95,11 @@ TAGS = {
     "gateway": "The agent gateway: managed flows, with a route's secret in place of an API key.",
 }
 # Parts of paths whose operations are in the group of another name.
-TAG_OF = {"me": "members", "enroll": "members", "docs": "documentation", "openapi.json": "documentation"}
+TAG_OF = {"me": "members", "enroll": "members", "session": "members"}
+TAG_OF |= {"docs": "documentation", "openapi.json": "documentation"}
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
+HEADERS |= {"Set-Cookie": f"`{SESSION_COOKIE}`: the key of a session, which scripts cannot read, or its end."}
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
     "expectedRevision": 0,
@@ -117,6 +123,7 @@ class Declaration:
     raises: tuple[type[ApiError], ...] = ()
     headers: tuple[str, ...] = ()
     also: dict[int, str] = field(default_factory=dict)
+    of_session: bool = False
 
     @property
     def is_repeatable(self) -> bool:
@@ -167,6 +174,7 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
+    spec.components.security_scheme("session", {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE})
     spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
     header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
     spec.components.security_scheme("routeHeader", header)
@@ -224,7 +232,7 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
         "tags": [operation.tag],
         "parameters": _parameters(converter, operation),
         "responses": _responses(converter, operation),
-        "security": [{"key": []}] if operation.declaration.role else [{}, {"key": []}],
+        "security": _security(operation.declaration),
     }
     if not operation.reads_query and takes.fields:
         kind = "multipart/form-data" if operation.declaration.reads == "file" else "application/json"
@@ -234,6 +242,13 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
         required = not takes.partial and any(field.required for field in takes.load_fields.values())
         described["requestBody"] = {"required": required, "content": {kind: body}}
     return described
+
+
+def _security(declaration: Declaration) -> list[dict[str, Any]]:
+    """What a call needs, of which one will do."""
+    if declaration.of_session:
+        return [{"session": []}]
+    return [{"key": []}, {"session": []}] if declaration.role else [{}, {"key": []}]
 
 
 def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:

@@ -569,6 +569,12 @@ class KeyInput(Strict):
     EXAMPLE = {"name": "CI", "scope": "read", "expires_at": "2027-12-01"}
 
 
+class SessionInput(Strict):
+    api_key = Text(255, required=True)
+
+    EXAMPLE = {"api_key": "tms_…"}
+
+
 class ProjectInput(Strict):
     name = Name(required=True)
     description = Description()
@@ -645,6 +651,7 @@ UPDATE_COMMENT = CommentInput(partial=True)
 INVITE_MEMBER = MemberInput()
 UPDATE_MEMBER = MemberInput(exclude=["email"], partial=True, when=" on update")
 CREATE_KEY = KeyInput()
+START_SESSION = SessionInput()
 CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 UPDATE_PROJECT = ProjectUpdate(partial=True)
 LIST_PROJECTS = Strict.from_dict({"status": Choice(models.PROJECT_STATUSES)})()
@@ -820,9 +827,12 @@ class EnrolledShown(Shown):
 
 KeyShown = shown(
     models.ApiKey,
-    "id name scope prefix member creator created_at expires_at last_used_at revoked_at",
+    "id name scope is_session prefix member creator created_at expires_at last_used_at revoked_at",
     "Key",
     scope=Choice(models.SCOPES),
+    is_session=fields.Boolean(
+        metadata={"description": "Whether it is a session that may make keys which outlive it."}
+    ),
     member=one(ProfileShown),
     creator=one(ProfileShown, allow_none=True),
 )
@@ -835,6 +845,12 @@ class NewKeyShown(Shown):
 
 
 MeShown = answer_with("Me", member=one(MemberShown), key=one(KeyShown))
+
+
+class SessionShown(Shown):
+    secret = True  # in the cookie
+    member = one(MemberShown)
+    key = one(KeyShown)
 
 
 COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}

@@ -15,7 +15,7 @@ from datetime import datetime
 from io import BytesIO
 from itertools import accumulate
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 from uuid import UUID
 
 import orjson
@@ -102,17 +102,10 @@ def _as_rpc_error(error: ApiError) -> RPCError:
 def _check_head(request: Request) -> None:
     """Check origin and method. Another site's page must not use a key that a local client holds."""
     origin = request.origin
-    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != _own_origin(request):
+    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin) and origin != request.base_origin:
         raise RPCError(403, INVALID_REQUEST, "requests from pages of this origin are not accepted")
     if request.method != "POST":
         raise RPCError(405, INVALID_REQUEST, "this takes POST", headers={"Allow": "POST"})
-
-
-def _own_origin(request: Request) -> str:
-    """The origin of `base_url`, as browsers write it."""
-    url = urlsplit(request.config["SERVER"]["base_url"].lower())
-    default = {"http": ":80", "https": ":443"}[url.scheme]
-    return f"{url.scheme}://{url.netloc.removesuffix(default)}"
 
 
 def _read(request: Request) -> Row:

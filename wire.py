@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import werkzeug
-from flask import Flask
 from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
@@ -31,6 +30,7 @@ from models import KEY_PREFIX, ApiKey, Invalid, NotFound
 from schemas import API, VERSION
 
 log = logging.getLogger("tasks")
+SESSION_COOKIE = "tasks_session"
 
 # What no log may hold: the token of an enrollment link, and an API key after the prefix that is stored.
 TOKEN = re.compile(r"(/enroll/)[^\s'\"]+")
@@ -39,16 +39,16 @@ KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 class Unauthorized(ApiError):
     status, code = 401, "unauthorized"
-    reason = "There is no API key, or not a valid one."
+    reason = "There is no API key and no session, or not a valid one."
     headers = {"WWW-Authenticate": "Bearer"}
 
 
 class Request(werkzeug.Request):
     """werkzeug's request, with who calls, with limits for its body, and with what its view sets."""
 
-    def __init__(self, app: Flask, environ: dict, start_response: Callable):
+    def __init__(self, app: Any, environ: dict, start_response: Callable):
         super().__init__(environ, populate_request=False)
-        self.app, self.start_response = app, start_response
+        self.app, self.start_response = app, start_response  # the app is `app.Service`
         self.started = time.perf_counter()
         self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
@@ -66,14 +66,63 @@ class Request(werkzeug.Request):
         return self.app.config
 
     def authenticate(self) -> Row:
-        """The member whose key the header `Authorization` holds. Raises `Unauthorized`."""
+        """The member whose key the header `Authorization` holds, or without one the cookie of a session.
+
+        Raises `Unauthorized`.
+        """
+        if "HTTP_AUTHORIZATION" not in self.environ and (key := self.session_key()):
+            return self.identify(key, "the session has ended; sign in again")
         scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise Unauthorized("send the header Authorization: Bearer <API key>")
-        self.caller = ApiKey.caller(key.strip())
+        return self.identify(key.strip())
+
+    def identify(
+        self, key: str, otherwise: str = "the API key is unknown, or expired, or was revoked"
+    ) -> Row:
+        """The member of this key, who is the caller from now on. Raises `Unauthorized`."""
+        self.caller = ApiKey.caller(key)
         if self.caller is None:
-            raise Unauthorized("the API key is unknown, or expired, or was revoked")
+            raise Unauthorized(otherwise)
         return self.caller
+
+    def session_key(self) -> str | None:
+        """The key in the cookie of a session, which counts only if a page of ours calls the API.
+
+        A browser sends the cookie with requests of pages on other ports of this host too.
+        """
+        if not self.in_api or "HTTP_COOKIE" not in self.environ:
+            return None
+        site, mode = self.headers.get("Sec-Fetch-Site"), self.headers.get("Sec-Fetch-Mode")
+        if site is not None:
+            is_typed = site == "none" and mode == "navigate" and self.method == "GET"
+            is_ours = site == "same-origin" or is_typed
+        elif self.origin is not None:
+            is_ours = self.has_own_origin()
+        else:  # no page of another origin can send this header, since no preflight of ours allows it
+            is_ours = "X-Requested-With" in self.headers
+        return self.cookies.get(SESSION_COOKIE) if is_ours else None
+
+    @property
+    def base_origin(self) -> str:
+        """The origin of `base_url`, as browsers write it."""
+        url = urlsplit(self.config["SERVER"]["base_url"].lower())
+        default = {"http": ":80", "https": ":443"}[url.scheme]
+        return f"{url.scheme}://{url.netloc.removesuffix(default)}"
+
+    def has_own_origin(self) -> bool:
+        """Whether a page under `base_url`, or at the address in use, has sent this."""
+        return self.origin in (self.base_origin, f"{self.scheme}://{self.headers.get('Host', '').lower()}")
+
+    def is_foreign_form(self) -> bool:
+        """Whether a page of another origin has sent this form.
+
+        Where a browser leaves out `Sec-Fetch-Site`, our own page's form has the origin `null`, by its
+        `Referrer-Policy`.
+        """
+        if site := self.headers.get("Sec-Fetch-Site"):
+            return site in ("cross-site", "same-site")
+        return self.origin not in (None, "null") and not self.has_own_origin()
 
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.

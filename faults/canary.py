@@ -121,7 +121,8 @@ class Stage:
         token = self.place_token(f"token {how}", f"answer: renewal {how}", invited)
         self.call("an unused link", "GET", f"{path}/{token}", NOBODY)
         joined = self.call(f"joined {how}", "POST", f"{path}/{token}", NOBODY)
-        self.hunt.place(f"key of who joined {how}", f"answer: joined {how}", text=KEY.findall(joined.text)[0])
+        key = KEY.findall(f"{joined.headers} {joined.text}")[0]
+        self.hunt.place(f"key of who joined {how}", f"answer: joined {how}", text=key)
         self.call("a used link", "GET", f"{path}/{token}", NOBODY)
 
     def place_token(self, name: str, place: str, invited: dict) -> str:

@@ -17,6 +17,7 @@ class Connection:
 
     def __init__(self, server: Server):
         self.http = HTTPConnection(urlsplit(server.base).netloc, timeout=PATIENCE)
+        self.cookie = ""  # of the last answer
 
     def send(self, method: str, path: str, key: str | None = None, body: Any = None) -> None:
         """Send a request without waiting for its answer; a body is sent as JSON."""
@@ -30,6 +31,7 @@ class Connection:
         """Wait for the answer: its status, and its text or JSON, with numbers as JavaScript reads them."""
         response = self.http.getresponse()
         content = response.read().decode()
+        self.cookie = response.headers.get("Set-Cookie", "")
         if response.headers.get_content_subtype() == "json":
             return response.status, json.loads(content, parse_int=float)
         return response.status, content

@@ -113,21 +113,29 @@ class Workspace:
 
     # Links and keys
 
+    def make_link(self, key: Credential, person: Person) -> set[int]:
+        return {201} if person is key.holder or self.manages(key.holder, person) else {403}
+
     def revoke_link(self, key: Credential, person: Person) -> set[int]:
-        if person.has_joined:
-            return {409} if self.manages(key.holder, person) else {409, 403}
-        if not self.manages(key.holder, person):
+        if person is not key.holder and not self.manages(key.holder, person):
             return {403}
         return {200} if any(link.works for link in self.links if link.holder is person) else {404}
 
+    def end_link(self, person: Person) -> None:
+        for link in self.links:
+            if link.holder is person:
+                link.works = False
+
     def link_is_made(self, key: Credential, person: Person, token: str) -> None:
-        self.end_access(person)
+        self.end_link(person)
         self.links.append(Credential(token, person, key.chain))
 
     def is_joined(self, link: Credential, id: str, text: str) -> None:
+        """Of what comes of a sign-in link, the link's makers are makers too."""
+        makers = link.chain if link.holder.has_joined else frozenset([link.holder])
         link.works = False
         link.holder.has_joined = True
-        self.keys.append(Credential(text, link.holder, frozenset([link.holder]), id))
+        self.keys.append(Credential(text, link.holder, makers, id))
 
     def make_key(self, key: Credential, holder: Person) -> set[int]:
         return {201} if holder is key.holder or self.manages(key.holder, holder) else {403}

@@ -157,7 +157,7 @@ class Document:
         assert status in operation["responses"], f"{where} does not document {status}: {answer.text}"
         for name, header in operation["responses"][status].get("headers", {}).items():
             assert name in answer.headers or not header.get("required"), f"{where} has no {name}"
-        for name in {"ETag", "Location", "Idempotent-Replayed"} & set(answer.headers):
+        for name in {"ETag", "Location", "Idempotent-Replayed", "Set-Cookie"} & set(answer.headers):
             assert name in operation["responses"][status].get("headers", {}), (
                 f"{where} does not document {name}"
             )

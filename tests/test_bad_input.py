@@ -170,6 +170,7 @@ RIGHT = {
     "POST /members/invite": {"email": "wrong@example.com", "full_name": "X", "role": "member"},
     "PATCH /members/{member}": {"full_name": "New", "phone_number": "1"},
     "POST /keys": {"name": "K"},
+    "POST /session": {"api_key": "tms_…"},
 }
 WRONG = {
     "GET /tasks": {
@@ -252,8 +253,9 @@ WRONG = {
         "scope": ["", "admin", "READ"],
         "expires_at": ["soon", 5, "2020-01-01"],
         "member_id": ID,
-        **unknown("key", "id", "hash", "prefix"),
+        **unknown("key", "id", "hash", "prefix", "is_session"),
     },
+    "POST /session": {"api_key": [None, "", 5, LIST, "x" * 256, "a\nb"], **unknown("key", "name")},
 }
 
 

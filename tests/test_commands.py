@@ -84,21 +84,30 @@ def test_every_command_has_help_and_is_in_the_readme():
             assert isinstance(parameter, click.Argument) or parameter.help or parameter.type.name == "choice"
 
 
-def test_init_makes_the_database_and_the_owner_and_prints_the_key_once(home):
+LINK = r"http://127\.0\.0\.1:8000/enroll/([\w-]{43})"
+
+
+def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_once(home):
     said = says(home, "init", PORT="8123")
     assert f"The database {home.database} is ready." in said
     assert "Olga Owner <owner@example.com>" in said
-    key = re.search(r"API key, shown only now:  (tms_\S{43})\n", said)[1]
+    link, key = re.search(r"within a day:  (\S+)\n\n.*:  (tms_\S{43})\n", said).groups()
+    assert link.startswith("http://127.0.0.1:8123/enroll/")
     assert f'curl -H "Authorization: Bearer {key}" http://127.0.0.1:8123/api/v1/context' in said
     again = says(home, "init")
     assert "The workspace already has an owner." in again
+    assert "flask --app app member link EMAIL" in again
     assert "tms_" not in again
-    assert home.start().client(key).get("/context").status_code == 200
+    assert "/enroll/" not in again
+    owner = home.start().client(key)
+    used = owner.data(home.client(None).post(f"/enroll/{link.rpartition('/')[2]}"), 201)
+    assert owner.data(owner.get("/me"))["member"] == used["member"]
 
 
 def test_init_never_prints_a_key_that_is_given(home):
     said = says(home, "init", TASKS_BOOTSTRAP__API_KEY="tms_" + "g" * 43)
     assert "The first owner has the API key from the configuration." in said
+    assert re.search(LINK, said)
     assert "ggg" not in said
     assert home.rows("SELECT prefix FROM api_key") == [{"prefix": "tms_gggggggg"}]
 
@@ -174,6 +183,18 @@ def test_members_are_invited_and_listed(made):
     said = refusal(made, "member", "invite", "ana@example.com", "Ana")
     assert said == "Error: ana@example.com is already a member\n"
     assert "email: must be an e-mail address" in refusal(made, "member", "invite", "nobody", "N", code=2)
+
+
+def test_a_link_is_printed_for_who_has_joined_or_is_invited(made):
+    says(made, "member", "invite", "ana@example.com", "Ana Lima")
+    stranger = made.start().client(None)
+    for name in ("enrollment", "sign-in link"):
+        token = re.fullmatch(f"{LINK}\n", says(made, "member", "link", " ANA@example.com"))[1]
+        client = made.client(stranger.data(stranger.post(f"/enroll/{token}"), 201)["api_key"])
+        assert client.data(client.get("/me"))["key"]["name"] == name
+    assert refusal(made, "member", "link", "b@example.com") == "Error: no member b@example.com\n"
+    said = refusal(made, "member", "link", "owner@example.com", "--as", "ana@example.com")
+    assert "only an owner manages the invitations of this owner" in said
 
 
 def test_projects_are_made_and_listed(made):

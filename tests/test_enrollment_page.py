@@ -1,14 +1,11 @@
 """The page behind an enrollment link, as a browser gets it and as a person sees it."""
 
 import re
-import shlex
-import subprocess
-from html import unescape
 
 import pytest
 import requests
 from board import check_page
-from harness import PATIENCE, needs_curl
+from harness import PATIENCE
 from test_members import invite, token_of
 
 NAME = 'Ana "<b>Lima</b>" & Co'
@@ -34,10 +31,6 @@ def invitation(owner):
 @pytest.fixture
 def link(server, invitation):
     return f"{server.base}/enroll/{token_of(invitation)}"
-
-
-def key_on(html):
-    return re.search(r"tms_[\w-]{43}", html)[0]
 
 
 def check_headers(answer):
@@ -70,43 +63,26 @@ def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, own
     assert member["status"] == "invited"
 
 
-def test_the_button_makes_a_member_and_shows_a_key_once(link, server, owner, invitation):
-    shared = f"{link}?utm_source=mail&x=1"  # which got parameters on its way
+def test_a_link_that_got_parameters_on_its_way_works_too(link):
+    shared = f"{link}?utm_source=mail&x=1"
     assert requests.get(shared, timeout=PATIENCE).status_code == 200
-    answer = requests.post(shared, data={"a": "b"}, timeout=PATIENCE)
-    assert answer.status_code == 200
-    check_headers(answer)
-    client = server.client(key_on(answer.text))
-    me = client.data(client.get("/me"))["member"]
-    assert (me["id"], me["status"]) == (invitation["member"]["id"], "active")
-    again = requests.get(link, timeout=PATIENCE)
-    assert again.status_code == 410
-    assert "tms_" not in again.text
-
-
-@needs_curl
-def test_the_line_to_try_works_as_it_is(link, server):
-    html = requests.post(link, timeout=PATIENCE).text
-    line = unescape(re.search('id="curl"[^>]*>([^<]*)<', html)[1])
-    assert " http://127.0.0.1:8000/api/v1/" in line  # the configured address, but not this server's
-    arguments = shlex.split(line.replace("http://127.0.0.1:8000", server.base))
-    done = subprocess.run([*arguments, "-sf"], capture_output=True, text=True, timeout=PATIENCE)
-    assert '"success":true' in done.stdout, done
+    answer = requests.post(shared, data={"a": "b"}, timeout=PATIENCE, allow_redirects=False)
+    assert answer.status_code == 303
 
 
 @pytest.mark.parametrize(
     ("spoil", "status", "said"),
     [
-        ("used", 410, "This enrollment link has already been used."),
-        ("revoked", 410, "This enrollment link has been revoked."),
-        ("expired", 410, "This enrollment link has expired."),
+        ("used", 410, "This link has already been used."),
+        ("revoked", 410, "This link has been revoked."),
+        ("expired", 410, "This link has expired."),
         ("mistyped", 404, "No such invitation."),
     ],
 )
 def test_a_link_that_is_no_good_says_why(server, owner, invitation, link, spoil, status, said):
     member_id = invitation["member"]["id"]
     if spoil == "used":
-        requests.post(link, timeout=PATIENCE)
+        requests.post(link, timeout=PATIENCE, allow_redirects=False)
     elif spoil == "revoked":
         owner.delete(f"/members/{member_id}/invitation")
     elif spoil == "expired":
@@ -134,7 +110,7 @@ def test_other_paths_and_methods_are_refused(server, link):
 # In a browser
 
 
-def test_joining_with_the_keyboard_and_without_javascript(browse, link, server):
+def test_joining_with_the_keyboard_and_without_javascript(browse, link, server, owner, invitation):
     page = browse(java_script_enabled=False)
     page.goto(link)
     assert page.title() == "Join – Rocket & Söhne"
@@ -144,30 +120,29 @@ def test_joining_with_the_keyboard_and_without_javascript(browse, link, server):
     page.keyboard.press("Tab")
     assert button.evaluate("element => element === document.activeElement")
     page.keyboard.press("Enter")
-    key = page.get_by_label("Your API key")
-    key.wait_for()
-    assert page.title() == "Welcome – Rocket & Söhne"
-    client = server.client(key.inner_text())
-    assert client.data(client.get("/me"))["member"]["full_name"] == NAME
-    assert not page.get_by_role("button").is_visible()  # to copy takes JavaScript
+    page.wait_for_url(f"{server.base}/")
+    (cookie,) = page.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("tasks_session", True, "Strict")
+    assert owner.data(owner.get(f"/members/{invitation['member']['id']}"))["status"] == "active"
     page.goto(link)
     assert "has already been used" in page.get_by_role("alert").inner_text()
 
 
-def test_the_pages_are_fit_for_every_reader_and_the_key_is_copied_once(browse, link, server, invitation):
-    page = browse(permissions=["clipboard-read", "clipboard-write"])
+def test_the_pages_are_fit_for_every_reader_and_who_has_signed_in_may_call_the_api(
+    browse, link, server, owner, invitation
+):
+    page = browse(own=True, refusals=True)
     page.goto(link)
     check_page(page)
     page.get_by_role("button").click()
-    key = page.get_by_label("Your API key").inner_text()
+    page.wait_for_url(f"{server.base}/")
+    again = owner.data(owner.post(f"/members/{invitation['member']['id']}/invitation"), 201)
+    page.goto(f"{server.base}/enroll/{token_of(again)}")
     check_page(page)
-    page.get_by_role("button", name="Copy the key").click()
-    page.get_by_text("Copied.").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == key
-    page.reload()
-    page.get_by_role("alert").wait_for()
-    assert "tms_" not in page.content()
-    keys = server.rows("SELECT 1 FROM api_key WHERE member_id = ?", invitation["member"]["id"])
-    assert len(keys) == 1
+    assert page.title() == "Sign in – Rocket & Söhne"
+    page.get_by_role("button", name="Sign in to Rocket & Söhne").click()
+    page.wait_for_url(f"{server.base}/")
+    me = page.evaluate("fetch('/api/v1/me').then((answer) => answer.json())")["data"]
+    assert (me["member"]["full_name"], me["key"]["is_session"]) == (NAME, True)
     page.goto(link)
     check_page(page)

@@ -48,6 +48,12 @@ def test_the_sixth_request_of_a_minute_is_refused(limited, join):
     assert limited.rows("SELECT 1 FROM project") == []
 
 
+def test_starting_sessions_counts_too(limited, join):
+    key, stranger = join(), limited.client(None)
+    answers = [stranger.post("/session", {"api_key": key}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [201] * 5 + [429]
+
+
 def test_the_keys_of_a_member_count_together_and_each_member_alone(limited, join):
     first, other = limited.client(join()), limited.client(join())
     email = first.data(first.get("/me"))["member"]["email"]

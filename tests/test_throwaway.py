@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -118,6 +119,8 @@ def test_two_are_two_workspaces_with_the_environments_settings_and_leave_nothing
         assert first.get("/me").status_code == 429
         assert second.data(second.get("/tasks"))["tasks"] == []
         assert Client(second.base, first.key).get("/me").status_code == 401
+        link = re.fullmatch(r"Sign in with this link, .*:  (http://\S+)\n", one.stdout.readline())[1]
+        assert requests.get(link, timeout=PATIENCE).status_code == 200
         first.session.close()  # gunicorn waits a little for connections that are kept alive
         one.send_signal(signal.SIGINT)
         assert one.wait(PATIENCE) == 0

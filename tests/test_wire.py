@@ -116,6 +116,7 @@ HEAD = "GET /api/v1/me HTTP/1.1\r\n"
     [
         (f"{HEAD}Authorization Bearer {SECRET}", "Invalid HTTP Header: 'Authorization ...'"),
         (f"{HEAD}x-agent-webhook-secret {SECRET}", "Invalid HTTP Header: 'x-agent-webhook-secret ...'"),
+        (f"{HEAD}Cookie tasks_session={SECRET}", "Invalid HTTP Header: 'Cookie ...'"),
         (f"{HEAD}A: b\r\n{SECRET}", "Invalid HTTP Header: '...'"),
         (f"{HEAD}Authorization: Bearer\r\n {SECRET}", "Obsolete"),
         (f"{HEAD}Authorization Bearer {SECRET}: x", "Invalid HTTP header name: 'Authorization ...'"),

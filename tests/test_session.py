@@ -1,0 +1,313 @@
+"""Sessions of browsers: their cookie, the calls in which it counts, and the links that start them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+import requests
+from harness import OWNER_KEY, PATIENCE, at_once, fault, last_event
+from test_keys import days, make_key
+from test_members import demoted, invite, join_with, removed, token_of, with_key
+
+from app import browser_name
+
+LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+OURS = {"Sec-Fetch-Site": "same-origin"}  # as a browser says of a page's call to its own address
+ROUTE = '[plugins.entries.webhooks.config.routes.r]\nsessionKey = "agent:main"\nsecret = "s3cret"\n'
+
+
+def sign_in(server, key=OWNER_KEY, **headers):
+    return server.client(None).post("/session", {"api_key": key}, headers={"User-Agent": LINUX} | headers)
+
+
+def cookie_of(answer):
+    return answer.headers["Set-Cookie"].partition(";")[0]
+
+
+def browser(server, cookie, headers=OURS):
+    """A function that makes calls as a page would, in a browser that keeps the cookie."""
+    return partial(server.client(None).request, headers={"Cookie": cookie} | headers)
+
+
+def link_of(maker, member, status=201):
+    return maker.data(maker.post(f"/members/{member['id']}/invitation"), status)
+
+
+def submit(server, token, **headers):
+    """What the button of the link's page does."""
+    url = f"{server.base}/enroll/{token}"
+    headers = {"User-Agent": LINUX, "Origin": "null", **headers}
+    return requests.post(url, headers=headers, timeout=PATIENCE, allow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def secure(launch_module):
+    """A server behind a proxy that speaks TLS, with a route of the gateway."""
+    return launch_module(config=ROUTE, TASKS_SERVER__BASE_URL="https://tasks.example.com/team")
+
+
+def test_a_session_is_a_listed_key_of_its_own_until_it_is_ended(server, join):
+    member = join()
+    answer = sign_in(server, member.key)
+    shown = member.data(answer, 201)
+    key, cookie = shown["key"], cookie_of(answer)
+    assert shown["member"] == member.member
+    assert (key["name"], key["scope"], key["is_session"]) == ("Firefox on Linux", "write", True)
+    assert not re.search(r"tms_[\w-]{30}", answer.text)
+    left = datetime.fromisoformat(key["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=29.99) < left < timedelta(days=30.01)
+    ask = browser(server, cookie)
+    assert member.data(ask("GET", "/me"))["key"] | {"last_used_at": None} == key
+    assert key["id"] in member.get("/keys").text
+    ended = ask("DELETE", "/session")
+    assert member.data(ended) == {"id": key["id"], "revoked": True}
+    assert ended.headers["Set-Cookie"].startswith("tasks_session=; Max-Age=0; ")
+    for call in ("GET /me", "DELETE /session"):
+        assert "sign in again" in fault(ask(*call.split()), 401, "unauthorized")["message"]
+    assert member.get("/me").status_code == 200
+    revoked = sign_in(server, member.key)
+    member.data(member.delete(f"/keys/{member.data(revoked, 201)['key']['id']}"))
+    fault(browser(server, cookie_of(revoked))("GET", "/me"), 401, "unauthorized")
+
+
+def test_the_cookie_is_kept_from_scripts_other_sites_and_with_tls_from_plain_http(server, secure):
+    for place, more in ((server, ""), (secure, " Secure;")):
+        pattern = rf"tasks_session=tms_[\w-]{{43}}; Max-Age=2592000;{more} HttpOnly; Path=/; SameSite=Strict"
+        assert re.fullmatch(pattern, sign_in(place).headers["Set-Cookie"])
+
+
+def test_a_wrong_key_starts_no_session_and_no_answer_is_stored(server):
+    for key in ("tms_wrong", "x" * 255, "é"):
+        answer = sign_in(server, key)
+        fault(answer, 401, "unauthorized")
+        assert "Set-Cookie" not in answer.headers
+    fault(sign_in(server, **{"Idempotency-Key": "1"}), 422, "validation_error", "Idempotency-Key")
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ("(Macintosh; Intel Mac OS X 10_15_7) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on macOS"),
+        ("(Linux; Android 15) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36", "Chrome on Android"),
+        ("(iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iPhone"),
+        ("(iPad; CPU OS 18_0 like Mac OS X) FxiOS/140.0 Safari/604.1", "Firefox on iPad"),
+        ("curl/8.5.0", "Browser"),
+    ],
+)
+def test_a_session_is_named_after_its_browser(agent, name):
+    assert browser_name(agent) == name
+
+
+AJAX = {"X-Requested-With": "x"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "counts"),
+    [
+        ("POST", OURS, True),
+        ("GET", OURS | {"Sec-Fetch-Mode": "navigate"}, True),
+        ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, True),
+        ("POST", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, False),
+        ("GET", {"Sec-Fetch-Site": "none"}, False),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, False),
+        ("POST", {"Sec-Fetch-Site": "same-site", "Origin": "{base}"} | AJAX, False),
+        ("POST", {"Sec-Fetch-Site": "", "Origin": "{base}"} | AJAX, False),
+        ("POST", {"Origin": "{base}"}, True),
+        ("POST", {"Origin": "http://127.0.0.1:8000"}, True),  # that of base_url
+        ("GET", AJAX, True),
+        ("GET", {}, False),
+        ("POST", {}, False),
+        *(
+            ("POST", {"Origin": origin} | AJAX, False)
+            for origin in ("null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:8000")
+        ),
+        ("POST", {"Origin": "http://evil.example", "X-Forwarded-Host": "evil.example"} | AJAX, False),
+    ],
+)
+def test_the_cookie_counts_for_calls_of_our_own_pages_alone(server, session, method, headers, counts):
+    headers = {name: text.format(base=server.base) for name, text in headers.items()}
+    answer = browser(server, session, headers)(
+        method, "/keys", json={"name": "x"} if method == "POST" else None
+    )
+    if counts:
+        assert answer.ok
+    else:
+        fault(answer, 401, "unauthorized")
+
+
+@pytest.fixture(scope="module")
+def session(server):
+    return cookie_of(sign_in(server))
+
+
+def test_a_key_in_the_header_goes_before_the_cookie(server, session, join):
+    member = join()
+    good, wrong = ({"Authorization": f"Bearer {key}"} | OURS for key in (member.key, "tms_wrong"))
+    fault(browser(server, session, wrong)("GET", "/me"), 401, "unauthorized")
+    fault(browser(server, session, wrong)("DELETE", "/session"), 401, "unauthorized")
+    for cookie in (session, "tasks_session=tms_wrong"):
+        ask = browser(server, cookie, good)
+        assert member.data(ask("GET", "/me"))["member"] == member.member
+        fault(ask("DELETE", "/session"), 409, "conflict")
+    assert browser(server, session)("GET", "/me").status_code == 200
+
+
+def test_what_is_public_does_not_look_at_the_cookie(server, session):
+    for cookie in (session, "tasks_session=tms_wrong", "tasks_session", 'tasks_session="\xff'):
+        ask = browser(server, cookie)
+        assert ask("GET", "/health").json()["data"] == {"status": "ok"}
+        for path in ("/openapi.json", "/docs"):
+            assert ask("GET", path, envelope=False).status_code == 200
+        fault(ask("GET", "/enroll/x"), 404, "not_found")
+
+
+@pytest.mark.parametrize(("path", "body"), [("/mcp", {"method": "ping"}), ("/plugins/webhooks/r", {})])
+def test_agents_and_automation_cannot_use_a_session(secure, path, body):
+    headers = {"Cookie": cookie_of(sign_in(secure))} | OURS
+    answer = requests.post(secure.base + path, json=body, headers=headers, timeout=PATIENCE)
+    assert answer.status_code == 401
+
+
+def test_a_session_may_do_what_its_key_may_and_lives_no_longer(server, owner):
+    brief, reading = make_key(owner, expires_at=days(2)), make_key(owner, scope="read")
+    answer = sign_in(server, brief["api_key"])
+    key, ask = owner.data(answer, 201)["key"], browser(server, cookie_of(answer))
+    assert (key["expires_at"], key["is_session"]) == (brief["key"]["expires_at"], False)
+    fault(ask("POST", "/keys", json={"name": "x"}), 422, "validation_error", "expires_at")
+    error = fault(ask("POST", f"/members/{key['member']['id']}/invitation"), 403, "forbidden")
+    assert "the key in use expires" in error["message"]
+    ask = browser(server, cookie_of(sign_in(server)))
+    assert owner.data(ask("POST", "/keys", json={"name": "x"}), 201)["key"]["expires_at"] is None
+    ask = browser(server, cookie_of(sign_in(server, reading["api_key"])))
+    assert owner.data(ask("GET", "/me"))["key"]["scope"] == "read"
+    for path in ("/keys", f"/members/{key['member']['id']}/invitation"):
+        assert "scope" in fault(ask("POST", path), 403, "forbidden")["message"]
+    assert ask("DELETE", "/session").status_code == 200
+
+
+# Links to sign in
+
+
+@pytest.mark.parametrize(
+    ("maker", "holder", "may"),
+    [
+        *((role, "itself", True) for role in ("owner", "admin", "member", "client")),
+        *(("owner", role, True) for role in ("owner", "admin", "client")),
+        *(("admin", role, role != "owner") for role in ("owner", "admin", "member")),
+        *((role, other, False) for role in ("member", "client") for other in ("member", "client")),
+    ],
+)
+def test_a_sign_in_link_is_made_and_revoked_for_oneself_or_by_whom_manages_the_keys(join, maker, holder, may):
+    maker = join(maker)
+    member = maker.member if holder == "itself" else join(holder).member
+    path = f"/members/{member['id']}/invitation"
+    if may:
+        link = link_of(maker, member)
+        assert link["member"] == member
+        assert days(0.99) < link["expires_at"] < days(1.01)
+        assert maker.data(maker.delete(path)) == {"id": member["id"], "revoked": True}
+        fault(maker.delete(path), 404, "not_found")
+    else:
+        for answer in (maker.post(path), maker.delete(path)):
+            fault(answer, 403, "forbidden")
+
+
+def test_a_sign_in_link_starts_one_session_and_joins_nobody(server, owner, join):
+    member = join("client")
+    before, old, token = last_event(server), *(token_of(link_of(owner, member.member)) for _ in range(2))
+    page = requests.get(f"{server.base}/enroll/{token}", timeout=PATIENCE)
+    assert "Sign in to Workspace</button>" in page.text
+    assert submit(server, old).status_code == 410
+    answers = at_once(*[partial(submit, server, token)] * 4)
+    assert sorted(answer.status_code for answer in answers) == [303, 410, 410, 410]
+    (answer,) = [answer for answer in answers if answer.status_code == 303]
+    assert answer.headers["Location"] == "/"
+    shown = member.data(browser(server, cookie_of(answer))("GET", "/me"))
+    assert shown["member"] == member.member
+    assert (shown["key"]["name"], shown["key"]["is_session"]) == ("Firefox on Linux", True)
+    assert last_event(server) == before
+
+
+def test_a_program_that_uses_a_sign_in_link_gets_a_key(server, join):
+    member = join()
+    used = member.data(join_with(server, token_of(link_of(member, member.member))), 201)
+    client = server.client(used["api_key"])
+    assert used["member"] == client.data(client.get("/me"))["member"] == member.member
+    assert client.data(client.get("/me"))["key"]["name"] == "sign-in link"
+    fault(member.delete(f"/members/{member.member['id']}/invitation"), 404, "not_found")
+
+
+def test_who_makes_a_sign_in_link_gains_nothing_by_it_later(server, owner, join):
+    """The maker could have used it: what came of it ends with the maker's rights, or its member's rise."""
+    for change in (removed, demoted):
+        admin, member = join("admin"), join("admin")
+        used = sign_in_by_link(server, owner, admin, member)
+        made = with_key(server, used)
+        assert change(owner, admin.member).status_code == 200
+        for client in (used, made):
+            fault(client.get("/me"), 401, "unauthorized")
+        assert member.get("/me").status_code == 200
+    admin, member = join("admin"), join()
+    used, token = sign_in_by_link(server, owner, admin, member), token_of(link_of(admin, member.member))
+    assert owner.patch(f"/members/{member.member['id']}", {"role": "owner"}).status_code == 200
+    fault(used.get("/me"), 401, "unauthorized")
+    fault(join_with(server, token), 410, "gone")
+
+
+def sign_in_by_link(server, owner, maker, member):
+    """A client with a key of a link that the maker made for this member."""
+    used = join_with(server, token_of(link_of(maker, member.member)))
+    return server.client(owner.data(used, 201)["api_key"])
+
+
+def test_the_link_of_a_removed_member_is_dead(server, owner, join):
+    member = join()
+    token = token_of(link_of(member, member.member))
+    assert removed(owner, member.member).status_code == 200
+    assert submit(server, token).status_code == 410
+
+
+# The form of the page behind a link
+
+
+def test_joining_starts_a_session_and_makes_no_key_for_programs(secure):
+    owner = secure.client()
+    invitation = invite(owner, "joins@example.com")
+    answer = submit(secure, token_of(invitation), **OURS)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/team/")
+    assert "; Secure; HttpOnly; Path=/; SameSite=Strict" in answer.headers["Set-Cookie"]
+    shown = owner.data(browser(secure, cookie_of(answer))("GET", "/me"))
+    assert (shown["member"]["id"], shown["member"]["status"]) == (invitation["member"]["id"], "active")
+    keys = owner.data(owner.get("/keys"))["keys"]
+    assert [key["is_session"] for key in keys if key["member"]["id"] == shown["member"]["id"]] == [True]
+    assert last_event(secure)["event"] == "member.joined"
+
+
+def test_a_form_on_another_site_cannot_sign_somebody_in(server, owner):
+    token = token_of(invite(owner, "lured@example.com"))
+    for headers in (
+        *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
+        *(
+            {"Origin": origin}
+            for origin in ("http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1")
+        ),
+    ):
+        answer = submit(server, token, **headers)
+        assert answer.status_code == 403
+        assert "Set-Cookie" not in answer.headers
+        assert "another site" in answer.text
+    assert submit(server, token, Origin=server.base).status_code == 303
+
+
+def test_neither_the_cookie_nor_the_link_is_stored_or_logged(server, owner, join):
+    token = token_of(link_of(owner, join().member))
+    cookies = [cookie_of(submit(server, token)), cookie_of(sign_in(server))]
+    for cookie in cookies:
+        browser(server, cookie)("GET", "/me")
+        browser(server, cookie, {})("GET", f"/keys/{cookie}")
+    assert submit(server, token).status_code == 410
+    kept = server.log.read_bytes() + server.database.read_bytes()
+    kept += server.database.with_name("tasks.db-wal").read_bytes()
+    for secret in (token, *(cookie.partition("=")[2] for cookie in cookies)):
+        assert secret.encode() not in kept
