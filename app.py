@@ -64,7 +64,7 @@ from models import (
     permit,
     write,
 )
-from openapi import Declaration, Operation, document
+from openapi import Declaration, Operation, body_schemas, document
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
@@ -428,8 +428,8 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
         html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
-        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; img-src 'self' data:; "
-        f"style-src 'self' {styles}; "
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; "
+        f"img-src 'self' data: blob:; style-src 'self' {styles}; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     )
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
@@ -537,7 +537,10 @@ def join(transaction: Transaction, token: str) -> Response:
 def show_board() -> Response:
     """Show the page for people, or to what is no browser the addresses of this service."""
     if dict(request().accept_mimetypes).get("text/html"):
-        shown = page("board.html")
+        modules = sorted(file.name for file in STATIC.glob("*.js"))
+        shown = page(
+            "board.html", modules=modules, schemas=form_schemas(request().config["SERVER"]["base_url"])
+        )
     else:
         name, base_url = request().config["WORKSPACE"]["name"], request().config["SERVER"]["base_url"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
@@ -582,6 +585,12 @@ def openapi_json(base_url: str) -> bytes:
         if view.declaration.gives is not None:
             operations.append(Operation(method, rule.rule, name, summary, view.declaration))
     return to_json(document(base_url, operations))
+
+
+@cache
+def form_schemas(base_url: str) -> Row:
+    """The schemas of the API's JSON bodies by operation, from which the page makes its forms."""
+    return body_schemas(orjson.loads(openapi_json(base_url)))
 
 
 @api.get("/docs")

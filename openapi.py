@@ -12,7 +12,7 @@ import schemas
 from database import ApiError
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
-from schemas import VERSION, Shown
+from schemas import API, VERSION, Shown
 from wire import SESSION_COOKIE
 
 
@@ -160,6 +160,24 @@ class Operation(NamedTuple):
     def ids(self) -> list[tuple[str, str]]:
         """The parameters of its path, each after the part of the path whose ids it takes."""
         return re.findall(r"/([^/]+)/{(\w+)}", self.path)
+
+
+def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """What a form must know of each JSON body of the API, by the operation's name."""
+    known = ("type", "format", "enum", "maxLength")
+    found = {}
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            content = operation.get("requestBody", {}).get("content", {})
+            if not path.startswith(API) or "application/json" not in content:
+                continue
+            schema = content["application/json"]["schema"]
+            fields = {
+                name: {key: field[key] for key in known if key in field}
+                for name, field in schema["properties"].items()
+            }
+            found[operation["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
+    return found
 
 
 def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:

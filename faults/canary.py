@@ -153,7 +153,7 @@ class Stage:
             assert answer.ok, answer.text
             for delivery in answer.json()["data"]["deliveries"][:8] if path.startswith("deliveries") else ():
                 self.call("GET deliveries/:id", "GET", f"/api/v1/deliveries/{delivery['id']}")
-        for path in ("/", "/api/v1/health", "/static/board.js"):
+        for path in ("/", "/api/v1/health", "/static/page.js"):
             self.call(f"GET {path}", "GET", path, NOBODY)
 
     def command(self, words: str) -> str:

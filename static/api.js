@@ -1,56 +1,84 @@
-// Calls the API with the key of this tab.
-import { refusalOf } from "./words.js";
+// Calls the API. Who calls is known by a cookie, which no script can read.
+import { capital, now, refusalsOf } from "./words.js";
+
 const root = document.documentElement.dataset.api;
-const KEY = "api_key"; // where sessionStorage has the key; the page behind an enrollment link puts it there too
-const sent = new WeakMap(); // each form's last request, until it was answered
+const unanswered = new Map(); // an Idempotency-Key for each creation that got no answer yet
 let newest = "";
+
 /** The server's time in its last answer. */
-export const serverTime = () => newest;
-export const hasKey = () => sessionStorage.getItem(KEY) !== null;
-export const keepKey = (key) => sessionStorage.setItem(KEY, key);
-/** Fail with the status of the answer, or 0 if there was none, and the seconds after which to try again. */
-function refuse(status, message, seconds = 0) {
-  throw Object.assign(new Error(message), { status, seconds, isTemporary: [0, 429, 503].includes(status) });
+export const serverTime = () => newest || now();
+
+/** Why a call failed: the status of the answer, or 0 if there was none. */
+export class CallError extends Error {
+  constructor(status, message, seconds = 0) {
+    super(capital(message));
+    this.status = status;
+    this.seconds = seconds; // after which to try again
+    this.isTemporary = [0, 429, 503].includes(status);
+  }
+}
+
+async function failureOf(answer) {
+  const unknown = { error: { message: `The server answered ${answer.status}` } };
+  const { error } = await answer.json().catch(() => unknown);
+  if (answer.status === 401) {
+    document.dispatchEvent(new CustomEvent("signed-out", { detail: error.message }));
+  }
+  const message = error.details ? refusalsOf(error.details) : error.message;
+  return new CallError(answer.status, message, Number(answer.headers.get("Retry-After")));
 }
 
 async function send(method, path, { query = {}, body, version, once } = {}) {
-  const key = sessionStorage.getItem(KEY);
-  const headers = { Authorization: `Bearer ${encodeURI(key)}` }; // which leaves a real key as it is
+  const headers = { "X-Requested-With": "page" }; // no other site can send it along with the cookie
   if (version) headers["If-Match"] = `"${version}"`;
   if (once) headers["Idempotency-Key"] = once;
-  if (body && !(body instanceof FormData)) {
-    headers["Content-Type"] = "application/json";
-    body = JSON.stringify(body);
-  }
+  const isJson = body && !(body instanceof FormData);
+  if (isJson) headers["Content-Type"] = "application/json";
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const url = root + path + (chosen.length ? `?${new URLSearchParams(chosen)}` : "");
-  const answer = await fetch(url, { method, headers, body }).catch(() => refuse(0, "The server cannot be reached"));
-  if (answer.ok) return answer;
-  const { error } = await answer.json().catch(() => ({ error: { message: `The server answered ${answer.status}` } }));
-  if (answer.status === 401 && key === sessionStorage.getItem(KEY)) {
-    sessionStorage.removeItem(KEY);
-    document.dispatchEvent(new CustomEvent("key-refused", { detail: error.message }));
-  }
-  const message = error.details ? refusalOf(error.details) : error.message;
-  return refuse(answer.status, message, Number(answer.headers.get("Retry-After")));
+  const options = { method, headers, body: isJson ? JSON.stringify(body) : body };
+  const answer = await fetch(url, options).catch(() => null);
+  if (!answer) throw new CallError(0, "The server cannot be reached");
+  if (!answer.ok) throw await failureOf(answer);
+  return answer;
 }
 
 async function call(method, path, options) {
   const answer = await send(method, path, options);
-  const { data, meta } = await answer.json().catch(() => refuse(0, "The answer broke off"));
-  if (meta.timestamp > newest) newest = meta.timestamp;
-  return data;
+  const content = await answer.json().catch(() => null);
+  if (!content) throw new CallError(0, "The answer broke off");
+  if (content.meta.timestamp > newest) newest = content.meta.timestamp;
+  return content.data;
 }
+
 export const get = (path, query) => call("GET", path, { query });
+export const post = (path, body) => call("POST", path, { body });
 export const patch = (path, body, version) => call("PATCH", path, { body, version });
-export const remove = (path) => call("DELETE", path);
+export const remove = (path, query) => call("DELETE", path, { query });
 export const download = async (path) => (await send("GET", path)).blob();
-/** Create what a form holds: once, also when it is sent again because the answer was lost. */
-export async function create(form, path, body, content = JSON.stringify(body)) {
+
+/** Create something once, also when it is sent again because the answer was lost. */
+export async function create(path, body, content = JSON.stringify(body)) {
   const request = `${path} ${content}`;
-  const numbers = crypto.getRandomValues(new Uint32Array(4)); // randomUUID() is missing where there is no TLS
-  if (sent.get(form)?.request !== request) sent.set(form, { request, once: numbers.join("-") });
-  const created = await call("POST", path, { body, once: sent.get(form).once });
-  sent.delete(form);
+  const random = crypto.getRandomValues(new Uint32Array(4)); // randomUUID() is missing without TLS
+  if (!unanswered.has(request)) unanswered.set(request, random.join("-"));
+  const created = await call("POST", path, { body, once: unanswered.get(request) });
+  unanswered.delete(request);
   return created;
+}
+
+/**
+ * Change a task, of which the caller has seen this version. What somebody else has changed meanwhile
+ * stays; if it is one of the same fields, the error has their task (`theirs`) and the `fields`.
+ */
+export async function changeTask(task, changes) {
+  try {
+    return await patch(`/tasks/${task.id}/details`, changes, task.version);
+  } catch (error) {
+    if (error.status !== 412) throw error;
+    const theirs = await get(`/tasks/${task.id}`);
+    const fields = Object.keys(changes).filter((name) => theirs[name] !== task[name]);
+    if (fields.length) throw Object.assign(error, { theirs, fields });
+    return changeTask(theirs, changes);
+  }
 }

@@ -1,147 +1,328 @@
-// The board: a column of cards for each status. It fetches a page of each, and more on demand.
-import { get, patch, serverTime } from "./api.js";
-import { address, button, day, find, later, link, make, notify, time } from "./elements.js";
-import { onRefresh, refresh } from "./refresh.js";
-import { memberName, PRIORITIES, projectName, STATUSES, workspace } from "./workspace.js";
-const PAGE = 20;
-const board = find("board");
-let dragged = null; // the task whose card is being dragged
-/** The query of GET /tasks for what the address names. */
-function queryOf(status) {
-  const { project, mine, q, priority, due, sort = "-updated_at" } = address();
-  const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
-  const filters = { project_id: project, assignee_id: mine && "me", q: q?.trim(), priority, due_before };
-  const archived = project ? "" : "false"; // of all projects only those that are not archived
-  return { ...filters, status, sort, archived, include: "comment_count" };
+// The board: a column of cards for each status, its filters, and moving cards.
+import { address, go, link, placeOf, viewLink } from "./address.js";
+import { changeTask, create, patch, serverTime } from "./api.js";
+import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
+import { drafts } from "./forms.js";
+import { notify, notifyFault } from "./notices.js";
+import { Avatar, DateOf, Empty, memo, Menu, ProjectName } from "./parts.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
+import { pauseRefresh, refresh } from "./refresh.js";
+import { rights } from "./session.js";
+import { useStore } from "./store.js";
+import { dayOf, number, PRIORITIES, STATUSES } from "./words.js";
+import { chosenProject, loadProjects, memberOf, projectOf, team, workspace } from "./workspace.js";
+
+const ORDERS = {
+  "": "Last changed",
+  due_date: "Due date",
+  "-priority": "Priority",
+  "-created_at": "Newest",
+};
+const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
+
+export const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
+export const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
+
+/** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
+export function focusCard(id, status = shownTask(id)?.status) {
+  const card = document.querySelector(`[data-task="${id}"] .title`);
+  (card ?? document.getElementById(`column-${status}`) ?? document.getElementById("title"))?.focus();
 }
 
-class Column {
-  tasks = [];
-  cards = new Map(); // by the task as JSON: what has not changed is not made again
-  requests = 0;
-
-  constructor(status, title) {
-    this.status = status;
-    this.count = make("span", { className: "count" });
-    this.list = make("ul");
-    const heading = make("h2", { id: `column-${status}`, tabIndex: -1 }, title, " ", this.count);
-    const more = () => this.load(this.tasks.length + PAGE, this.tasks).catch((error) => notify(error, more));
-    this.more = button(`Show ${PAGE} more`, more, { ariaLabel: `Show ${PAGE} more: ${title}` });
-    this.element = make("section", { className: "column", data: { status } }, heading, this.list, this.more);
-    this.element.setAttribute("aria-labelledby", heading.id);
+/** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
+async function move(task, status, { isUndo = false } = {}) {
+  const hadFocus = document.querySelector(`[data-task="${task.id}"]`)?.contains(document.activeElement);
+  try {
+    const moved = await changeTask(task, { status });
+    const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
+    notify(`Moved “${task.title}” to ${STATUSES[status]}.`, isUndo ? null : undo);
+  } catch (error) {
+    const before = `“${task.title}” was not moved. `;
+    if (error.theirs) notify(`${before}Someone has moved it meanwhile; you see now where it is.`);
+    else notifyFault(error, () => move(task, status), before);
+    if (error.isTemporary) return;
   }
-  /** Show nothing, and be busy, until the tasks that the address asks for are here. */
-  clear() {
-    this.show([], { total: "", total_exact: true, has_more: false });
-    this.element.ariaBusy = "true";
-  }
-  /** Load the first `count` tasks, of which `known` are here. An answer that a later request overtook is dropped. */
-  async load(count = Math.max(PAGE, this.tasks.length), known = []) {
-    const request = ++this.requests;
-    const found = new Map(known.map((task) => [task.id, task]));
-    let page = { pagination: { next_offset: known.length } };
-    do {
-      const offset = page.pagination.next_offset;
-      page = await get("/tasks", { ...queryOf(this.status), offset, limit: Math.min(count - offset, 100) });
-      if (request !== this.requests) return;
-      for (const task of page.tasks) found.set(task.id, task);
-    } while (page.pagination.has_more && page.pagination.next_offset < count);
-    this.show([...found.values()], page.pagination);
-  }
-
-  show(tasks, { total, total_exact, has_more }) {
-    this.tasks = tasks;
-    const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
-    const cardOf = (task, key = JSON.stringify([task, isLate(task)])) => [key, this.cards.get(key) ?? makeCard(task)];
-    this.cards = new Map(tasks.map((task) => cardOf(task)));
-    const [cards, shown] = [[...this.cards.values()], this.list.children];
-    // A card that is put into its place again while the button of the mouse is down takes no click.
-    if (shown[cards.length] || cards.some((card, place) => card !== shown[place])) this.list.replaceChildren(...cards);
-    const all = String(total).replace(/\B(?=(\d{3})+$)/g, "\u202f") + (total_exact ? "" : "+");
-    this.count.textContent = has_more ? `${tasks.length} of ${all}` : all;
-    this.more.hidden = !has_more;
-    this.element.ariaBusy = "false";
-    if (focused?.isConnected) focused.focus();
-    else if (focused) focusCard(focused.closest(".card").dataset.task, this.status);
-  }
-}
-
-const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
-board.append(...columns.map((column) => column.element));
-let hasFailed = false; // whether columns are still busy because they could not be loaded
-/** Show the board of what the address names, from its beginning. */
-export async function showBoard() {
-  hasFailed = false;
-  for (const column of columns) column.clear();
-  await Promise.all(columns.map((column) => column.load())).catch((error) => {
-    hasFailed = error.isTemporary;
-    notify(error, showBoard);
-  });
-}
-/** Move the focus to a card, or to the heading of its column where it is not among those that are shown. */
-export function focusCard(id, status) {
-  const card = board.querySelector(`[data-task="${id}"] .title`);
-  (card ?? find(`column-${status}`)).focus();
-}
-/** Whether a task is overdue: the server counts by the same rule. */
-const isLate = ({ due_date, status }) => status !== "done" && due_date !== null && due_date < serverTime();
-
-function makeCard(task) {
-  const { id, title, status, priority, due_date, comment_count } = task;
-  const due = due_date && [isLate(task) ? "Overdue: " : "Due ", time(due_date, day(due_date))];
-  const comments = comment_count && `${comment_count} ${comment_count === 1 ? "comment" : "comments"}`;
-  const choices = Object.entries(STATUSES).map(([to, text]) => to !== status && button(text, () => move(task, to)));
-  const assignee = task.assignee_id ? memberName(task.assignee_id) : "Nobody";
-  const summary = make("summary", { ariaLabel: `Move “${title}”` }, "Move");
-  const fact = (text, className = "") => text && make("span", { className }, text);
-  return make(
-    "li",
-    { className: "card", draggable: workspace.isTeam, data: { task: id } },
-    !address().project && make("p", { className: "dim" }, projectName(task.project_id)),
-    make("a", { className: "title", href: link({ task: id }), draggable: false }, title),
-    make("p", { className: "facts" }, fact(PRIORITIES[priority], priority), fact(due, isLate(task) ? "late" : "")),
-    make("p", { className: "facts" }, fact(assignee), fact(comments)),
-    workspace.isTeam && make("details", { name: "move" }, summary, choices),
-  );
-}
-/** Move a task, unless somebody else has changed it. The focus goes with it, unless the user has gone on meanwhile. */
-async function move(task, status) {
-  const error = await patch(`/tasks/${task.id}`, { status }, task.version).then(() => null, (error) => error);
-  const failed = `“${task.title}” was not moved. `;
-  if (error?.status === 412) notify(`${failed}Someone has changed it meanwhile; you see now how it is.`);
-  else if (error) notify(error, () => move(task, status), failed);
-  else notify(`Moved “${task.title}” to ${STATUSES[status]}.`);
-  if (error?.isTemporary) return;
   await refresh();
-  if (document.activeElement.matches(`body, h2, [data-task="${task.id}"] *`)) focusCard(task.id, status);
+  const { activeElement } = document;
+  if (hadFocus || activeElement === document.body) focusCard(task.id, status);
 }
-board.ondragstart = (event) => {
-  dragged = columns.flatMap((column) => column.tasks).find((task) => task.id === event.target.dataset?.task);
-  if (!dragged) return;
-  event.dataTransfer.setData("text/plain", dragged.title); // Firefox drags nothing without data
-  board.classList.add("dragging");
-};
-board.ondragover = (event) => {
-  const over = dragged && event.target.closest(".column");
-  if (over) event.preventDefault();
-  for (const { element } of columns) element.classList.toggle("over", element === over);
-};
-board.ondrop = (event) => {
-  event.preventDefault();
-  const { status } = event.target.closest(".column").dataset;
-  if (status !== dragged.status) move(dragged, status);
-};
-board.ondragend = (event) => {
-  dragged = null;
-  board.ondragover(event); // no column is marked any longer
-  board.classList.remove("dragging");
-};
 
-onRefresh(({ tasks, activity, isPartial, concerns }) => {
-  const takesAway = ({ action, entity }) => entity === "project" || (action === "deleted" && entity !== "comment");
-  const isAnyGone = activity.some(takesAway);
-  const isChanged = ({ status, tasks: shown }) =>
-    isPartial || isAnyGone || tasks.some((task) => task.status === status) || shown.some((task) => concerns(task.id));
-  const isStale = (column) => (hasFailed && column.element.ariaBusy === "true") || isChanged(column);
-  return Promise.all(columns.filter(isStale).map((column) => column.load()));
+/** The ids of tasks with something typed that was not sent, as one text. */
+function unsentTasks() {
+  const names = drafts().filter((name) => name.startsWith("draft of "));
+  return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
+}
+
+function Facts({ task, assignee, isUnsent, late }) {
+  const { priority, due_date, comment_count } = task;
+  const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
+  const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
+    ${late ? "Overdue " : "Due "}<${DateOf} at=${due_date} />
+  </span>`;
+  const said = comment_count === 1 ? "1 comment" : `${comment_count} comments`;
+  return html`<div class="facts line">
+    ${priority !== "medium" && html`<span class="pill ${priority}">${PRIORITIES[priority]}</span>`}
+    ${due_date && due}
+    ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}>${comment_count}</span>`}
+    ${isUnsent && html`<span class="pill draft">Not saved</span>`}
+    ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}
+  </div>`;
+}
+
+/** A card. What it does not use, `day` and `place`, changes words and links on it. */
+const Card = memo(({ task, assignee, project, isTeam, isUnsent, late, openMenu }) => {
+  const open = (event) => openMenu(task, event.currentTarget);
+  const label = `Move “${task.title}”`;
+  return html`<li class="card ${task.priority}" data-task=${task.id} draggable=${isTeam}>
+    ${project && html`<p class="dim"><${ProjectName} project=${{ id: task.project_id, name: project }} /></p>`}
+    <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
+    ${isTeam && html`<button type="button" class="move icon" aria-label=${label} title="Move"
+      aria-haspopup="true" onClick=${open}>⋯</button>`}
+    <${Facts} ...${{ task, assignee, isUnsent, late }} />
+  </li>`;
 });
+
+/** The end of a column with more tasks, which are loaded when one scrolls there. */
+function More({ column, tasks }) {
+  const end = useRef(null);
+  const load = () => column.loadMore().catch((error) => notifyFault(error, load));
+  useEffect(() => {
+    const watch = ([entry]) => entry.isIntersecting && load();
+    const root = end.current.closest(".column");
+    const observer = new IntersectionObserver(watch, { root, rootMargin: "400px" });
+    observer.observe(end.current);
+    return () => observer.disconnect();
+  }, [tasks]);
+  return html`<div ref=${end}>
+    <button type="button" class="quiet" onClick=${load}>Show more</button>
+  </div>`;
+}
+
+/** A new task in a column, by its title and Enter. */
+function QuickAdd({ status, title }) {
+  const [text, setText] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const add = async (event) => {
+    event?.preventDefault();
+    if (isBusy || !text.trim()) return;
+    setBusy(true);
+    try {
+      const task = await create("/tasks", { project_id: address.value.project, title: text });
+      if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
+      setText("");
+      await refresh();
+    } catch (error) {
+      notifyFault(error, add);
+    }
+    setBusy(false);
+  };
+  return html`<form class="add" onSubmit=${add} aria-busy=${isBusy}>
+    <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
+      onInput=${(event) => setText(event.target.value)} />
+  </form>`;
+}
+
+const Skeleton = () => html`<ul>${[1, 2, 3].map(() => html`<li class="card skeleton"></li>`)}</ul>`;
+
+/**
+ * Some cards of a column, which are drawn again only when something about them changes: the tasks, the `names`
+ * of people and projects, the `hour`, the address, what is `unsent`.
+ */
+const Chunk = memo(({ tasks, place, unsent, openMenu }) => {
+  const { isTeam } = rights();
+  const nameOf = ({ project_id }) => (address.value.project ? "" : projectOf(project_id)?.name);
+  const day = dayOf(serverTime());
+  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} assignee=${memberOf(task.assignee_id)}
+    project=${nameOf(task)} late=${isLate(task)} isUnsent=${unsent.includes(task.id)}
+    ...${{ day, place, isTeam, openMenu }} />`;
+  return html`<ul>${tasks.map(cardOf)}</ul>`;
+});
+
+function ColumnView({ column, isOver, ...context }) {
+  const { chunks, total, isExact, hasMore, isBusy, tasks } = useStore(column);
+  const canAdd = rights().isTeam && chosenProject()?.status === "active";
+  const id = `column-${column.status}`;
+  const isLoading = isBusy && !tasks.length;
+  const cards = chunks.map(
+    (chunk, place) => html`<${Chunk} key=${place} tasks=${chunk} ...${context} />`,
+  );
+  return html`<section class="column ${isOver ? "over" : ""}" data-status=${column.status}
+    aria-labelledby=${id} aria-busy=${isLoading}>
+    <h2 id=${id} tabindex="-1" data-status=${column.status}>
+      <span class="dot"></span>${column.title}
+      ${!isLoading && html`<span class="pill">${number(total)}${!isExact && "+"}</span>`}
+    </h2>
+    <div class="cards">
+      ${isLoading ? html`<${Skeleton} />` : cards}
+      ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
+    </div>
+    ${canAdd && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
+  </section>`;
+}
+
+/** Move the focus between cards by the arrow keys. */
+function stepCards(event) {
+  const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
+  const card = event.target.closest(".card");
+  if (!steps[event.key] || !card || event.target.tagName !== "A") return;
+  event.preventDefault();
+  const [aside, down] = steps[event.key];
+  const board = [...document.querySelectorAll(".column")].map((column) => [
+    ...column.querySelectorAll(".card .title"),
+  ]);
+  const from = board.findIndex((column) => column.includes(event.target));
+  const place = board[from].indexOf(event.target);
+  if (down) return board[from][place + down]?.focus();
+  for (let next = from + aside; board[next]; next += aside) {
+    if (board[next].length) return board[next][Math.min(place, board[next].length - 1)].focus();
+  }
+}
+
+/** Cards that are dragged to another column. */
+function useDragging() {
+  const [over, setOver] = useState("");
+  const dragged = useRef(null);
+  const start = (event) => {
+    dragged.current = shownTask(event.target.dataset?.task);
+    if (!dragged.current) return;
+    event.dataTransfer.setData("text/plain", dragged.current.title); // without data Firefox drags nothing
+    pauseRefresh(true);
+  };
+  const columnOf = (event) => event.target.closest(".column")?.dataset.status ?? "";
+  const pass = (event) => {
+    if (!dragged.current) return;
+    event.preventDefault();
+    setOver(columnOf(event));
+  };
+  const end = () => {
+    dragged.current = null;
+    pauseRefresh(false);
+    setOver("");
+  };
+  const drop = (event) => {
+    event.preventDefault();
+    const [task, status] = [dragged.current, columnOf(event)];
+    end();
+    if (task && status && status !== task.status) move(task, status);
+  };
+  return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
+}
+
+function MoveMenu({ menu, close }) {
+  const choose = (status) => {
+    close();
+    move(menu.task, status);
+  };
+  const others = Object.entries(STATUSES).filter(([status]) => status !== menu.task.status);
+  const items = others.map(
+    ([status, words]) => html`<button type="button" data-status=${status}
+      onClick=${() => choose(status)}><span class="dot"></span>${words}</button>`,
+  );
+  return html`<${Menu} label="Move to" anchor=${menu.anchor} onClose=${close}>${items}<//>`;
+}
+
+function Filter({ name, label, options }) {
+  const chosen = address.value[name] ?? "";
+  const choices = Object.entries(options).map(
+    ([value, words]) => html`<option value=${value} selected=${value === chosen}>${words}</option>`,
+  );
+  const isSet = chosen && name !== "sort";
+  return html`<select aria-label=${label} class=${isSet ? "chip set" : "chip"}
+    onChange=${(event) => go({ [name]: event.target.value })}>${choices}</select>`;
+}
+
+function Search() {
+  const { q = "" } = address.value;
+  const [typed, setTyped] = useState(null); // what the address does not have yet
+  const timer = useRef(0);
+  const input = (event) => {
+    clearTimeout(timer.current);
+    const text = event.target.value;
+    setTyped(text);
+    timer.current = setTimeout(() => {
+      go({ q: text }, { replace: true });
+      setTyped(null);
+    }, 250);
+  };
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return html`<input type="search" id="search" class="chip" maxlength="200" value=${typed ?? q}
+    aria-label="Search" placeholder="Search tasks" onInput=${input} />`;
+}
+
+function Filters() {
+  const people = { "": "Anyone", me: "Me", none: "Nobody" };
+  for (const { id, full_name } of team()) people[id] = full_name;
+  const priorities = { "": "Any priority" };
+  for (const [value, text] of Object.entries(PRIORITIES).reverse()) priorities[value] = text;
+  const dues = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
+  const milestones = { "": "Any milestone" };
+  for (const { id, title } of workspace.value.milestones) milestones[id] = title;
+  const hasMilestones = Object.keys(milestones).length > 1;
+  const ofMilestone = html`<${Filter} name="milestone" label="Milestone" options=${milestones} />`;
+  const clear = html`<button type="button" class="quiet" onClick=${clearFilters}>Clear filters</button>`;
+  return html`<div id="filters" class="line" role="search" aria-label="Tasks">
+    <${Search} />
+    <${Filter} name="person" label="Assignee" options=${people} />
+    <${Filter} name="priority" label="Priority" options=${priorities} />
+    <${Filter} name="due" label="Due" options=${dues} />
+    ${hasMilestones && ofMilestone}
+    <${Filter} name="sort" label="Order" options=${ORDERS} />
+    ${isFiltered() && clear}
+  </div>`;
+}
+
+function NoTasks({ onNewTask }) {
+  if (isFiltered()) {
+    return html`<${Empty} text="Nothing matches these filters.">
+      <button type="button" onClick=${clearFilters}>Clear filters</button>
+    <//>`;
+  }
+  const canAdd = rights().isTeam && chosenProject()?.status !== "archived";
+  return html`<${Empty} text="No tasks yet.">
+    ${canAdd && html`<button type="button" class="primary" onClick=${onNewTask}>
+      ${workspace.value.projects.length ? "Create the first task" : "Create the first project"}
+    </button>`}
+  <//>`;
+}
+
+function Archived({ project }) {
+  const unarchive = async () => {
+    await patch(`/projects/${project.id}`, { status: "active" }).catch(notifyFault);
+    document.getElementById("title").focus(); // the button goes
+    await loadProjects();
+  };
+  return html`<p class="band">This project is archived: it takes no new tasks.
+    ${rights().isTeam && html`<button type="button" class="quiet" onClick=${unarchive}>Unarchive</button>`}
+  </p>`;
+}
+
+export function Board({ onNewTask }) {
+  const shown = useStore(address);
+  const { isLoaded } = useStore(workspace);
+  const [menu, setMenu] = useState(null);
+  const dragging = useDragging();
+  const states = columns.map(useStore);
+  const place = placeOf(shown);
+  useEffect(() => {
+    const load = () => loadBoard().catch((error) => notifyFault(error, load));
+    if (!isBoardOf(place)) load();
+  }, [place]);
+  const openMenu = useRef((chosen, anchor) => setMenu({ task: chosen, anchor })).current;
+  const project = chosenProject();
+  const unsent = unsentTasks();
+  const isEmpty = states.every(({ tasks, isBusy }) => !tasks.length && !isBusy);
+  const { members, projects } = workspace.value;
+  const names = JSON.stringify([members, projects].flat().map(({ id, name, full_name }) => [id, name ?? full_name]));
+  const context = { place, unsent, openMenu, names, hour: serverTime().slice(0, 13) };
+  const views = columns.map(
+    (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context} isOver=${dragging.over === column.status} />`,
+  );
+  return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
+    ${shown.project && isLoaded && !project && html`<p class="band">There is no such project.
+      <a href=${viewLink("", { project: "" })}>All projects</a></p>`}
+    <${Filters} />
+    ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
+    <div id="board" role="group" aria-label="Columns" hidden=${isEmpty && !project} onKeyDown=${stepCards}
+      ...${dragging.handlers}>${views}</div>
+    ${menu && html`<${MoveMenu} menu=${menu} close=${() => setMenu(null)} />`}`;
+}

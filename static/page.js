@@ -1,105 +1,312 @@
-// The page: signing in and out, and the view that the address asks for.
-import { get, hasKey, keepKey, serverTime } from "./api.js";
-import { showBoard } from "./board.js";
-import { address, fillSelect, find, go, make, notify, onSubmit, tell, time } from "./elements.js";
-import { onRefresh, refreshFrom } from "./refresh.js";
-import { openTask } from "./task.js";
-import { loadWorkspace, memberName, PRIORITIES, projectName, showProjects, workspace } from "./workspace.js";
-const LISTS = { meetings: "Meetings", whiteboards: "Whiteboards" };
-const [signIn, filters] = ["sign-in-form", "filters"].map(find);
-let current = ""; // the view that is shown, without the opened task
-let reader = ""; // the id of the member for whom this page has shown something
-let typing = 0;
-/** Show the workspace to whoever has a key, else ask for one. */
+// The page: who is signed in, the frame around the views, and the keyboard.
+import { address, go, viewLink } from "./address.js";
+import { create, get, patch, post, remove, serverTime } from "./api.js";
+import { Board } from "./board.js";
+import { columns, loadBoard } from "./columns.js";
+import { Form } from "./forms.js";
+import { Activity } from "./history.js";
+import { notify, notifyFault } from "./notices.js";
+import { Avatar, Copyable, Dialog, Menu, Moment, ProjectName, Progress } from "./parts.js";
+import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
+import { Records } from "./records.js";
+import { refresh, startRefresh } from "./refresh.js";
+import { draftOf, loadSession, rights, session, SignIn, signOut } from "./session.js";
+import { useStore } from "./store.js";
+import { NewTask, TaskDialog } from "./task.js";
+import { words } from "./words.js";
+import { chosenProject, forgetWorkspace, loadMembers, loadMilestones } from "./workspace.js";
+import { loadProjects, loadWorkspace, projectOf, projectsThatAre, workspace } from "./workspace.js";
+
+const { workspace: workspaceName, docs } = document.documentElement.dataset;
+const SHORTCUTS = {
+  n: "New task",
+  "/": "Search",
+  "← ↑ ↓ →": "From card to card",
+  Esc: "Close what is open, or leave the search",
+  "?": "This list",
+};
+
+/** Load all at the same time: each request after another would take its own time on a slow network. */
 async function start() {
-  if (!hasKey()) return askForKey("");
-  await loadWorkspace();
-  const { id } = workspace.caller;
-  if (reader && reader !== id) return location.replace(location.pathname); // as when somebody signs out
-  reader = id;
-  const time = serverTime();
-  find("workspace").hidden = false;
-  if (!find("sign-in").hidden) find("title").focus(); // of which the key's field had the focus
-  find("sign-in").hidden = true;
-  current = "";
-  await show();
-  refreshFrom(time);
+  await Promise.all([loadSession(), loadWorkspace(), loadBoard()]);
+  startRefresh(serverTime());
 }
-/** Ask for a key; of what another one showed nothing stays. */
-function askForKey(why) {
-  document.title = document.documentElement.dataset.workspace;
-  for (const shown of document.querySelectorAll("#workspace :is(ul, h1, .count), #caller")) shown.replaceChildren();
-  find("workspace").hidden = true;
-  find("sign-in").hidden = false;
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-  tell(signIn, why);
-  find("key").focus();
-}
-document.addEventListener("key-refused", ({ detail }) => askForKey(`You are signed out: ${detail}.`));
 
-onSubmit(signIn, async () => {
-  keepKey(find("key").value.trim());
+const begin = () =>
+  start().catch((error) => {
+    if (error.status !== 401) notifyFault(error, begin);
+  });
+
+async function enter() {
   await start();
-  find("key").value = "";
-});
-find("sign-out").onclick = () => {
-  sessionStorage.clear();
-  location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
+  document.getElementById("title").focus(); // the key's field had the focus
+}
+
+function ProjectLink({ project, isCurrent }) {
+  const { id, name, stats } = project;
+  return html`<li><a href=${viewLink("", { project: id })} aria-current=${isCurrent ? "page" : null}>
+    <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
+    <${Progress} of=${name} stats=${stats} />
+    <span class="facts line">
+      <span>${stats.done} of ${stats.total} done</span>
+      ${stats.overdue > 0 && html`<span class="late">${stats.overdue} overdue</span>`}
+    </span>
+  </a></li>`;
+}
+
+function Sidebar({ onNewProject }) {
+  const { project = "", view = "" } = useStore(address);
+  useStore(workspace);
+  const [active, archived] = ["active", "archived"].map(projectsThatAre);
+  const sum = (name) => active.reduce((total, { stats }) => total + stats[name], 0);
+  const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
+  const all = { id: "", name: "All projects", stats };
+  const isCurrent = ({ id }) => id === project && ["", "project"].includes(view);
+  const links = (some) =>
+    some.map((one) => html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`);
+  const add = html`<button type="button" class="quiet" onClick=${onNewProject}>New project</button>`;
+  return html`<aside aria-label="Projects">
+    <ul id="projects">${links([all, ...active])}</ul>
+    ${rights().isTeam && add}
+    ${archived.length > 0 && html`<details open=${archived.some(isCurrent)}>
+      <summary>Archived</summary><ul>${links(archived)}</ul>
+    </details>`}
+  </aside>`;
+}
+
+/** The settings of a project, and its milestones. */
+function ProjectView() {
+  const { project: id } = address.value;
+  const [project, setProject] = useState(null);
+  const load = () => get(`/projects/${id}`).then(setProject, (error) => notifyFault(error, load));
+  useEffect(() => {
+    load();
+  }, [id, JSON.stringify(projectOf(id))]);
+  if (project?.id !== id) return null;
+  const { isTeam } = rights();
+  const change = async (fields) => {
+    setProject(await patch(`/projects/${id}`, fields));
+    await loadProjects();
+    refresh();
+    return "Saved.";
+  };
+  const isArchived = project.status === "archived";
+  const archive = async () => {
+    const status = isArchived ? "active" : "archived";
+    const undo = { words: "Undo", run: () => change({ status: project.status }).catch(notifyFault) };
+    await change({ status }).then(() => notify(`${project.name} is ${status}.`, undo), notifyFault);
+  };
+  const drop = async () => {
+    const what = `“${project.name}” and its ${project.stats.total} tasks`;
+    if (!confirm(`Delete ${what} for good?`)) return;
+    await remove(`/projects/${id}`, { force: "true" }).then(() => go({ project: "", view: "" }), notifyFault);
+    await loadProjects();
+  };
+  const buttons = html`<div class="actions line">
+    <button type="button" onClick=${archive}>${isArchived ? "Unarchive" : "Archive"}</button>
+    <button type="button" class="danger" onClick=${drop}>Delete project</button>
+  </div>`;
+  return html`<div class="page stack">
+    <section class="panel stack">
+      <${Form} operation="update_project" names=${["name", "description", "owner_id"]} isChange
+        base=${{ ...project, owner_id: project.owner.id }} isFixed=${!isTeam} label="Save changes"
+        draft=${draftOf(`project ${id}`)} onSave=${change} />
+      ${isTeam && buttons}
+    </section>
+    <h2>Milestones</h2>
+    <${Records} of="milestones" project=${id} />
+  </div>`;
+}
+
+/** One's own name, other devices, keys and sessions. */
+function Account() {
+  const { member } = useStore(session);
+  const { isWriter } = rights();
+  const [invitation, setInvitation] = useState(null);
+  const save = async (fields) => {
+    await patch(`/members/${member.id}`, fields);
+    await Promise.all([loadSession(), loadMembers()]);
+    return "Saved.";
+  };
+  const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
+  const made = invitation && html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
+    <p>Open it there. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
+  return html`<div class="page stack">
+    <section class="panel stack">
+      <${Form} operation="update_member" names=${["full_name", "phone_number"]} base=${member} isChange
+        isFixed=${!isWriter} label="Save changes" onSave=${save} />
+      <p class="dim">${member.email}, ${words(member.role)}</p>
+    </section>
+    <section class="panel stack">
+      <h2>Another device</h2>
+      <p>A sign-in link signs you in on your phone, or in another browser.</p>
+      ${isWriter && html`<div><button type="button" onClick=${make}>Make a sign-in link</button></div>`}
+      ${made}
+    </section>
+    <h2>Keys and sessions</h2>
+    <${Records} of="keys" />
+  </div>`;
+}
+
+const Webhooks = () =>
+  html`<div class="page stack"><${Records} of="webhooks" />
+    <h2>Deliveries that failed</h2><${Records} of="deliveries" /></div>`;
+
+const List = ({ name }) => html`<div class="page"><${Records} of=${name} key=${name} /></div>`;
+
+/** The views by their name in the address, with what they show. */
+const VIEWS = {
+  "": { title: "Board" },
+  meetings: { title: "Meetings", view: () => html`<${List} name="meetings" />` },
+  whiteboards: { title: "Whiteboards", view: () => html`<${List} name="whiteboards" />` },
+  people: { title: "People", view: () => html`<${List} name="members" />` },
+  activity: { title: "Activity", view: Activity },
+  project: { title: "Project", view: ProjectView, isHidden: true },
+  account: { title: "Your account", view: Account, isHidden: true },
+  webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
 };
 
-async function show() {
-  const { task, ...rest } = address();
-  const before = current;
-  current = JSON.stringify(rest);
-  if (current !== before) await showView(rest);
-  if (address().task !== task) return; // which another call has opened or closed meanwhile
-  if (task) await openTask(task);
-  else find("task").close();
-}
-addEventListener("hashchange", () => hasKey() && show());
+const viewOf = ({ view = "" }) => (Object.hasOwn(VIEWS, view) ? view : "");
 
-function showView({ view = "board", project, ...chosen }) {
-  clearTimeout(typing);
-  const isList = Object.hasOwn(LISTS, view);
-  const title = isList ? LISTS[view] : project ? (projectName(project) ?? "Unknown project") : "All projects";
-  document.title = `${title} – ${document.documentElement.dataset.workspace}`;
-  find("title").textContent = title;
-  [find("board-view").hidden, find("list").hidden] = [isList, !isList];
-  for (const link of find("views").children) link.ariaCurrent = link.dataset.view === view ? "page" : null;
-  showProjects();
-  find("list").replaceChildren();
-  if (isList) return showList(view);
-  for (const input of filters.querySelectorAll("[name]")) {
-    if (input.type === "checkbox") input.checked = Boolean(chosen[input.name]);
-    else input.value = chosen[input.name] ?? "";
-  }
-  find("clear").hidden = !Object.keys(chosen).length;
-  return showBoard();
-}
-/** Show meetings or whiteboards as a plain list. */
-async function showList(view) {
-  const data = await get(`/${view}`).catch((error) => notify(error, () => showList(view)));
-  if (data && address().view === view) find("list").replaceChildren(...data[view].map(makeRow));
+function titleOf(chosen) {
+  const view = viewOf(chosen);
+  if (view && view !== "project") return VIEWS[view].title;
+  const unknown = workspace.value.isLoaded ? "Unknown project" : "";
+  return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
 
-function makeRow({ title, starts_at, ends_at, when, location, project_id, organizer, participants = [], ...row }) {
-  const span = starts_at ? [time(starts_at), ends_at && " to ", ends_at && time(ends_at)] : time(row.updated_at);
-  const people = organizer ? [organizer, ...participants].map((one) => one.full_name) : [memberName(row.updated_by)];
-  const facts = [when, location, projectName(project_id), people.join(", ")].filter(Boolean).join(" · ");
-  return make("li", {}, make("h2", {}, title), make("p", { className: "dim" }, span, ` · ${facts}`));
+function Header({ onHelp }) {
+  const { member } = useStore(session);
+  const view = viewOf(useStore(address));
+  const [anchor, setAnchor] = useState(null);
+  const close = () => setAnchor(null);
+  const { isAdmin, isWriter } = rights();
+  const shown = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
+  const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
+  const help = () => {
+    close();
+    onHelp();
+  };
+  const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
+    <p class="dim">${member.full_name}, ${isWriter ? words(member.role) : "may only read"}</p>
+    <a href=${viewLink("account")} onClick=${close}>Your account</a>
+    ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
+    <a href=${docs}>The API</a>
+    <button type="button" onClick=${help}>Keyboard shortcuts</button>
+    <button type="button" onClick=${() => signOut().catch(notifyFault)}>Sign out</button>
+  <//>`;
+  return html`<header>
+    <b class="brand">${workspaceName}</b>
+    <nav aria-label="Views">
+      ${shown.map(([name, { title }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>${title}</a>`)}
+    </nav>
+    <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
+      onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
+    ${anchor && menu}
+  </header>`;
 }
-filters.oninput = ({ target: { name, type, value, checked } }) => {
-  clearTimeout(typing);
-  if (name === "q") typing = setTimeout(() => go({ q: value }, true), 250);
-  else go({ q: filters.elements.q.value, [name]: type === "checkbox" ? checked && "1" : value });
-};
-filters.onsubmit = (event) => event.preventDefault();
-find("clear").onclick = () => go({ q: "", priority: "", due: "", sort: "", mine: "" });
-fillSelect(filters.elements.priority, [["", "Any"], ...Object.entries(PRIORITIES).reverse()], "");
-onRefresh(({ activity, isPartial }) => {
-  const { view } = address();
-  const isChanged = isPartial || activity.some((entry) => `${entry.entity}s` === view);
-  return Object.hasOwn(LISTS, view) && isChanged && showList(view);
-});
-const begin = () => start().catch((error) => notify(error, begin));
+
+function Help({ onClose }) {
+  const rows = Object.entries(SHORTCUTS).map(
+    ([key, text]) => html`<tr><th><kbd>${key}</kbd></th><td>${text}</td></tr>`,
+  );
+  return html`<${Dialog} title="Keyboard shortcuts" onClose=${onClose}><table>${rows}</table><//>`;
+}
+
+function NewProject({ onClose }) {
+  const save = async (fields) => {
+    const { id } = await create("/projects", fields);
+    await loadProjects();
+    onClose();
+    go({ project: id, view: "", task: "" });
+  };
+  return html`<${Dialog} title="New project" onClose=${onClose}>
+    <${Form} operation="create_project" names=${["name", "description"]} label="Create project"
+      autofocus="name" onSave=${save} onCancel=${onClose} />
+  <//>`;
+}
+
+/** Keys that work wherever nothing is typed and no dialog is open. */
+function useKeys(keys) {
+  useLayoutEffect(() => {
+    const press = (event) => {
+      const { target, key, ctrlKey, metaKey, altKey } = event;
+      if (key === "Escape" && target.id === "search") target.blur();
+      const isTyped = target.matches?.("input, textarea, select") || ctrlKey || metaKey || altKey;
+      if (isTyped || document.querySelector("dialog[open]") || !keys[key]) return;
+      event.preventDefault();
+      keys[key]();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  });
+}
+
+const focusOn = (id) => document.getElementById(id)?.focus();
+
+function skip(event) {
+  event.preventDefault(); // the address names what is shown
+  focusOn("title");
+}
+
+/** The frame of the page around the view that the address names. */
+function Workspace() {
+  const chosen = useStore(address);
+  const { isLoaded } = useStore(workspace);
+  const [dialog, setDialog] = useState("");
+  const close = () => setDialog("");
+  const { isTeam } = rights();
+  const { view } = VIEWS[viewOf(chosen)];
+  const title = titleOf(chosen);
+  const newTask = () => isTeam && setDialog(projectsThatAre("active").length ? "task" : "project");
+  const help = () => setDialog("help");
+  useKeys({ n: newTask, "/": () => focusOn("search"), "?": help });
+  useLayoutEffect(() => {
+    document.title = `${title} – ${workspaceName}`;
+  }, [title]);
+  useEffect(() => {
+    loadMilestones().catch(notifyFault);
+  }, [chosen.project]);
+  useEffect(() => {
+    const current = document.querySelectorAll("[aria-current=page]");
+    for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [view, chosen.project]); // on a phone the links are in lines that scroll
+  const project = chosenProject();
+  const other = view
+    ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
+    : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;
+  const add = html`<button type="button" class="primary end" id="new-task" onClick=${newTask}>New task</button>`;
+  return html`<div id="workspace">
+    <a class="skip" href="#title" onClick=${skip}>Skip to the content</a>
+    <${Header} onHelp=${help} />
+    <${Sidebar} onNewProject=${() => setDialog("project")} />
+    <main>
+      <div class="line">
+        <h1 id="title" tabindex="-1">${title}</h1>
+        ${project && (!view || view === ProjectView) && other}
+        ${!view && isTeam && project?.status !== "archived" && add}
+      </div>
+      ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
+    </main>
+    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} id=${chosen.task} />`}
+    ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
+    ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
+    ${dialog === "help" && html`<${Help} onClose=${close} />`}
+  </div>`;
+}
+
+/** Of what a session showed nothing stays after its end. */
+function Page() {
+  const { member, isOut } = useStore(session);
+  useLayoutEffect(() => {
+    if (!isOut) return;
+    document.title = workspaceName;
+    forgetWorkspace();
+    for (const column of columns) column.clear();
+  }, [isOut]);
+  if (isOut) return html`<${SignIn} onEnter=${enter} />`;
+  return member && html`<${Workspace} />`;
+}
+
+render(html`<${Page} />`, document.getElementById("page"));
 begin();

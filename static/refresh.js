@@ -1,30 +1,65 @@
-// Asks every few seconds what has changed, while the page is seen: two small requests as long as nothing has.
-import { get, hasKey, serverTime } from "./api.js";
-import { find, later, moment, say } from "./elements.js";
+// Asks every few seconds what has changed, while the page is seen: two small requests if nothing has.
+import { get, serverTime } from "./api.js";
+import { dismiss, notifyFault } from "./notices.js";
+import { useLayoutEffect, useRef } from "./preact.js";
+import { later, momentInWords } from "./words.js";
+
 const SECONDS = 5;
-const OVERLAP = 10; // seconds; a change that was being written when it was asked for is found the next time
-const takers = [];
-let since = ""; // the server's time from which on changes are asked for
+const OVERLAP = 10; // seconds; what was being written when it was asked for is found the next time
+const takers = new Set();
+let since = ""; // the server's time from which on changes are asked for; empty while nobody is signed in
 let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
-let said = ""; // the fault that is shown, which is not announced again
-/** After each look call `take` with what has changed, if anything: `{tasks, activity, isPartial, concerns(id)}`. */
-export const onRefresh = (take) => takers.push(take);
+let isPaused = false;
+let notice = null; // that what is shown is not up to date
+
+/**
+ * Let a component take what has changed: `{tasks, activity, isPartial, concerns(id)}`, where `isPartial`
+ * says that there was more than one answer holds.
+ */
+export function useRefresh(take) {
+  const current = useRef(take);
+  current.current = take;
+  useLayoutEffect(() => onRefresh((changes) => current.current(changes)), []);
+}
+
+/** Call `take` with what has changed; returns a function that ends this. */
+export function onRefresh(take) {
+  takers.add(take);
+  return () => takers.delete(take);
+}
+
 /** Take over what has changed, never two times at once. */
-export const refresh = () => (last = last.then(look, look));
+export function refresh() {
+  last = last.then(look, look);
+  return last;
+}
+
 /** Refresh from now on what was loaded after this time of the server. */
-export const refreshFrom = (time) => refresh((since = later(time, -OVERLAP)));
+export function startRefresh(time) {
+  since = later(time, -OVERLAP);
+  return refresh();
+}
+
+export function stopRefresh() {
+  since = "";
+  clearTimeout(timer);
+}
+
+/** While a card is dragged nothing is drawn again, which would end that. */
+export function pauseRefresh(value) {
+  isPaused = value;
+}
 
 async function look() {
   clearTimeout(timer);
-  if (!hasKey() || !since || document.visibilityState === "hidden") return;
-  const isDragging = find("board").classList.contains("dragging"); // which a new card would end
-  const error = isDragging ? null : await takeChanges().catch((error) => error);
-  const fault = hasKey() && error ? error.message : "";
-  const before = `What you see is from ${moment(serverTime())}. `;
-  if (fault !== said) say(find("connection"), fault && error, refresh, before);
-  said = fault;
+  if (!since || document.visibilityState === "hidden") return;
+  const error = isPaused ? null : await takeChanges().catch((failure) => failure);
+  if (!since) return; // signed out meanwhile
+  if (notice && !error) dismiss(notice);
+  if (!error) notice = null;
+  else notice ??= notifyFault(error, refresh, `What you see is from ${momentInWords(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 
@@ -32,16 +67,16 @@ async function takeChanges() {
   const asked = serverTime();
   const query = { updated_since: since, sort: "-updated_at", limit: 100 };
   const done = await get("/activity", { since, limit: 100 });
-  const listed = await get("/tasks", query); // last, so that it has every task that the activity names as changed
+  const listed = await get("/tasks", query); // last, so that it has every task that the activity names
   const versionOf = (task) => `${task.id} ${task.version}`;
   const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
   const activity = done.activity.filter((entry) => !seen.has(entry.id));
   const isPartial = listed.pagination.has_more || done.pagination.has_more;
-  const ids = new Set([...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)]);
-  const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.has(id) };
+  const ids = [...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)];
+  const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.includes(id) };
   for (const take of takers) await take(changes); // first who takes the names
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
-  since = later(asked, -OVERLAP);
+  since = since && later(asked, -OVERLAP);
 }
 
 for (const event of ["online", "offline", "visibilitychange"]) addEventListener(event, refresh);

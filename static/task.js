@@ -1,146 +1,304 @@
-// The opened task: its fields, which are saved together unless somebody else has changed it meanwhile.
-import { create, get, patch } from "./api.js";
+// The opened task: its fields, which are saved together, its files, its comments, its history.
+import { address, go } from "./address.js";
+import { changeTask, create, download, get, patch, remove } from "./api.js";
 import { focusCard } from "./board.js";
-import { inputs, loadDiscussion, showDiscussion, textOf } from "./discussion.js";
-import { address, day, dropDraft, fillSelect, find, go, keepDrafts, make, notify } from "./elements.js";
-import { onSubmit, restoreDraft, tell, time } from "./elements.js";
-import { onRefresh, refresh } from "./refresh.js";
-import { labelOf } from "./words.js";
-import { activeProjects, assignees, draftOf, memberName, PRIORITIES, projectName } from "./workspace.js";
-import { STATUSES, workspace } from "./workspace.js";
-const [dialog, form, creation] = ["task", "task-form", "new-task-form"].map(find);
-const NAMES = [...inputs].map((input) => input.name).filter(Boolean);
-const CHANGED = "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference.";
-let opened = null; // the task on which the form is based: a field that differs from it is not saved yet
+import { drafts, dropDraft, Form, valueInWords } from "./forms.js";
+import { TaskHistory } from "./history.js";
+import { Markdown } from "./markdown.js";
+import { notify, notifyFault } from "./notices.js";
+import { Avatar, Dialog, Moment, ProjectName } from "./parts.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
+import { refresh, useRefresh } from "./refresh.js";
+import { draftOf, isMe, rights, session } from "./session.js";
+import { useStore } from "./store.js";
+import { labelOf, size } from "./words.js";
+import { chosenProject, memberName, projectOf, projectsThatAre, workspace } from "./workspace.js";
+
+const OPERATION = "update_task_details";
+const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
+const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const PREVIEW_MOST = 4e6; // bytes
+
 const draftOfTask = (id) => draftOf(`task ${id}`);
-keepDrafts(form, () => draftOfTask(opened.id), () => opened);
-/** A field's text as the form shows it. */
-const shown = (task, name) => (name.endsWith("_date") ? day(task[name]) : task[name]) ?? "";
-/** A form's field as the API takes it, which reads a date as a day in the workspace's time zone. */
-const sendable = ([name, text]) => [name, text.trim() || null];
-const tidy = (text) => text.replace(/\r\n?/g, "\n").trim();
-const unsaved = () => NAMES.filter((name) => tidy(inputs[name].value) !== tidy(shown(opened, name)));
+const draftOfComment = (id) => draftOf(`a comment on ${id}`);
 
-function fill(task, names = NAMES) {
-  for (const name of names) inputs[name].value = shown(task, name);
-  find("task-title").textContent = task.title;
-  const origin = `${projectName(task.project_id)}, created by ${memberName(task.created_by)} `;
-  const completed = task.completed_at ? [", completed ", time(task.completed_at)] : [];
-  find("task-dates").replaceChildren(origin, time(task.created_at), ", changed ", time(task.updated_at), ...completed);
+/** Do something that the user asked for, and look what has changed; with a question before it if it loses something. */
+async function act(run, question) {
+  if (question && !confirm(question)) return;
+  await run().then(refresh, (error) => notifyFault(error, () => act(run)));
 }
-/** Open a task; what was typed and not saved before is in its fields again. */
-export async function openTask(id) {
-  if (opened?.id === id) return;
-  dialog.close();
-  if (opened) leave();
-  try {
-    const [task, parts] = await Promise.all([get(`/tasks/${id}`), loadDiscussion(id)]);
-    const { milestones } = await get(`/projects/${task.project_id}/milestones`);
-    if (address().task !== id) return;
-    const pairs = milestones.map((milestone) => [milestone.id, milestone.title]);
-    const choices = { status: Object.entries(STATUSES), priority: Object.entries(PRIORITIES) };
-    Object.assign(choices, { assignee_id: assignees(), milestone_id: [["", "None"], ...pairs] });
-    for (const name in choices) fillSelect(inputs[name], choices[name], task[name] ?? "");
-    showDiscussion(id, parts);
-    for (const name of NAMES) inputs[name].disabled = !workspace.isTeam;
-    fill(task);
-    const draft = restoreDraft(form, draftOfTask(id));
-    opened = draft?.base ?? task;
-    tell(form, opened.version < task.version ? CHANGED : draft ? "What you typed before is not saved yet." : "");
-    if (!dialog.open) dialog.showModal();
-  } catch (error) {
-    if (address().task !== id) return;
-    notify(error, () => openTask(id));
-    if (!error.isTemporary && error.status !== 401) go({ task: "" }, true);
+
+/** All comments of a task, of which the API lists 500 at a time, the latest first. */
+async function loadComments(path, before) {
+  const { comments, pagination } = await get(`${path}/comments`, { before });
+  if (!pagination.has_more) return comments;
+  return [...(await loadComments(path, pagination.next_before)), ...comments];
+}
+
+async function loadTask(id) {
+  const path = `/tasks/${encodeURIComponent(id)}`;
+  const [task, comments] = await Promise.all([get(path), loadComments(path)]);
+  const { milestones } = await get(`/projects/${task.project_id}/milestones`);
+  return { task, comments, milestones };
+}
+
+/** What somebody else has changed that was also typed here. */
+async function conflictOf(theirs, fields) {
+  const { activity } = await get(`/tasks/${theirs.id}/activity`, { entity: "task", limit: 1 });
+  const theirsOf = (name) => `${labelOf(name)}, theirs: ${valueInWords(OPERATION, name, theirs[name])}`;
+  return html`${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.
+    <ul>${fields.map((name) => html`<li>${theirsOf(name)}</li>`)}</ul>
+    Save again to replace theirs.`;
+}
+
+/** The description: read as Markdown, or edited. */
+function Description({ field, text, isFixed }) {
+  const [isEdited, setEdited] = useState(false);
+  const area = useRef(null);
+  useEffect(() => {
+    if (isEdited) area.current.querySelector("textarea").focus();
+  }, [isEdited]);
+  if (isEdited) return html`<div ref=${area}>${field("description")}</div>`;
+  const words = text ? "Edit description" : "Add a description";
+  const edit = html`<button type="button" class="quiet" onClick=${() => setEdited(true)}>${words}</button>`;
+  return html`<div>${text && html`<${Markdown} text=${text} />`}${!isFixed && edit}</div>`;
+}
+
+/** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
+function TaskForm({ task, milestones, take }) {
+  const isFixed = !rights().isTeam;
+  const pairs = milestones.map(({ id, title }) => [id, title]);
+  const settings = { ...SETTINGS, milestone_id: { none: "None", pairs } };
+  const note = (origin, changed) =>
+    changed.some((name) => task[name] !== origin[name])
+      ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
+      : "Not saved yet.";
+  const save = async (changes, origin, rebase) => {
+    try {
+      take(await changeTask(origin, changes));
+    } catch (error) {
+      if (!error.theirs) throw error;
+      take(error.theirs);
+      rebase(error.theirs);
+      throw Object.assign(error, { explained: await conflictOf(error.theirs, error.fields) });
+    }
+    refresh();
+    return "Saved.";
+  };
+  return html`<${Form} operation=${OPERATION} names=${["title", "description", ...FIELDS]} base=${task}
+    draft=${draftOfTask(task.id)} label="Save changes" onSave=${save} isChange
+    ...${{ settings, note, isFixed }}>
+    ${(field, value) => html`
+      <div class="stack">
+        ${field("title", { isHeading: true })}
+        <${Description} field=${field} text=${value("description")} isFixed=${isFixed} />
+      </div>
+      <div class="task-fields">
+        ${FIELDS.map((name) => field(name))}
+        <p class="dim">
+          Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed
+          ${" "}<${Moment} at=${task.updated_at} />
+          ${task.completed_at && html`, completed <${Moment} at=${task.completed_at} />`}
+        </p>
+      </div>`}
+  <//>`;
+}
+
+function saveFile(file, filename) {
+  const href = URL.createObjectURL(file);
+  Object.assign(document.createElement("a"), { href, download: filename }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000); // some browsers read it later
+}
+
+function Preview({ path, type, filename }) {
+  const [url, setUrl] = useState("");
+  useEffect(() => {
+    const show = (data) => setUrl(URL.createObjectURL(new Blob([data], { type })));
+    download(path).then(show, () => setUrl("")); // its button says why a file cannot be had
+  }, [path]);
+  useEffect(() => () => URL.revokeObjectURL(url), [url]);
+  return url && html`<img src=${url} alt=${filename} />`;
+}
+
+function Attachment({ attachment: { id, task_id, filename, content_type: type, size: bytes } }) {
+  const path = `/tasks/${task_id}/attachments/${id}`;
+  const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
+  const drop = () => act(() => remove(path), `Remove ${filename}?`);
+  const isPicture = PICTURES.includes(type) && bytes <= PREVIEW_MOST;
+  return html`<li class="file line">
+    ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
+    <button type="button" class="quiet" onClick=${open}>${filename}</button>
+    <span class="dim">${size(bytes)}</span>
+    ${rights().isTeam && html`<button type="button" class="icon" aria-label="Remove ${filename}"
+      onClick=${drop}>✕</button>`}
+  </li>`;
+}
+
+async function attach(id, files) {
+  for (const file of files) {
+    const body = new FormData();
+    body.append("file", file);
+    await create(`/tasks/${id}/attachments`, body, `${file.name} ${file.size} ${file.lastModified}`);
   }
 }
-/** Take leave of the opened task. Its dialog tells that it was closed with a frame, maybe after the next was opened. */
-function leave() {
-  const { id, title, status } = opened;
-  if (unsaved().length) notify(`Your changes to “${title}” are not saved; they are kept in this tab.`);
-  else dropDraft(draftOfTask(id));
-  opened = null;
-  if (address().task === id && !find("workspace").hidden) go({ task: "" }, true);
-  focusCard(id, status);
-}
-dialog.onclose = () => opened && !dialog.open && leave();
 
-async function save(task, path, fields) {
-  if (!fields.length) return;
-  Object.assign(task, await patch(`/tasks/${task.id}${path}`, Object.fromEntries(fields), task.version));
+function Attachments({ attachments, add }) {
+  const choose = ({ target }) => {
+    add([...target.files]);
+    target.value = "";
+  };
+  const input = html`<div class="line">
+    <label class="button">Attach files<input type="file" multiple onChange=${choose} /></label>
+    <span class="dim">or paste or drop them here</span>
+  </div>`;
+  return html`<section class="stack">
+    <h3>Attachments</h3>
+    <ul aria-label="Attachments">
+      ${attachments.map((one) => html`<${Attachment} key=${one.id} attachment=${one} />`)}
+    </ul>
+    ${rights().isTeam && input}
+  </section>`;
 }
 
-onSubmit(form, async () => {
-  const task = opened; // which may be closed before the answers come
-  const fields = unsaved().map((name) => sendable([name, inputs[name].value]));
-  const isUpdated = ([name]) => ["title", "status", "assignee_id"].includes(name);
-  try {
-    await save(task, "", fields.filter(isUpdated));
-    await save(task, "/details", fields.filter((field) => !isUpdated(field)));
-  } catch (error) {
-    return error.status === 412 && opened === task ? describeConflict(task) : Promise.reject(error);
+function Comment({ comment: { id, task_id, author, content, created_at, edited_at } }) {
+  const [isEdited, setEdited] = useState(false);
+  const path = `/tasks/${task_id}/comments/${id}`;
+  const isMine = rights().isWriter && isMe(author);
+  const save = async (body) => {
+    await patch(path, body);
+    setEdited(false);
+    refresh();
+  };
+  const drop = async () => {
+    await act(() => remove(path), "Delete this comment?");
+    document.getElementById("comments-title")?.focus();
+  };
+  const button = (words, run) =>
+    html`<button type="button" class="quiet" onClick=${run}>${words}</button>`;
+  const form = () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
+    settings=${{ content: { label: "Your comment, changed" } }} autofocus="content" isChange
+    draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${() => setEdited(false)} />`;
+  return html`<li class="entry">
+    <${Avatar} person=${author} />
+    <div class="grow">
+      <b>${author.full_name}</b>${" "}
+      <span class="dim"><${Moment} at=${created_at} />${edited_at && " (edited)"}</span>
+      ${isMine && button("Edit", () => setEdited(true))}
+      ${(isMine || rights().isAdmin) && button("Delete", drop)}
+      ${isEdited ? form() : html`<${Markdown} text=${content} />`}
+    </div>
+  </li>`;
+}
+
+function Comments({ id, comments }) {
+  const send = async (body) => {
+    await create(`/tasks/${id}/comments`, body);
+    await refresh();
+  };
+  const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
+    settings=${{ content: { label: "New comment" } }} onSave=${send} />`;
+  return html`<section class="stack">
+    <h3 id="comments-title" tabindex="-1">Comments</h3>
+    <ol class="stack" aria-label="Comments">
+      ${comments.map((one) => html`<${Comment} key=${one.id} comment=${one} />`)}
+    </ol>
+    ${rights().isWriter && form}
+  </section>`;
+}
+
+/** Take leave of a task, and say what was typed and not sent; the drafts of a deleted one go. */
+function leave({ id, title, status }, isGone) {
+  if (session.value.isOut) return;
+  const unsent = [draftOfTask(id), draftOfComment(id)].filter((name) => drafts().includes(name));
+  if (isGone) unsent.forEach(dropDraft);
+  else if (unsent.length) {
+    const open = { words: "Open", run: () => go({ task: id }) };
+    notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
-  dropDraft(draftOfTask(task.id));
-  if (opened === task) fill(task);
-  refresh();
-  return "Saved.";
-});
-/** Show what somebody else has changed, beside what was typed, which can replace it now. */
-async function describeConflict(task) {
-  const theirs = await get(`/tasks/${task.id}`);
-  const { activity } = await get(`/tasks/${task.id}/activity`, { entity: "task", limit: 1 });
-  if (opened !== task) return "";
-  const mine = unsaved();
-  const both = mine.filter((name) => shown(theirs, name) !== shown(task, name));
-  const lines = both.map((name) => make("li", {}, `${labelOf(name)}, theirs: ${textOf(name, theirs[name])}`));
-  fill((opened = theirs), NAMES.filter((name) => !mine.includes(name)));
-  const text = `${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.`;
-  return make("div", { className: "fault" }, text, make("ul", {}, lines), "Save again to replace theirs.");
+  if (!document.querySelector("dialog[open]")) focusCard(id, status);
 }
-/** Show what has changed of the opened task; what was typed and not saved stays. */
-async function update(id) {
-  const answers = Promise.all([get(`/tasks/${id}`), loadDiscussion(id)]);
-  const [task, parts] = await answers.catch((error) => (error.status === 404 ? [] : Promise.reject(error)));
-  if (opened?.id !== id) return;
-  if (!task) return tell(form, "This task was deleted meanwhile. What you typed is still here, to be copied.");
-  showDiscussion(id, parts);
-  if (task.version <= opened.version) return;
-  if (unsaved().length) return tell(form, CHANGED);
-  fill((opened = task));
-}
-onRefresh(({ concerns }) => opened && concerns(opened.id) && update(opened.id));
-form.onreset = (event) => {
-  event.preventDefault(); // the fields get the task's values, not those that the page came with
-  dropDraft(draftOfTask(opened.id));
-  fill(opened);
-  tell(form, "");
-  update(opened.id).catch((error) => tell(form, error));
-};
 
-const newDraft = () => draftOf("a new task");
-keepDrafts(creation, newDraft);
-find("new-task-button").onclick = () => {
-  const projects = activeProjects().map((project) => [project.id, project.name]);
-  if (!projects.length) return notify("Create a project first: a task belongs to one.");
-  const { project_id } = creation.elements;
-  fillSelect(project_id, projects, projects[0][0]);
-  fillSelect(creation.elements.priority, Object.entries(PRIORITIES), "medium");
-  fillSelect(creation.elements.assignee_id, assignees(), "");
-  restoreDraft(creation, newDraft());
-  const { project } = address();
-  const isActive = projects.some(([id]) => id === project); // an archived one takes no new tasks
-  fillSelect(project_id, projects, isActive ? project : project_id.value || projects[0][0]);
-  find("new-task").showModal();
-};
-creation.onreset = () => find("new-task").close();
-find("new-task").onclose = () => {
-  const { title, description } = creation.elements;
-  if (!title.value.trim() && !description.value.trim()) dropDraft(newDraft());
-};
-onSubmit(creation, async () => {
-  const task = await create(creation, "/tasks", Object.fromEntries(Array.from(new FormData(creation), sendable)));
-  creation.reset(); // which closes the dialog, and so drops the draft
-  notify(`Created “${task.title}”.`);
-  await refresh();
-  focusCard(task.id, task.status);
-});
+/** The dialog of the task that the address names. */
+export function TaskDialog({ id }) {
+  const [loaded, setLoaded] = useState(null);
+  const [isGone, setGone] = useState(false);
+  const latest = useRef({});
+  latest.current = { task: loaded?.task, isGone };
+  useStore(workspace);
+  const isOpen = () => address.value.task === id;
+  const close = () => isOpen() && go({ task: "" });
+  const load = async () => {
+    const found = await loadTask(id);
+    if (isOpen()) setLoaded(found);
+  };
+  useEffect(() => {
+    load().catch((error) => {
+      if (!isOpen()) return;
+      notifyFault(error, () => go({ task: id }));
+      go({ task: "" }, { replace: true });
+    });
+    return () => latest.current.task && setTimeout(leave, 0, latest.current.task, latest.current.isGone);
+  }, []);
+  useRefresh(({ concerns }) => {
+    const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
+    return loaded && concerns(id) && load().catch(gone);
+  });
+  if (!loaded) return null;
+  const { task, comments, milestones } = loaded;
+  const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
+  const add = (files) => act(() => attach(id, files));
+  const receive = (event, { files }) => {
+    if (!files.length || !rights().isTeam) return;
+    event.preventDefault();
+    add([...files]);
+  };
+  const drop = async () => {
+    await remove(`/tasks/${id}`);
+    latest.current.isGone = true; // not drawn again before it is closed
+    close();
+    notify(`Deleted “${task.title}”.`);
+  };
+  const question = `Delete “${task.title}” with its comments and files, for good?`;
+  const gone = html`<p class="fault" role="alert">
+    This task was deleted meanwhile. What you typed is still here, to be copied.
+  </p>`;
+  const project = projectOf(task.project_id);
+  const head = html`<span class="dim">${project && html`<${ProjectName} project=${project} />`}</span>`;
+  return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
+    ${isGone && gone}
+    <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
+      onDragOver=${(event) => event.preventDefault()}
+      onDrop=${(event) => receive(event, event.dataTransfer)}>
+      <${TaskForm} ...${{ task, milestones, take }} />
+      <div class="task-talk stack">
+        <${Attachments} attachments=${task.attachments} add=${add} />
+        <${Comments} id=${id} comments=${comments} />
+        <details><summary>History</summary><${TaskHistory} id=${id} /></details>
+        ${rights().isTeam && html`<div><button type="button" class="danger"
+          onClick=${() => act(drop, question)}>Delete task</button></div>`}
+      </div>
+    </div>
+  <//>`;
+}
+
+/** The form for a new task. */
+export function NewTask({ onClose }) {
+  const chosen = chosenProject();
+  const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
+  const names = ["title", "description", "project_id", "priority", "assignee_id", "due_date"];
+  if (workspace.value.milestones.length) names.push("milestone_id"); // of the chosen project
+  const { milestone } = address.value;
+  const [base] = useState({ project_id: project?.id, priority: "medium", milestone_id: milestone });
+  const save = async (body) => {
+    const task = await create("/tasks", body);
+    onClose();
+    notify(`Created “${task.title}”.`, { words: "Open", run: () => go({ view: "", task: task.id }) });
+    await refresh();
+    focusCard(task.id, task.status);
+  };
+  return html`<${Dialog} title="New task" onClose=${onClose}>
+    <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}
+      ...${{ names, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose} />
+  <//>`;
+}

@@ -1,15 +1,83 @@
-// The API's names and refusals in the words of the page's forms.
-/** A field's label in a form; its name if no form has it. */
+// The page's words: labels of fields and choices, what the API refuses, dates, numbers.
+const { timezone } = document.documentElement.dataset;
+const LOCALE = "en-GB";
+
+export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
+export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
+const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
+const SCOPES = { write: "read and write", read: "only read" };
+
+/** The words for values; any other one is a word itself. */
+export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES };
+const LABELS = { email: "E-mail", full_name: "Name", phone_number: "Phone", scope: "May" };
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const words = (value) => VALUES[value] ?? capital(value);
+
+/** A field's label: due_date is Due date, assignee_id is Assignee. */
 export const labelOf = (field) =>
-  document.querySelector(`form [name="${field}"]`)?.labels[0].firstChild.textContent.trim() || field;
+  LABELS[field] ?? capital(field.replace(/_at$|_id(?=s?$)/, "").replaceAll("_", " "));
+
 // What the API says of a field that does not read well behind its label.
 const SAYINGS = [
   [/^must not be null$/, "is required"],
   [/^(must not be \w+) (start|due)_date.*/, "$1 the $2 date"],
+  [/^(must not be \w+) (starts|ends)_at.*/, "$1 it $2"],
   [/^the project is archived/, "is archived"],
   [/^no such .*/, "does not exist any longer"],
 ];
-const say = (message) => SAYINGS.reduce((said, [pattern, words]) => said.replace(pattern, words), message);
+const refusalOf = ({ field, message }) =>
+  `${labelOf(field)} ${SAYINGS.reduce((said, pair) => said.replace(...pair), message)}`;
+
 /** The details of a refusal as sentences. */
-export const refusalOf = (details) =>
-  details.map(({ field, message }) => `${labelOf(field)} ${say(message)}`).join(". ");
+export const refusalsOf = (details) => details.map(refusalOf).join(". ");
+
+/** A number with spaces between thousands, as 4 066. */
+export const number = (value) => new Intl.NumberFormat("fr").format(value);
+export const count = (value, noun) => `${number(value)} ${value === 1 ? noun : `${noun}s`}`;
+
+/** The size of a file. */
+export const size = (bytes) =>
+  bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+
+/** The first letters of a person's first and last name. */
+export const initials = (name) => {
+  const letters = name.trim().split(/\s+/).map((word) => Array.from(word)[0].toUpperCase());
+  return letters[0] + (letters.length > 1 ? letters.at(-1) : "");
+};
+
+const DAY = { day: "numeric", month: "short", timeZone: "UTC" };
+const dayIn = (timeZone) => new Intl.DateTimeFormat("sv", { timeZone }); // in the order of ISO 8601
+const [workspaceDay, localDay] = [dayIn(timezone), dayIn(undefined)];
+const relativeDay = new Intl.RelativeTimeFormat(LOCALE, { numeric: "auto" });
+const clock = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit" });
+const dayFormat = (options) => new Intl.DateTimeFormat(LOCALE, { ...DAY, ...options });
+const [short, full] = [dayFormat({}), dayFormat({ year: "numeric" })];
+const long = dayFormat({ month: "long", weekday: "long" });
+
+export const now = () => new Date().toISOString();
+export const later = (instant, seconds) =>
+  new Date(Date.parse(instant) + seconds * 1000).toISOString();
+export const timeOf = (instant) => clock.format(new Date(instant));
+
+/** The workspace's day of a due date or start date, as 2026-12-01; empty if there is none. */
+export const dayOf = (instant) => (instant ? workspaceDay.format(new Date(instant)) : "");
+
+/** An instant as an input of type datetime-local has it. */
+export const localTimeOf = (instant) =>
+  instant ? `${localDay.format(new Date(instant))}T${timeOf(instant)}` : "";
+
+function dayInWords(day, today, sameYear = short) {
+  const days = Math.round((Date.parse(day) - Date.parse(today)) / 86_400_000);
+  if (Math.abs(days) <= 1) return relativeDay.format(days, "day");
+  return (day.slice(0, 4) === today.slice(0, 4) ? sameYear : full).format(new Date(day));
+}
+
+/** A due date or start date in words: today, tomorrow, 3 Dec. */
+export const dateInWords = (instant, at) => dayInWords(dayOf(instant), dayOf(at));
+
+/** The day of an instant where the reader is: today, or with `long` Monday 7 December. */
+const localDayInWords = (instant, format) =>
+  dayInWords(localDay.format(new Date(instant)), localDay.format(new Date()), format);
+export const dayHeading = (instant) => capital(localDayInWords(instant, long));
+export const momentInWords = (instant) => `${localDayInWords(instant)} ${timeOf(instant)}`;

@@ -8,7 +8,6 @@ import pytest
 
 pytest.register_assert_rewrite("harness", "board")  # before they are imported, so that failures show values
 
-from board import enter  # noqa: E402
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
@@ -158,13 +157,14 @@ def task(owner, project):
 
 @pytest.fixture
 def sign_in(browse, server):
-    """Open the page at an address of its own, sign in with a key, and wait until all is shown."""
+    """Open the page in a profile of its own, signed in with a key, and wait until all is shown."""
 
     def open_page(key=OWNER_KEY, address="", base=server.base, **options):
-        page = browse(refusals=True, own=base != server.base, **options)
-        page.goto(f"{base}/{address}")
+        page = browse(refusals=True, own=True, **options)
+        answer = page.request.post(f"{base}/api/v1/session", data={"api_key": key})  # which sets the cookie
+        assert answer.status == 201
         with page.expect_response("**/activity?*"):  # as soon as all is shown it asks what has changed since
-            enter(page, key)
+            page.goto(f"{base}/{address}")
         return page
 
     return open_page

@@ -57,7 +57,7 @@ def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, own
     assert "Rocket &amp; Söhne" in answer.text
     assert "Ana &#34;&lt;b&gt;Lima&lt;/b&gt;&#34; &amp; Co" in answer.text
     assert "<b>" not in answer.text
-    assert "<dd>member</dd>" in answer.text
+    assert "<dd>Member</dd>" in answer.text
     assert requests.head(link, timeout=PATIENCE).status_code == 200
     member = owner.data(owner.get(f"/members/{invitation['member']['id']}"))
     assert member["status"] == "invited"

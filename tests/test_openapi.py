@@ -151,18 +151,18 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     def arguments(tool):
         return set(TOOLS[tool].definition["inputSchema"]["properties"])
 
-    def of_the_page(form):
-        (html,) = re.findall(f'<form id="{form}".*?</form>', board, re.DOTALL)
-        return set(re.findall('name="(.*?)"', html))
+    def of_the_page(names):
+        (listed,) = re.findall(rf"const {names} = \[(.*?)\];", page, re.DOTALL)
+        return set(re.findall(r'"(\w+)"', listed))
 
-    board = (ROOT / "templates" / "board.html").read_text()
+    page = (ROOT / "static" / "task.js").read_text()
     shown = Task._meta.columns.keys() - {"search"}
     taken = shown - {"id", "created_by", "completed_at", "version", "created_at", "updated_at"}
     assert set(schemas.TaskShown().fields) == shown
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
-    assert of_the_page("task-form") == taken - {"project_id", "metadata"}
-    assert of_the_page("new-task-form") < taken
+    assert of_the_page("FIELDS") == taken - {"title", "description", "project_id", "metadata"}
+    assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken}
     assert arguments("create_task") == named - {"status"}
     assert arguments("update_task") == named - {"project"} | {"task_id", "if_version"}

@@ -1,0 +1,141 @@
+// The four lists of tasks that the board shows, loaded page by page.
+import { address, placeOf } from "./address.js";
+import { get, serverTime } from "./api.js";
+import { onRefresh } from "./refresh.js";
+import { Store } from "./store.js";
+import { later, STATUSES } from "./words.js";
+
+const PAGE = 50;
+const MOST = 100; // tasks in one answer
+const CHUNK = 50; // cards that are drawn together
+
+/** Whether a task is overdue: the server counts by the same rule. */
+export const isLate = ({ due_date, status }) =>
+  status !== "done" && due_date !== null && due_date < serverTime();
+
+/** The query of GET /tasks for what the address names. */
+function queryOf(status) {
+  const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
+  const { overdue, week } = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) };
+  return {
+    project_id: project,
+    assignee_id: person,
+    milestone_id: milestone,
+    q: q?.trim(),
+    priority,
+    due_before: { overdue, week }[due],
+    status,
+    sort,
+    archived: project ? "" : "false", // of all projects only those that are not archived
+    include: "comment_count",
+  };
+}
+
+const NOTHING = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false, isBusy: true };
+
+/** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
+function chunksOf(tasks, before) {
+  const starts = Array.from({ length: Math.ceil(tasks.length / CHUNK) }, (_, place) => place * CHUNK);
+  const chunks = starts.map((start) => tasks.slice(start, start + CHUNK));
+  const isSame = (chunk, old) =>
+    old?.length === chunk.length && chunk.every((task, place) => task === old[place]);
+  return chunks.map((chunk, place) => (isSame(chunk, before[place]) ? before[place] : chunk));
+}
+
+class Column extends Store {
+  requests = 0;
+  loads = 0; // of the beginning, under way
+
+  constructor(status, title) {
+    super(NOTHING);
+    this.status = status;
+    this.title = title;
+  }
+
+  clear() {
+    this.requests += 1;
+    this.replace(NOTHING);
+  }
+
+  /** Load a page, after `offset` tasks; null where a later request has overtaken this one. */
+  async page(offset, limit) {
+    this.requests += 1;
+    const request = this.requests;
+    const found = await get("/tasks", { ...queryOf(this.status), offset, limit });
+    return request === this.requests ? found : null;
+  }
+
+  show(tasks, { total, total_exact }) {
+    const known = new Map(this.value.tasks.map((task) => [task.id, task]));
+    const keep = (task) => {
+      const old = known.get(task.id) ?? task;
+      return old === task || JSON.stringify(old) !== JSON.stringify(task) ? task : old;
+    };
+    const kept = tasks.map(keep); // what has not changed is not drawn again
+    const hasMore = kept.length < total || (!total_exact && kept.length >= total);
+    const chunks = chunksOf(kept, this.value.chunks);
+    this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
+  }
+
+  /** Load the beginning again. What was shown below stays, without what `isGone`. */
+  async load(isGone = () => false) {
+    const limit = Math.min(Math.max(PAGE, this.value.tasks.length), MOST);
+    this.loads += 1;
+    const found = await this.page(0, limit).finally(() => (this.loads -= 1));
+    if (!found) return;
+    const first = new Set(found.tasks.map((task) => task.id));
+    const before = new Set(this.value.tasks.slice(0, limit).map((task) => task.id));
+    const added = found.tasks.filter((task) => !before.has(task.id)).length; // which push as many down
+    const below = found.pagination.has_more ? this.value.tasks.slice(limit - added) : [];
+    const others = below.filter((task) => !first.has(task.id) && !isGone(task));
+    this.show([...found.tasks, ...others], found.pagination);
+  }
+
+  /** Load the next page. */
+  async loadMore() {
+    const { tasks, isBusy } = this.value;
+    if (isBusy || this.loads) return;
+    this.set({ isBusy: true });
+    try {
+      const found = await this.page(tasks.length, MOST);
+      if (!found) return;
+      const known = new Set(tasks.map((task) => task.id));
+      const next = found.tasks.filter((task) => !known.has(task.id));
+      this.show([...tasks, ...next], found.pagination);
+      if (!found.tasks.length) this.set({ hasMore: false });
+    } finally {
+      if (this.value.tasks === tasks) this.set({ isBusy: false });
+    }
+  }
+}
+
+export const columns = Object.entries(STATUSES).map(([status, title]) => new Column(status, title));
+
+let loaded = ""; // the place of which the columns are
+
+export const isBoardOf = (place) => place === loaded;
+
+/** Load the board of what the address names, from its beginning. */
+export async function loadBoard() {
+  loaded = placeOf(address.value);
+  for (const column of columns) column.clear();
+  await Promise.all(columns.map((column) => column.load()));
+}
+
+export const shownTask = (id) =>
+  columns.flatMap((column) => column.value.tasks).find((task) => task.id === id);
+
+onRefresh(({ tasks, activity, isPartial, concerns }) => {
+  const takesAway = ({ action, entity }) =>
+    entity === "project" || (action === "deleted" && entity !== "comment");
+  const isAnyGone = activity.some(takesAway);
+  const isStale = ({ status, value }) =>
+    isPartial ||
+    isAnyGone ||
+    (value.isBusy && !value.tasks.length) || // it could not be loaded before
+    tasks.some((task) => task.status === status) ||
+    value.tasks.some((task) => concerns(task.id));
+  const isProjectChanged = activity.some(({ entity }) => entity === "project");
+  const isGone = (task) => isProjectChanged || concerns(task.id);
+  return Promise.all(columns.filter(isStale).map((column) => column.load(isGone)));
+});

@@ -1,0 +1,209 @@
+// Forms, made from the schemas of the API's requests, which the page holds as JSON.
+import { faultText } from "./notices.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
+import { dayOf, labelOf, localTimeOf, words } from "./words.js";
+import { activeMembers, memberOf, projectOf, projectsThatAre, team, workspace } from "./workspace.js";
+
+const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
+const LONG = 1000; // characters, above which a text has lines
+
+function parse(typed) {
+  try {
+    return JSON.parse(typed);
+  } catch (error) {
+    throw Object.assign(new Error(`Content is not JSON: ${error.message}`), { status: 422 });
+  }
+}
+
+// How a kind of field shows a stored value, and sends what was typed.
+const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
+const KINDS = {
+  text: TEXT,
+  lines: TEXT,
+  email: TEXT,
+  choice: TEXT,
+  date: { ...TEXT, shown: dayOf },
+  "datetime-local": {
+    shown: localTimeOf,
+    sent: (typed) => (typed ? new Date(typed).toISOString() : null),
+  },
+  people: { shown: (value) => value ?? [], sent: (typed) => typed },
+  json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: parse },
+};
+
+function kindOf(name, { type, format, enum: values, maxLength }) {
+  if (type.includes("array")) return "people";
+  if (type.includes("object")) return "json";
+  if (values || format === "uuid") return "choice";
+  if (/_date$|^expires_at$/.test(name)) return "date";
+  if (name.endsWith("_at")) return "datetime-local";
+  if (format === "email") return "email";
+  return maxLength > LONG ? "lines" : "text";
+}
+
+/** A field of an operation's request. */
+function fieldOf(operation, name) {
+  const { properties, required } = SCHEMAS[operation];
+  const { maxLength, enum: values, type } = properties[name];
+  const kind = kindOf(name, properties[name]);
+  const isRequired = required.includes(name);
+  const none = isRequired ? "Choose…" : "None";
+  return { name, kind, maxLength, values, isRequired, none: type.includes("null") && none };
+}
+
+export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].properties, name);
+
+/** The `[value, words]` pairs of a choice; `none` stands for no value where there may be none. */
+function pairsOf({ name, values, none, pairs }, chosen) {
+  const known = {
+    project_id: () => projectsThatAre("active").map((project) => [project.id, project.name]),
+    milestone_id: () => workspace.value.milestones.map(({ id, title }) => [id, title]),
+  };
+  const people = () => team().map((member) => [member.id, member.full_name]);
+  const all = values?.filter(Boolean).map((value) => [value, words(value)]);
+  const listed = pairs ?? all ?? (known[name] ?? people)();
+  const other = projectOf(chosen)?.name ?? memberOf(chosen)?.full_name ?? "Unknown";
+  const isListed = !chosen || listed.some(([value]) => value === chosen);
+  return [...(none ? [["", none]] : []), ...listed, ...(isListed ? [] : [[chosen, other]])];
+}
+
+/** A field's value in words, as the form of the operation shows it. */
+export function valueInWords(operation, name, value) {
+  if (value?.omitted_bytes) return "a long text";
+  const field = fieldOf(operation, name);
+  const shown = KINDS[field.kind].shown(value);
+  if (field.kind !== "choice") return String(shown) || "none";
+  return pairsOf(field, shown).find(([id]) => id === shown && id)?.[1] ?? "none";
+}
+
+function People({ label, value, change, disabled }) {
+  const toggle = (id) =>
+    change(value.includes(id) ? value.filter((other) => other !== id) : [...value, id]);
+  const boxes = activeMembers().map(
+    ({ id, full_name }) => html`<label class="check">
+      <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
+        onChange=${() => toggle(id)} /> ${full_name}
+    </label>`,
+  );
+  return html`<fieldset class="people"><legend>${label}</legend>${boxes}</fieldset>`;
+}
+
+/** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
+function Field({ field, value, change, isHeading, disabled }) {
+  const { name, kind, maxLength, isRequired: required, label = labelOf(name) } = field;
+  if (kind === "people") return html`<${People} ...${{ label, value, change, disabled }} />`;
+  const onInput = (event) => change(event.target.value);
+  const common = { name, disabled, required, maxLength, onInput };
+  if (isHeading) {
+    return html`<textarea ...${common} class="heading" aria-label=${label} rows="1" value=${value} />`;
+  }
+  const options = () =>
+    pairsOf(field, value).map(
+      ([id, text]) => html`<option value=${id} selected=${id === value}>${text}</option>`,
+    );
+  const controls = {
+    choice: () => html`<select ...${common}>${options()}</select>`,
+    lines: () => html`<textarea ...${common} rows="4" value=${value} />`,
+    json: () => html`<textarea ...${common} rows="12" spellcheck=${false} value=${value} />`,
+  };
+  const input = () => html`<input ...${common} type=${kind} value=${value} />`;
+  return html`<label class="field ${kind}">${label} ${(controls[kind] ?? input)()}</label>`;
+}
+
+export const drafts = () => Object.keys(sessionStorage);
+export const dropDraft = (name) => sessionStorage.removeItem(name);
+
+const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
+const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
+
+/** What was typed and not sent, `{typed, origin}`, where `origin` is the base on which typing began. */
+function useTyped(draft) {
+  const stored = draft ? sessionStorage.getItem(draft) : null;
+  const [state, redraw] = useState(() => JSON.parse(stored) ?? { typed: {} });
+  const latest = useRef(state); // also for an answer that comes after more was typed
+  const keep = (next) => {
+    latest.current = next;
+    if (draft && Object.keys(next.typed).length) sessionStorage.setItem(draft, JSON.stringify(next));
+    else if (draft) dropDraft(draft);
+    redraw(next);
+  };
+  return [latest, keep];
+}
+
+/**
+ * A form for the request of an operation, with the fields `names` (all by default).
+ *
+ * It shows the values of `base`; what is typed over them is kept as a `draft`. `onSave` gets what is to be
+ * sent, which is of an `isChange` only what differs, the base on which typing began, and a function that
+ * sets another one. What it returns is said. `settings` replace a field's members, `children` may place the
+ * fields, `note` says something about what is not saved yet, and a form that `isFixed` only shows.
+ */
+export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
+  const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note, children } = rest;
+  const { isChange, isFixed, autofocus } = rest;
+  const form = useRef(null);
+  const [latest, keep] = useTyped(draft);
+  const [said, say] = useState({ text: "" });
+  const [isBusy, setBusy] = useState(false);
+  const { typed, origin = base } = latest.current;
+  const changed = names.filter((name) => Object.hasOwn(typed, name));
+  const kind = (name) => KINDS[fieldOf(operation, name).kind];
+  const stored = (name) => kind(name).shown(base[name]);
+  const value = (name) => typed[name] ?? stored(name);
+  useEffect(() => {
+    if (autofocus) form.current.elements[autofocus].focus();
+  }, []);
+
+  const edit = (name, text) => {
+    const { [name]: before, ...others } = latest.current.typed;
+    const next = isSame(text, stored(name)) ? others : { ...others, [name]: text };
+    const isFirst = !Object.keys(latest.current.typed).length;
+    keep({ typed: next, origin: isFirst ? base : latest.current.origin });
+    if (said.text && !said.isFault) say({ text: "" });
+  };
+  const rebase = (newer) => keep({ ...latest.current, origin: newer });
+  const clear = () => keep({ typed: {} });
+  const save = async (event) => {
+    event.preventDefault();
+    if (isBusy || (isChange && !changed.length)) return;
+    setBusy(true);
+    const before = latest.current.typed;
+    try {
+      const sent = (isChange ? changed : names).map((name) => [name, kind(name).sent(value(name))]);
+      const given = isChange ? sent : sent.filter(([, content]) => content !== null);
+      const text = await onSave(Object.fromEntries(given), origin, rebase);
+      const since = Object.entries(latest.current.typed).filter(([name, it]) => it !== before[name]);
+      keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
+      say({ text });
+    } catch (error) {
+      const retry = error.isTemporary && (() => form.current?.requestSubmit());
+      say({ text: error.explained ?? faultText(error), isFault: true, retry });
+      if (error.status === undefined) reportError(error); // a bug
+    }
+    setBusy(false);
+  };
+  const discard = () => {
+    clear();
+    say({ text: "" });
+    onCancel?.();
+  };
+  const field = (name, more) =>
+    html`<${Field} key=${name} field=${{ ...fieldOf(operation, name), ...settings[name] }}
+      value=${value(name)} change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
+  const isOpen = !isFixed && (!isChange || changed.length > 0);
+  const text = said.text || (changed.length > 0 && note?.(origin, changed));
+  const retry = html`<button type="button" onClick=${said.retry}>Try again</button>`;
+  const buttons = html`<button class="primary">${isBusy ? "Saving…" : label}</button>
+    ${(onCancel || isChange) && html`<button type="button" onClick=${discard}>
+      ${isChange ? "Discard" : "Cancel"}</button>`}`;
+  const actions = html`<div class="actions line">
+    <div role="alert" class="message">
+      ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry}</div>`}
+    </div>
+    ${isOpen && buttons}
+  </div>`;
+  return html`<form ref=${form} class="stack" aria-busy=${isBusy} onSubmit=${save}>
+    ${children ? children(field, value) : names.map((name) => field(name))}
+    ${(isOpen || text) && actions}
+  </form>`;
+}

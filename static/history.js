@@ -1,0 +1,106 @@
+// What was done, in sentences: of a task, and of the workspace.
+import { link } from "./address.js";
+import { get } from "./api.js";
+import { hasField, valueInWords } from "./forms.js";
+import { notifyFault } from "./notices.js";
+import { Avatar, Empty, Moment } from "./parts.js";
+import { html, useEffect, useState } from "./preact.js";
+import { useRefresh } from "./refresh.js";
+import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
+import { team } from "./workspace.js";
+
+const CUT = 100; // characters of a value
+const FORMS = {
+  task: "update_task_details",
+  project: "update_project",
+  meeting: "update_meeting",
+  whiteboard: "update_whiteboard",
+  member: "update_member",
+};
+
+function changeInWords(entity, field, [before, after]) {
+  if (field === "attachment") return after ? `attached ${after}` : `removed ${before}`;
+  if (field === "milestone") return `${before ? (after ? "changed" : "deleted") : "added"} a milestone`;
+  if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
+  if (!hasField(FORMS[entity], field)) return "";
+  const cut = (value) => valueInWords(FORMS[entity], field, value).slice(0, CUT);
+  return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
+}
+
+/** What was done to something, and what has changed of it. */
+function sentence({ action, entity, changes }) {
+  if (entity === "comment") return [action === "created" ? "commented on" : `${action} a comment on`, ""];
+  if (action === "created") return [entity === "member" ? "invited" : "created", ""];
+  if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
+  const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
+  const words = all.map(([field, pair]) => changeInWords(entity, field, pair)).filter(Boolean);
+  return ["changed", words.join("; ")];
+}
+
+function Entry({ entry, isOfTask }) {
+  const { actor, action, entity, title, entity_id, created_at } = entry;
+  const task = entry.task_id ?? (entity === "task" && entity_id);
+  const isGone = action === "deleted" && entity === "task";
+  const [verb, details] = sentence(entry);
+  const about = task && !isGone ? html`<a href=${link({ view: "", task })}>${title}</a>` : title;
+  const what = isOfTask ? details || verb.replace(/ on$/, "") : html`${verb} ${about}`;
+  return html`<li class="entry">
+    <${Avatar} person=${actor} />
+    <div class="grow">
+      <b>${actor.full_name}</b> ${what}
+      ${!isOfTask && details && html`<p class="dim">${details}</p>`}
+    </div>
+    <span class="dim">${isOfTask ? html`<${Moment} at=${created_at} />` : timeOf(created_at)}</span>
+  </li>`;
+}
+
+const Entries = ({ entries, ...rest }) =>
+  html`<ol class="stack" aria-label="History">
+    ${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
+  </ol>`;
+
+/** The pages of a history, newest first: what was loaded, and a button for what was done earlier. */
+function useHistory(path, query, concerns) {
+  const [pages, setPages] = useState([]);
+  const load = async (before) => {
+    const page = await get(path, { ...query, before });
+    setPages((shown) => (before ? [...shown, page] : [page]));
+  };
+  const show = (before) => load(before).catch((error) => notifyFault(error, () => show(before)));
+  useEffect(() => {
+    show();
+  }, [path, JSON.stringify(query)]);
+  useRefresh((changes) => concerns(changes) && load());
+  const { has_more, next_before } = pages.at(-1)?.pagination ?? {};
+  const earlier = html`<button type="button" class="quiet" onClick=${() => show(next_before)}>
+    Show earlier
+  </button>`;
+  return [pages.flatMap((page) => page.activity), has_more && earlier, pages.length > 0];
+}
+
+export function TaskHistory({ id }) {
+  const [entries, earlier] = useHistory(`/tasks/${id}/activity`, {}, ({ concerns }) => concerns(id));
+  return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
+}
+
+/** The activity of the workspace, by days. */
+export function Activity() {
+  const [actor_id, setActor] = useState("");
+  const query = { actor_id, limit: 50 };
+  const [entries, earlier, isLoaded] = useHistory("/activity", query, ({ activity }) => activity.length);
+  const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
+  const groups = [...days].map(
+    ([day, done]) => html`<section class="stack"><h2>${day}</h2><${Entries} entries=${done} /></section>`,
+  );
+  const people = team().map(({ id, full_name }) => html`<option value=${id}>${full_name}</option>`);
+  return html`<div class="page stack">
+    <div>
+      <select class="chip" aria-label="Done by" onChange=${(event) => setActor(event.target.value)}>
+        <option value="">Everybody</option>${people}
+      </select>
+    </div>
+    ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." />`}
+    ${groups}
+    <div>${earlier}</div>
+  </div>`;
+}

@@ -1,0 +1,67 @@
+// Messages at the edge of the page: what was done leaves by itself, what failed stays.
+import { html, render } from "./preact.js";
+import { Store, useStore } from "./store.js";
+
+const SECONDS = 6;
+const MOST = 3;
+const shown = new Store({ notices: [] });
+const place = document.createElement("div");
+place.id = "notices";
+let latest = 0;
+
+/** Take away the notice of this id, or with `null` all of them. */
+export const dismiss = (gone) =>
+  shown.set({ notices: shown.value.notices.filter(({ id }) => gone !== null && id !== gone) });
+
+function add(notice) {
+  latest += 1;
+  const others = shown.value.notices.filter(({ text }) => text !== notice.text).slice(1 - MOST);
+  shown.set({ notices: [...others, { id: latest, ...notice }] });
+  return latest;
+}
+
+/** Say what was done, with what can be done about it: `{words, run}`. */
+export function notify(text, action) {
+  const id = add({ text, action });
+  setTimeout(dismiss, SECONDS * 1000, id);
+}
+
+/** What a form or a notice says of an error. */
+export const faultText = ({ message, status }) =>
+  `${message}.${status === 0 ? " What was not saved stays here." : ""}`;
+
+/** Say why something failed, with a button to `retry` what may succeed later; returns the notice's id. */
+export function notifyFault(error, retry, before = "") {
+  if (error.status === undefined) reportError(error); // a bug
+  const action = retry && error.isTemporary ? { words: "Try again", run: retry } : null;
+  return add({ text: before + faultText(error), action, isFault: true });
+}
+
+function Notice({ id, text, action, isFault }) {
+  const act = () => {
+    dismiss(id);
+    action.run();
+  };
+  return html`<div class=${isFault ? "notice fault" : "notice"}>
+    <p class="grow">${text}</p>
+    ${action && html`<button type="button" onClick=${act}>${action.words}</button>`}
+    <button type="button" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
+  </div>`;
+}
+
+function Notices() {
+  const { notices } = useStore(shown);
+  const [faults, others] = [true, false].map((kind) => notices.filter(({ isFault = false }) => isFault === kind));
+  const all = (some) => some.map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
+  return html`<div role="alert">${all(faults)}</div>
+    <div role="status">${all(others)}</div>`;
+}
+
+/** Behind an open dialog the notices could not be used, so they are moved into it. */
+export function placeNotices() {
+  const target = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
+  if (place.parentElement !== target) target.append(place);
+}
+
+render(html`<${Notices} />`, place);
+placeNotices();

@@ -1,0 +1,111 @@
+// Small parts of several views: dialogs, menus, people, times, what is shown where nothing is.
+import { serverTime } from "./api.js";
+import { placeNotices } from "./notices.js";
+import { Component, html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { dateInWords, initials, momentInWords } from "./words.js";
+
+/** A component that is drawn again only when one of its properties changes. */
+export const memo = (draw) =>
+  class extends Component {
+    shouldComponentUpdate(next) {
+      return Object.keys(next).some((name) => next[name] !== this.props[name]);
+    }
+
+    render(properties) {
+      return draw(properties);
+    }
+  };
+
+/** A day, as that of a due date, in words. */
+export const DateOf = ({ at }) =>
+  html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
+
+/** A moment in the reader's time zone. */
+export const Moment = ({ at }) => html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
+
+// An angle on the colour wheel that stays the same for a person or a project.
+const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });
+
+export const Avatar = ({ person }) =>
+  html`<span class="avatar" role="img" aria-label=${person.full_name} title=${person.full_name}
+    style=${hue(person)}>${initials(person.full_name)}</span>`;
+
+export const ProjectName = ({ project }) =>
+  html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;
+
+export const Progress = ({ of: name, stats: { done, total } }) =>
+  html`<progress aria-label="Progress of ${name}" max=${total || 1} value=${done}></progress>`;
+
+/** What a view shows that has nothing else to show. */
+export const Empty = ({ text, children }) =>
+  html`<div class="empty">
+    <svg viewBox="0 0 48 48" aria-hidden="true">
+      <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
+    </svg>
+    <p>${text}</p>
+    ${children}
+  </div>`;
+
+/** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */
+export function Dialog({ title, head, className = "", onClose, children }) {
+  const dialog = useRef(null);
+  useLayoutEffect(() => {
+    const { current } = dialog;
+    current.showModal();
+    placeNotices();
+    return () => {
+      current.close();
+      placeNotices();
+    };
+  }, []);
+  const cancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  const press = ({ target, offsetX }) => target === dialog.current && offsetX < 0 && onClose();
+  return html`<dialog ref=${dialog} class=${className} aria-label=${title} onCancel=${cancel}
+    onMouseDown=${press}>
+    <div class="stack">
+      <div class="head line">
+        <div class="grow">${head ?? html`<h2>${title}</h2>`}</div>
+        <button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button>
+      </div>
+      ${children}
+    </div>
+  </dialog>`;
+}
+
+/** A menu at the button that opened it; the browser closes it on Escape and on a press elsewhere. */
+export function Menu({ label, anchor, onClose, children }) {
+  const menu = useRef(null);
+  useLayoutEffect(() => {
+    const { current } = menu;
+    current.showPopover();
+    const { left, top, bottom } = anchor.getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = current;
+    current.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
+    current.style.top = `${bottom + height < innerHeight ? bottom + 4 : top - height - 4}px`;
+    current.querySelector("button, a").focus();
+  }, [anchor]);
+  const step = (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const items = [...menu.current.querySelectorAll("button, a")];
+    items.at((items.indexOf(document.activeElement) + by) % items.length).focus();
+  };
+  return html`<div ref=${menu} popover="auto" class="menu" role="group" aria-label=${label}
+    onToggle=${(event) => event.newState === "closed" && onClose()} onKeyDown=${step}>${children}</div>`;
+}
+
+/** Something to be passed on, with a button that copies it. */
+export function Copyable({ label, text }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));
+  return html`<div class="line">
+    <input class="grow" readonly aria-label=${label} value=${text}
+      onFocus=${(event) => event.target.select()} />
+    ${navigator.clipboard && html`<button type="button" onClick=${copy}>Copy</button>`}
+    <span role="status">${isCopied && "Copied."}</span>
+  </div>`;
+}

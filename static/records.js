@@ -1,0 +1,290 @@
+// Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
+import { viewLink } from "./address.js";
+import { create, get, patch, post, remove } from "./api.js";
+import { Form } from "./forms.js";
+import { notify, notifyFault } from "./notices.js";
+import { Avatar, Copyable, DateOf, Dialog, Empty, Moment, ProjectName, Progress } from "./parts.js";
+import { html, useEffect, useState } from "./preact.js";
+import { refresh, useRefresh } from "./refresh.js";
+import { isMe, mayManage, rights, session } from "./session.js";
+import { useStore } from "./store.js";
+import { capital, count, dayHeading, now, timeOf, words } from "./words.js";
+import { loadMembers, loadMilestones, memberName, projectOf, workspace } from "./workspace.js";
+
+const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
+const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
+const isTeam = () => rights().isTeam;
+
+function Place({ location }) {
+  if (!/^https?:/i.test(location) || !URL.canParse(location)) return html`<span>${location}</span>`;
+  const words = `Join at ${new URL(location).host}`;
+  return html`<a href=${location} rel="noopener noreferrer" target="_blank">${words}</a>`;
+}
+
+function nextHour() {
+  const at = new Date(Date.now() + 3_600_000);
+  at.setMinutes(0, 0, 0);
+  return at.toISOString();
+}
+
+/** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
+function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
+  if (api_key) {
+    const text = "It is shown only now. A program sends it as Authorization: Bearer, followed by the key.";
+    return { title: `The API key “${key.name}”`, secret: api_key, text };
+  }
+  const title = `${member.status === "invited" ? "Invitation" : "Sign-in link"} for ${member.full_name}`;
+  const text = html`Pass it on. It works once, until <${Moment} at=${expires_at} />.`;
+  return { title, secret: enrollment_link, text };
+}
+
+const isUsable = ({ revoked_at, expires_at }) => !revoked_at && (!expires_at || expires_at > now());
+
+async function loadFailedDeliveries() {
+  const load = (status) => get("/deliveries", { status, limit: 50 });
+  const lists = await Promise.all(["refused", "pending"].map(load));
+  return lists.flatMap(({ deliveries }) => deliveries).filter(({ attempts }) => attempts > 0);
+}
+
+const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
+
+/**
+ * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operations whose
+ * forms `add` and `change` a row, the `facts` of a row and what else can be done with it (`actions`).
+ */
+const KINDS = {
+  meetings: {
+    noun: "meeting",
+    add: "create_meeting",
+    change: "update_meeting",
+    names: ["title", "starts_at", "ends_at", "location", "participant_ids", "project_id", "description"],
+    settings: { location: { label: "Place or link" } },
+    initial: () => ({ starts_at: nextHour() }),
+    edited: (row) => ({ ...row, participant_ids: row.participants.map(({ id }) => id) }),
+    mayAdd: isTeam,
+    mayChange: ({ organizer }) => isTeam() && (rights().isAdmin || isMe(organizer)),
+    group: ({ starts_at, when }) => (when === "past" ? "Past" : dayHeading(starts_at)),
+    facts: ({ starts_at, ends_at, when, location, project_id, organizer, participants }) => html`
+      <time dateTime=${starts_at} title=${starts_at}>
+        ${when === "past" && `${dayHeading(starts_at)}, `}${timeOf(starts_at)}
+        ${ends_at && `–${timeOf(ends_at)}`}
+      </time>
+      ${location && html`<${Place} location=${location} />`} <${OfProject} id=${project_id} />
+      ${[organizer, ...participants.filter(({ id }) => id !== organizer.id)].map(
+        (person) => html`<${Avatar} person=${person} />`,
+      )}`,
+    text: ({ description }) => description,
+    empty: "No meetings yet. You see those that you organize or take part in.",
+  },
+  whiteboards: {
+    noun: "whiteboard",
+    add: "create_whiteboard",
+    change: "update_whiteboard",
+    names: ["title", "project_id", "content"],
+    settings: { content: { label: "Content (JSON)" } },
+    edited: ({ id }) => get(`/whiteboards/${id}`),
+    mayAdd: isTeam,
+    mayOpen: () => true,
+    mayChange: isTeam,
+    facts: ({ project_id, updated_at, updated_by }) => html`<${OfProject} id=${project_id} />
+      <span>Changed by ${memberName(updated_by)} <${Moment} at=${updated_at} /></span>`,
+    empty: "No whiteboards yet. A whiteboard is a JSON document that people and programs share.",
+  },
+  members: {
+    noun: "member",
+    titleOf: ({ full_name }) => full_name,
+    add: "invite_member",
+    names: ["full_name", "email", "role", "phone_number"],
+    addWords: "Invite",
+    addPath: "/members/invite",
+    change: "update_member",
+    initial: () => ({ role: "member" }),
+    namesToChange: () => ["full_name", ...(rights().isAdmin ? ["role"] : []), "phone_number"],
+    mayAdd: () => rights().isAdmin,
+    mayChange: mayManage,
+    mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
+    removeWords: "Remove",
+    removal: ({ full_name }) => `Remove ${full_name}? Their keys end, and their tasks are nobody's.`,
+    group: ({ status, kind }) => (status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients"),
+    facts: ({ role, email, phone_number }) => html`${pill(words(role))}
+      <a href="mailto:${email}">${email}</a> <span>${phone_number}</span>`,
+    actions: (row) =>
+      mayManage(row)
+        ? [[row.status === "invited" ? "New link" : "Sign-in link", () => post(`/members/${row.id}/invitation`)]]
+        : [],
+    changed: loadMembers,
+  },
+  keys: {
+    noun: "key",
+    titleOf: ({ name }) => name,
+    load: async () => (await get("/keys")).keys.filter(isUsable),
+    add: "create_key",
+    addWords: "New key for a program",
+    names: ["name", "scope", "expires_at"],
+    settings: { scope: { none: false } },
+    initial: () => ({ scope: "write" }),
+    mayAdd: () => rights().isWriter,
+    mayChange: () => false,
+    mayRemove: ({ member }) => mayManage(member),
+    removeWords: "Revoke",
+    removal: ({ name }) => `Revoke “${name}”? Whatever uses it is signed out.`,
+    group: ({ member, is_session }) =>
+      isMe(member) ? (is_session ? "Your sessions" : "Your keys") : "Of others",
+    facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`
+      ${id === session.value.key.id && pill("This browser")}
+      ${!isMe(member) && html`<span>${member.full_name}</span>`}
+      <code>${prefix}…</code>${scope === "read" && html`<span>only reads</span>`}
+      <span>made <${Moment} at=${created_at} /></span>
+      ${last_used_at && html`<span>used <${Moment} at=${last_used_at} /></span>`}
+      ${expires_at && html`<span>until <${DateOf} at=${expires_at} /></span>`}`,
+  },
+  milestones: {
+    noun: "milestone",
+    add: "create_milestone",
+    change: "update_milestone",
+    names: ["title", "due_date", "description"],
+    mayAdd: isTeam,
+    mayChange: isTeam,
+    removal: ({ title }) => `Delete the milestone “${title}”? Its tasks stay.`,
+    facts: ({ id, title, due_date, stats }) => html`
+      ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
+      <${Progress} of=${title} stats=${stats} />
+      <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>`,
+    text: ({ description }) => description,
+    empty: "No milestones yet. A milestone is a date that tasks lead up to.",
+    changed: loadMilestones,
+  },
+  webhooks: {
+    noun: "webhook",
+    titleOf: ({ name }) => name,
+    facts: ({ state, url, reason, pending, events, failures }) => html`
+      ${pill(capital(state), state === "active" ? "" : "urgent")}<code>${url}</code>
+      <span>${events.join(", ")}</span><span>${pending} waiting</span>
+      ${failures > 0 && html`<span>${count(failures, "failure")}</span>`}<span>${reason}</span>`,
+    actions: ({ id, state }) => [
+      ["Send a test", () => say("Test", post(`/webhooks/${id}/test`))],
+      ...(state === "disabled" ? [["Enable", () => post(`/webhooks/${id}/enable`)]] : []),
+    ],
+    empty: "No webhooks. They are made in the server's configuration, config.toml.",
+  },
+  deliveries: {
+    noun: "delivery",
+    titleOf: ({ event, webhook }) => `${event} to ${webhook}`,
+    load: loadFailedDeliveries,
+    facts: ({ status, attempts, last_status, last_error, created_at }) => html`
+      ${pill(capital(status), "urgent")}<span>${count(attempts, "attempt")}</span>
+      <span>${last_error ?? `answered ${last_status}`}</span><${Moment} at=${created_at} />`,
+    actions: ({ id }) => [["Send again", () => say("Sent again", post(`/deliveries/${id}/redeliver`))]],
+    empty: "Every delivery has arrived.",
+  },
+};
+
+/** The entry of a list in `KINDS` with what it leaves out. */
+function kindOf(name, context) {
+  const path = `/${name}`;
+  const collection = context.project ? `/projects/${context.project}${path}` : path;
+  const kind = { load: async () => (await get(collection))[name], addPath: collection, edited: (row) => row };
+  Object.assign(kind, { titleOf: ({ title }) => title, mayAdd: () => false, mayChange: () => false });
+  Object.assign(kind, { removeWords: "Delete", actions: () => [] }, KINDS[name]);
+  const { noun, titleOf } = kind;
+  return {
+    path,
+    addWords: `New ${noun}`,
+    removal: (row) => `Delete the ${noun} “${titleOf(row)}”?`,
+    mayOpen: kind.mayChange,
+    mayRemove: kind.mayChange,
+    ...kind,
+  };
+}
+
+function Row({ kind, row, open, drop, run }) {
+  const name = kind.titleOf(row);
+  const actions = [...kind.actions(row)];
+  if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", open]);
+  if (kind.mayRemove(row)) actions.push([kind.removeWords, drop]);
+  const buttons = actions.map(
+    ([text, action]) => html`<button type="button" class="quiet" aria-label="${text}: ${name}"
+      onClick=${() => run(action)}>${text}</button>`,
+  );
+  return html`<li class="row line">
+    ${row.full_name && html`<${Avatar} person=${row} />`}
+    <div class="grow">
+      <p><b>${name}</b></p>
+      <p class="facts line">${kind.facts(row)}</p>
+      ${kind.text?.(row) && html`<p class="dim">${kind.text(row)}</p>`}
+    </div>
+    <div>${buttons}</div>
+  </li>`;
+}
+
+/** The form that adds a row, or changes or only shows the one that has these values. */
+function Editor({ kind, base, close, done }) {
+  const isChange = Boolean(base);
+  const isFixed = isChange && !kind.mayChange(base);
+  const names = (isChange && kind.namesToChange?.()) || kind.names;
+  const save = async (fields) => {
+    if (isChange) return done(await patch(`${kind.path}/${base.id}`, fields));
+    const isSecret = ["members", "keys"].includes(kind.path.slice(1)); // not stored for a repetition
+    return done(await (isSecret ? post : create)(kind.addPath, fields));
+  };
+  const title = isChange ? kind.titleOf(base) : kind.addWords;
+  return html`<${Dialog} title=${title} onClose=${close}>
+    <${Form} operation=${isChange ? kind.change : kind.add} names=${names} settings=${kind.settings}
+      base=${base ?? kind.initial?.()} label=${isChange ? "Save changes" : "Create"}
+      onSave=${save} onCancel=${close} ...${{ isChange, isFixed }} />
+  <//>`;
+}
+
+/** A list of one of `KINDS`; with a `project` that of the project. */
+export function Records({ of: name, project }) {
+  const kind = kindOf(name, { project });
+  const [rows, setRows] = useState(null);
+  const [edited, setEdited] = useState(null); // an object with the row that the form changes, if any
+  const [secret, setSecret] = useState(null);
+  useStore(session);
+  useStore(workspace);
+  const load = async () => setRows(await kind.load());
+  const reload = () => load().catch((error) => notifyFault(error, reload));
+  useEffect(() => {
+    reload();
+  }, [name, project]);
+  useRefresh(({ activity, isPartial }) => {
+    const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
+    return (isPartial || activity.some(({ entity }) => concerned.includes(entity))) && load();
+  });
+  /** Take an answer's secret, and look what has changed. */
+  const settle = async (answer) => {
+    if (answer?.api_key || answer?.enrollment_link) setSecret(secretOf(answer));
+    await Promise.all([reload(), kind.changed?.()]);
+    refresh();
+  };
+  const done = (answer) => {
+    setEdited(null);
+    settle(answer);
+  };
+  const run = (action) =>
+    action().then(settle, (error) => notifyFault(error, () => run(action)));
+  const rowOf = (row) => {
+    const open = async () => setEdited({ base: await kind.edited(row) });
+    const drop = async () => confirm(kind.removal(row)) && remove(`${kind.path}/${row.id}`);
+    return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
+  };
+  const groups = Map.groupBy(rows ?? [], (row) => kind.group?.(row) ?? "");
+  const lists = [...groups].map(
+    ([heading, some]) => html`<section class="stack" key=${heading}>
+      ${heading && html`<h2>${heading}</h2>`}
+      <ul class="panel rows">${some.map(rowOf)}</ul>
+    </section>`,
+  );
+  const add = kind.mayAdd() && html`<button type="button" class="primary" onClick=${() => setEdited({})}>
+    ${kind.addWords}</button>`;
+  return html`<div class="stack" aria-busy=${rows === null}>
+    ${rows?.length > 0 && html`<div>${add}</div>`}
+    ${rows?.length === 0 && html`<${Empty} text=${kind.empty ?? "Nothing here yet."}>${add}<//>`}
+    ${lists}
+    ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
+    ${secret && html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
+      <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
+    <//>`}
+  </div>`;
+}

@@ -1,0 +1,170 @@
+"""The page's lists of people, keys, meetings, whiteboards, milestones and webhooks, and their forms."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from board import card, check_page, fill_in, message, notice, press, refresh, row, secret, view
+from playwright.sync_api import expect
+
+
+def accept(page):
+    page.on("dialog", lambda dialog: dialog.accept())
+    return page
+
+
+def check_form(page, button, name=None):
+    """The form that a button opens is fit for every reader."""
+    press(page, button)
+    dialog = page.get_by_role("dialog", name=name or button, exact=True)
+    expect(dialog).to_be_visible()
+    check_page(page)
+    return dialog
+
+
+def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server, join):
+    ana = join(full_name="Ana Lima")
+    page = accept(sign_in(address="#view=people"))
+    check_page(page)
+    fields = {"E-mail": "tom@example.com", "Name": "Tom Toll", "Role": "Client"}
+    fill_in(check_form(page, "Invite"), fields)
+    first = secret(page, "Invitation for Tom Toll")
+    press(page, "New link: Tom Toll")
+    expect(page.get_by_role("dialog", name="Invitation for Tom Toll")).to_contain_text("It works once, until")
+    check_page(page)
+    second = secret(page, "Invitation for Tom Toll")
+    nobody = server.client(None)
+    codes = [nobody.post(f"/enroll/{link.rpartition('/')[2]}").status_code for link in (first, second)]
+    assert codes == [410, 201]
+    fill_in(
+        check_form(page, "Edit: Ana Lima", "Ana Lima"), {"Role": "Admin", "Phone": "+351 1"}, "Save changes"
+    )
+    expect(row(page, "Ana Lima")).to_contain_text("Admin")
+    assert ana.data(ana.get("/me"))["member"]["phone_number"] == "+351 1"
+    press(page, "Sign-in link: Ana Lima")
+    assert "/enroll/" in secret(page, "Sign-in link for Ana Lima")
+    press(page, "Remove: Tom Toll")
+    expect(row(page, "Tom Toll")).to_have_count(0)
+    press(page, "Remove: Ana Lima")
+    expect(row(page, "Ana Lima")).to_have_count(0)
+    assert ana.get("/me").status_code == 401
+
+
+def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
+    ben = join(full_name="Ben Bay")
+    page = sign_in(ben.key, "#view=people")
+    expect(row(page, "Ben Bay")).to_be_visible()
+    named = re.compile("^(Invite|Edit|Remove|New link|Sign-in link)")
+    buttons = page.get_by_role("button", name=named)
+    expect(buttons).to_have_count(2)
+    labels = buttons.evaluate_all("all => all.map((one) => one.ariaLabel)")
+    assert labels == ["Sign-in link: Ben Bay", "Edit: Ben Bay"]
+    press(page, "Edit: Ben Bay")
+    expect(page.get_by_role("dialog").get_by_label("Role")).to_have_count(0)
+
+
+def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
+    eva = join(full_name="Eva Eng")
+    page = accept(sign_in(eva.key, "#view=account"))
+    check_page(page)
+    fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
+    expect(page.get_by_role("button", name="You: Eva Engel")).to_be_visible()
+    expect(page.get_by_text("This browser")).to_have_count(1)
+    sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
+    expect(sessions.get_by_text("This browser")).to_have_count(1)
+    fill_in(
+        check_form(page, "New key for a program"), {"Name": "CI", "May": "only read", "Expires": "2099-01-01"}
+    )
+    key = secret(page, "The API key “CI”")
+    expect(row(page, "CI")).to_contain_text("only reads")
+    expect(row(page, "CI")).to_contain_text("until 1 Jan 2099")
+    assert key not in page.content()
+    program = server.client(key)
+    assert program.data(program.get("/me"))["key"]["scope"] == "read"
+    press(page, "Revoke: CI")
+    expect(row(page, "CI")).to_have_count(0)
+    assert program.get("/me").status_code == 401
+
+
+def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
+    eva = join(full_name="Eva Eng")
+    page = accept(sign_in(eva.key, "#view=meetings", locale="pt-BR", timezone_id="America/Sao_Paulo"))
+    expect(page.get_by_text("No meetings yet.")).to_be_visible()
+    fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
+    dialog = check_form(page, "New meeting")
+    fill_in(dialog, fields | {"Place or link": "Room 7"})
+    expect(message(dialog)).to_contain_text("Ends")
+    fill_in(dialog, {"Ends": "2098-12-31T23:30"})
+    section = page.locator("section").filter(has=page.get_by_role("heading", name="31 Dec 2098"))
+    expect(section.get_by_role("heading", name="31 Dec 2098")).to_have_count(1)
+    expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
+    expect(row(page, "Call")).to_contain_text("Room 7")
+    (meeting,) = eva.data(eva.get("/meetings"))["meetings"]
+    assert (meeting["starts_at"], meeting["ends_at"]) == (
+        "2099-01-01T01:30:00.000Z",
+        "2099-01-01T02:30:00.000Z",
+    )
+    fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
+    expect(page.get_by_role("heading", name=re.compile("30 Dec"))).to_have_count(1)
+    long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
+    eva.data(eva.post("/meetings", {"title": "Kick-off", "starts_at": long_ago}), 201)
+    refresh(page)
+    expect(page.get_by_role("heading", name="Past")).to_be_visible()
+    check_page(page)
+    press(page, "Delete: Call")
+    expect(row(page, "Call")).to_have_count(0)
+
+
+def test_a_client_opens_a_whiteboard_and_changes_nothing(sign_in, owner, join):
+    made = owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"x": [1]}}), 201)
+    page = sign_in(join("client").key, "#view=whiteboards")
+    dialog = check_form(page, "Open: Map", "Map")
+    expect(dialog.get_by_label("Content")).to_have_value(re.compile('"x": '))
+    expect(dialog.get_by_label("Content")).to_be_disabled()
+    press(dialog, "Close")
+    expect(page.get_by_role("button", name=re.compile("New whiteboard|Edit|Delete"))).to_have_count(0)
+    page = accept(sign_in(address="#view=whiteboards"))
+    press(check_form(page, "New whiteboard"), "Cancel")
+    press(page, "Delete: Map")
+    expect(row(page, "Map")).to_have_count(0)
+    assert owner.get(f"/whiteboards/{made['id']}").status_code == 404
+
+
+def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
+    page = accept(sign_in(address=f"#view=project&project={project['id']}"))
+    fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
+    expect(row(page, "Beta")).to_contain_text("0 of 0 tasks done")
+    (milestone,) = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
+    owner.make_task(project, title="Of it", milestone_id=milestone["id"])
+    owner.make_task(project, title="Another")
+    refresh(page)
+    check_page(page)
+    row(page, "Beta").get_by_role("link", name="0 of 1 task done").click()
+    expect(page.locator(".card")).to_have_count(1)
+    expect(card(page, "Of it")).to_be_visible()
+    expect(page.get_by_label("Milestone")).to_have_value(milestone["id"])
+    page.go_back()
+    fill_in(check_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
+    press(page, "Delete: Gamma")
+    expect(page.get_by_text("No milestones yet.")).to_be_visible()
+
+
+def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, receiver):
+    receiver.answers = [500]
+    owner = hooked.client()
+    owner.make_task(owner.make_project())
+    receiver.next()
+    page = sign_in(base=hooked.base)
+    press(page, "You: Olga Owner")
+    check_page(page)
+    page.get_by_role("link", name="Webhooks").click()
+    failed = row(page, "task.created to receiver")
+    expect(failed).to_contain_text("1 attempt")
+    check_page(page)
+    press(page, "Send again: task.created to receiver")
+    expect(notice(page)).to_contain_text("Sent again: delivered.")
+    expect(page.get_by_text("Every delivery has arrived.")).to_be_visible()
+    press(page, "Send a test: receiver")
+    expect(notice(page).get_by_text("Test: delivered.")).to_be_visible()
+    for name in ("Meetings", "Activity"):
+        view(page, name)
+        check_page(page)
