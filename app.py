@@ -73,6 +73,7 @@ from wire import SESSION_COOKIE, PathError, Request, Response, as_api_error, env
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = Path(__file__).with_name("static")
+MODULES = sorted(file.name for file in STATIC.glob("*.js"))
 STARTED = time.monotonic()
 
 api = Blueprint("api", __name__, url_prefix=API)
@@ -159,15 +160,25 @@ class Service(Flask):
             # A wrong key is refused also where none is needed.
             if not public or "HTTP_AUTHORIZATION" in current.environ:
                 current.authenticate()
-            self.count_caller(current)
+            self.count(current)
         if failure is not None:
             raise failure
         return view(**ids)
 
-    def count_caller(self, current: Request) -> None:
-        """Count the request, if it has a caller and requests are limited. Raises `TooMany`."""
-        if self.rate_limit and current.caller:
-            count_request(self.rate_limit, current)
+    def count(self, current: Request) -> None:
+        """Count the caller's request, and add the RateLimit headers, if there is a limit. Raises `TooMany`.
+
+        A member's keys count together, since a member can make any number of them.
+        """
+        if not self.rate_limit or not current.caller:
+            return
+        verdict = self.rate_limit.hit(current.caller["id"])
+        current.every_header = [
+            ("RateLimit-Policy", f'"member";q={self.rate_limit.most};w={self.rate_limit.seconds:.0f}'),
+            ("RateLimit", f'"member";r={verdict.left};t={verdict.seconds}'),
+        ]
+        if not verdict.allowed:
+            raise TooMany(verdict.seconds)
 
 
 # Who calls, and how often ---------------------------------------------------------------------
@@ -187,20 +198,6 @@ def authorize(caller: Row, role: str, *, writes: bool) -> None:
     permit(caller, role)
     if writes and caller["scope"] != "write":
         raise Forbidden("your key's scope is read; this takes a key of scope write")
-
-
-def count_request(rate_limit: limits.RateLimit, current: Request) -> None:
-    """Count the member's request, and add the RateLimit headers. Raises `TooMany`.
-
-    A member's keys count together, since a member can make any number of them.
-    """
-    verdict = rate_limit.hit(current.caller["id"])
-    current.every_header = [
-        ("RateLimit-Policy", f'"member";q={rate_limit.most};w={rate_limit.seconds:.0f}'),
-        ("RateLimit", f'"member";r={verdict.left};t={verdict.seconds}'),
-    ]
-    if not verdict.allowed:
-        raise TooMany(verdict.seconds)
 
 
 # An operation ---------------------------------------------------------------------------------
@@ -536,13 +533,11 @@ def join(transaction: Transaction, token: str) -> Response:
 @operation(reads="nothing", role=None)
 def show_board() -> Response:
     """Show the page for people, or to what is no browser the addresses of this service."""
+    base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
-        modules = sorted(file.name for file in STATIC.glob("*.js"))
-        shown = page(
-            "board.html", modules=modules, schemas=form_schemas(request().config["SERVER"]["base_url"])
-        )
+        shown = page("board.html", modules=MODULES, schemas=form_schemas(base_url))
     else:
-        name, base_url = request().config["WORKSPACE"]["name"], request().config["SERVER"]["base_url"]
+        name = request().config["WORKSPACE"]["name"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
         text += f"Health: {base_url}{API}/health\n"
         shown = Response(text.encode(), content_type="text/plain; charset=utf-8")
@@ -624,7 +619,7 @@ SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
 def start_session(transaction: Transaction, api_key: str) -> Row:
     """Sign in a browser with an API key: the session has a key of its own for 30 days, in a cookie."""
     transaction.actor = request().identify(api_key)
-    request().app.count_caller(request())
+    request().app.count(request())
     return start_session_of(transaction)
 
 
@@ -710,8 +705,8 @@ def invitation_days() -> float:
 
 
 def with_link(member: Row, token: str, expires_at: str) -> Row:
-    base_url = request().config["SERVER"]["base_url"]
-    return {"member": member, "enrollment_link": f"{base_url}/enroll/{token}", "expires_at": expires_at}
+    link = Invitation.link(request().config, token)
+    return {"member": member, "enrollment_link": link, "expires_at": expires_at}
 
 
 @api.get("/members/<id>")

@@ -232,7 +232,7 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
         member, token, expires_at, _ = models.Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
     webhooks.deliver(transaction)
-    print_link(f"{config['SERVER']['base_url']}/enroll/{token}", expires_at)
+    print_link(models.Invitation.link(config, token), expires_at)
 
 
 @member_commands.command("link")
@@ -252,7 +252,7 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
     days = config["WORKSPACE"]["invitation_days"]
     with models.write(actor) as transaction:
         _, token, expires_at = models.Invitation.renew(transaction, member["id"], days)
-    return f"{config['SERVER']['base_url']}/enroll/{token}", expires_at
+    return models.Invitation.link(config, token), expires_at
 
 
 def print_link(link: str, expires_at: str) -> None:

@@ -9,7 +9,7 @@ method that needs the actor or the time takes its `Transaction` first. A row has
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -550,6 +550,11 @@ class Invitation(Credential):
         cls.revocation.run(member_id=member_id, now=transaction.at)
         cls.store(transaction, member_id=member_id, token_hash=digest(token), expires_at=expires_at)
         return token, expires_at
+
+    @staticmethod
+    def link(config: Mapping[str, Any], token: str) -> str:
+        """The address of the page on which the token is used."""
+        return f"{config['SERVER']['base_url']}/enroll/{token}"
 
     @statement
     def revocation(cls: Any):

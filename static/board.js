@@ -4,24 +4,30 @@ import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, DateOf, Empty, memo, Menu, ProjectName } from "./parts.js";
+import { Avatar, DateOf, Empty, memo, Menu, Options, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { rights } from "./session.js";
 import { useStore } from "./store.js";
-import { dayOf, number, PRIORITIES, STATUSES } from "./words.js";
-import { chosenProject, loadProjects, memberOf, projectOf, team, workspace } from "./workspace.js";
+import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
+import { chosenProject, memberOf, milestonePairs, projectOf } from "./workspace.js";
+import { teamPairs, workspace } from "./workspace.js";
 
-const ORDERS = {
-  "": "Last changed",
-  due_date: "Due date",
-  "-priority": "Priority",
-  "-created_at": "Newest",
-};
+const DUES = [
+  ["", "Any time"],
+  ["overdue", "Overdue"],
+  ["week", "Within 7 days"],
+];
+const ORDERS = [
+  ["", "Last changed"],
+  ["due_date", "Due date"],
+  ["-priority", "Priority"],
+  ["-created_at", "Newest"],
+];
 const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
 
-export const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
-export const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
+const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
+const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
 
 /** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
 export function focusCard(id, status = shownTask(id)?.status) {
@@ -59,7 +65,7 @@ function Facts({ task, assignee, isUnsent, late }) {
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
     ${late ? "Overdue " : "Due "}<${DateOf} at=${due_date} />
   </span>`;
-  const said = comment_count === 1 ? "1 comment" : `${comment_count} comments`;
+  const said = count(comment_count, "comment");
   return html`<div class="facts line">
     ${priority !== "medium" && html`<span class="pill ${priority}">${PRIORITIES[priority]}</span>`}
     ${due_date && due}
@@ -221,14 +227,13 @@ function MoveMenu({ menu, close }) {
   return html`<${Menu} label="Move to" anchor=${menu.anchor} onClose=${close}>${items}<//>`;
 }
 
-function Filter({ name, label, options }) {
+function Filter({ name, label, pairs }) {
   const chosen = address.value[name] ?? "";
-  const choices = Object.entries(options).map(
-    ([value, words]) => html`<option value=${value} selected=${value === chosen}>${words}</option>`,
-  );
   const isSet = chosen && name !== "sort";
   return html`<select aria-label=${label} class=${isSet ? "chip set" : "chip"}
-    onChange=${(event) => go({ [name]: event.target.value })}>${choices}</select>`;
+    onChange=${(event) => go({ [name]: event.target.value })}>
+    <${Options} pairs=${pairs} chosen=${chosen} />
+  </select>`;
 }
 
 function Search() {
@@ -250,23 +255,18 @@ function Search() {
 }
 
 function Filters() {
-  const people = { "": "Anyone", me: "Me", none: "Nobody" };
-  for (const { id, full_name } of team()) people[id] = full_name;
-  const priorities = { "": "Any priority" };
-  for (const [value, text] of Object.entries(PRIORITIES).reverse()) priorities[value] = text;
-  const dues = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
-  const milestones = { "": "Any milestone" };
-  for (const { id, title } of workspace.value.milestones) milestones[id] = title;
-  const hasMilestones = Object.keys(milestones).length > 1;
-  const ofMilestone = html`<${Filter} name="milestone" label="Milestone" options=${milestones} />`;
+  const people = [["", "Anyone"], ["me", "Me"], ["none", "Nobody"], ...teamPairs()];
+  const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
+  const milestones = [["", "Any milestone"], ...milestonePairs()];
+  const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
   const clear = html`<button type="button" class="quiet" onClick=${clearFilters}>Clear filters</button>`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
-    <${Filter} name="person" label="Assignee" options=${people} />
-    <${Filter} name="priority" label="Priority" options=${priorities} />
-    <${Filter} name="due" label="Due" options=${dues} />
-    ${hasMilestones && ofMilestone}
-    <${Filter} name="sort" label="Order" options=${ORDERS} />
+    <${Filter} name="person" label="Assignee" pairs=${people} />
+    <${Filter} name="priority" label="Priority" pairs=${priorities} />
+    <${Filter} name="due" label="Due" pairs=${DUES} />
+    ${milestones.length > 1 && ofMilestone}
+    <${Filter} name="sort" label="Order" pairs=${ORDERS} />
     ${isFiltered() && clear}
   </div>`;
 }
@@ -289,7 +289,7 @@ function Archived({ project }) {
   const unarchive = async () => {
     await patch(`/projects/${project.id}`, { status: "active" }).catch(notifyFault);
     document.getElementById("title").focus(); // the button goes
-    await loadProjects();
+    await refresh();
   };
   return html`<p class="band">This project is archived: it takes no new tasks.
     ${rights().isTeam && html`<button type="button" class="quiet" onClick=${unarchive}>Unarchive</button>`}

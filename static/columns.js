@@ -16,14 +16,14 @@ export const isLate = ({ due_date, status }) =>
 /** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
-  const { overdue, week } = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) };
+  const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
   return {
     project_id: project,
     assignee_id: person,
     milestone_id: milestone,
     q: q?.trim(),
     priority,
-    due_before: { overdue, week }[due],
+    due_before,
     status,
     sort,
     archived: project ? "" : "false", // of all projects only those that are not archived
@@ -72,7 +72,7 @@ class Column extends Store {
       return old === task || JSON.stringify(old) !== JSON.stringify(task) ? task : old;
     };
     const kept = tasks.map(keep); // what has not changed is not drawn again
-    const hasMore = kept.length < total || (!total_exact && kept.length >= total);
+    const hasMore = !total_exact || kept.length < total;
     const chunks = chunksOf(kept, this.value.chunks);
     this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
   }

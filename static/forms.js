@@ -1,8 +1,10 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
 import { faultText } from "./notices.js";
+import { Options } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { dayOf, labelOf, localTimeOf, words } from "./words.js";
-import { activeMembers, memberOf, projectOf, projectsThatAre, team, workspace } from "./workspace.js";
+import { activeMembers, memberOf, milestonePairs, projectOf } from "./workspace.js";
+import { projectsThatAre, teamPairs } from "./workspace.js";
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
@@ -57,11 +59,10 @@ export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].pr
 function pairsOf({ name, values, none, pairs }, chosen) {
   const known = {
     project_id: () => projectsThatAre("active").map((project) => [project.id, project.name]),
-    milestone_id: () => workspace.value.milestones.map(({ id, title }) => [id, title]),
+    milestone_id: milestonePairs,
   };
-  const people = () => team().map((member) => [member.id, member.full_name]);
   const all = values?.filter(Boolean).map((value) => [value, words(value)]);
-  const listed = pairs ?? all ?? (known[name] ?? people)();
+  const listed = pairs ?? all ?? known[name]?.() ?? teamPairs();
   const other = projectOf(chosen)?.name ?? memberOf(chosen)?.full_name ?? "Unknown";
   const isListed = !chosen || listed.some(([value]) => value === chosen);
   return [...(none ? [["", none]] : []), ...listed, ...(isListed ? [] : [[chosen, other]])];
@@ -97,10 +98,7 @@ function Field({ field, value, change, isHeading, disabled }) {
   if (isHeading) {
     return html`<textarea ...${common} class="heading" aria-label=${label} rows="1" value=${value} />`;
   }
-  const options = () =>
-    pairsOf(field, value).map(
-      ([id, text]) => html`<option value=${id} selected=${id === value}>${text}</option>`,
-    );
+  const options = () => html`<${Options} pairs=${pairsOf(field, value)} chosen=${value} />`;
   const controls = {
     choice: () => html`<select ...${common}>${options()}</select>`,
     lines: () => html`<textarea ...${common} rows="4" value=${value} />`,
@@ -162,7 +160,6 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     if (said.text && !said.isFault) say({ text: "" });
   };
   const rebase = (newer) => keep({ ...latest.current, origin: newer });
-  const clear = () => keep({ typed: {} });
   const save = async (event) => {
     event.preventDefault();
     if (isBusy || (isChange && !changed.length)) return;
@@ -183,7 +180,7 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     setBusy(false);
   };
   const discard = () => {
-    clear();
+    keep({ typed: {} });
     say({ text: "" });
     onCancel?.();
   };

@@ -3,27 +3,21 @@ import { link } from "./address.js";
 import { get } from "./api.js";
 import { hasField, valueInWords } from "./forms.js";
 import { notifyFault } from "./notices.js";
-import { Avatar, Empty, Moment } from "./parts.js";
+import { Avatar, Empty, Moment, Options } from "./parts.js";
 import { html, useEffect, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
 import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
-import { team } from "./workspace.js";
+import { teamPairs } from "./workspace.js";
 
 const CUT = 100; // characters of a value
-const FORMS = {
-  task: "update_task_details",
-  project: "update_project",
-  meeting: "update_meeting",
-  whiteboard: "update_whiteboard",
-  member: "update_member",
-};
 
 function changeInWords(entity, field, [before, after]) {
   if (field === "attachment") return after ? `attached ${after}` : `removed ${before}`;
   if (field === "milestone") return `${before ? (after ? "changed" : "deleted") : "added"} a milestone`;
   if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
-  if (!hasField(FORMS[entity], field)) return "";
-  const cut = (value) => valueInWords(FORMS[entity], field, value).slice(0, CUT);
+  const operation = entity === "task" ? "update_task_details" : `update_${entity}`;
+  if (!hasField(operation, field)) return "";
+  const cut = (value) => valueInWords(operation, field, value).slice(0, CUT);
   return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
 }
 
@@ -92,11 +86,11 @@ export function Activity() {
   const groups = [...days].map(
     ([day, done]) => html`<section class="stack"><h2>${day}</h2><${Entries} entries=${done} /></section>`,
   );
-  const people = team().map(({ id, full_name }) => html`<option value=${id}>${full_name}</option>`);
+  const people = [["", "Everybody"], ...teamPairs()];
   return html`<div class="page stack">
     <div>
       <select class="chip" aria-label="Done by" onChange=${(event) => setActor(event.target.value)}>
-        <option value="">Everybody</option>${people}
+        <${Options} pairs=${people} chosen=${actor_id} />
       </select>
     </div>
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." />`}

@@ -9,9 +9,9 @@ const place = document.createElement("div");
 place.id = "notices";
 let latest = 0;
 
-/** Take away the notice of this id, or with `null` all of them. */
 export const dismiss = (gone) =>
-  shown.set({ notices: shown.value.notices.filter(({ id }) => gone !== null && id !== gone) });
+  shown.set({ notices: shown.value.notices.filter(({ id }) => id !== gone) });
+export const dismissAll = () => shown.set({ notices: [] });
 
 function add(notice) {
   latest += 1;

@@ -14,8 +14,8 @@ import { draftOf, loadSession, rights, session, SignIn, signOut } from "./sessio
 import { useStore } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
 import { words } from "./words.js";
-import { chosenProject, forgetWorkspace, loadMembers, loadMilestones } from "./workspace.js";
-import { loadProjects, loadWorkspace, projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { chosenProject, forgetWorkspace, loadMilestones, loadWorkspace } from "./workspace.js";
+import { projectOf, projectsThatAre, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs } = document.documentElement.dataset;
 const SHORTCUTS = {
@@ -86,8 +86,7 @@ function ProjectView() {
   const { isTeam } = rights();
   const change = async (fields) => {
     setProject(await patch(`/projects/${id}`, fields));
-    await loadProjects();
-    refresh();
+    await refresh();
     return "Saved.";
   };
   const isArchived = project.status === "archived";
@@ -100,7 +99,7 @@ function ProjectView() {
     const what = `“${project.name}” and its ${project.stats.total} tasks`;
     if (!confirm(`Delete ${what} for good?`)) return;
     await remove(`/projects/${id}`, { force: "true" }).then(() => go({ project: "", view: "" }), notifyFault);
-    await loadProjects();
+    await refresh();
   };
   const buttons = html`<div class="actions line">
     <button type="button" onClick=${archive}>${isArchived ? "Unarchive" : "Archive"}</button>
@@ -125,7 +124,7 @@ function Account() {
   const [invitation, setInvitation] = useState(null);
   const save = async (fields) => {
     await patch(`/members/${member.id}`, fields);
-    await Promise.all([loadSession(), loadMembers()]);
+    await Promise.all([loadSession(), refresh()]);
     return "Saved.";
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
@@ -216,7 +215,7 @@ function Help({ onClose }) {
 function NewProject({ onClose }) {
   const save = async (fields) => {
     const { id } = await create("/projects", fields);
-    await loadProjects();
+    await refresh();
     onClose();
     go({ project: id, view: "", task: "" });
   };

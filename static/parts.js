@@ -36,6 +36,10 @@ export const ProjectName = ({ project }) =>
 export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<progress aria-label="Progress of ${name}" max=${total || 1} value=${done}></progress>`;
 
+/** The options of a select, from `[value, words]` pairs. */
+export const Options = ({ pairs, chosen }) =>
+  pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
+
 /** What a view shows that has nothing else to show. */
 export const Empty = ({ text, children }) =>
   html`<div class="empty">

@@ -9,7 +9,7 @@ import { refresh, useRefresh } from "./refresh.js";
 import { isMe, mayManage, rights, session } from "./session.js";
 import { useStore } from "./store.js";
 import { capital, count, dayHeading, now, timeOf, words } from "./words.js";
-import { loadMembers, loadMilestones, memberName, projectOf, workspace } from "./workspace.js";
+import { memberName, projectOf, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
 const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
@@ -97,6 +97,7 @@ const KINDS = {
     names: ["full_name", "email", "role", "phone_number"],
     addWords: "Invite",
     addPath: "/members/invite",
+    isSecret: true,
     change: "update_member",
     initial: () => ({ role: "member" }),
     namesToChange: () => ["full_name", ...(rights().isAdmin ? ["role"] : []), "phone_number"],
@@ -112,7 +113,6 @@ const KINDS = {
       mayManage(row)
         ? [[row.status === "invited" ? "New link" : "Sign-in link", () => post(`/members/${row.id}/invitation`)]]
         : [],
-    changed: loadMembers,
   },
   keys: {
     noun: "key",
@@ -120,6 +120,7 @@ const KINDS = {
     load: async () => (await get("/keys")).keys.filter(isUsable),
     add: "create_key",
     addWords: "New key for a program",
+    isSecret: true,
     names: ["name", "scope", "expires_at"],
     settings: { scope: { none: false } },
     initial: () => ({ scope: "write" }),
@@ -152,7 +153,6 @@ const KINDS = {
       <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>`,
     text: ({ description }) => description,
     empty: "No milestones yet. A milestone is a date that tasks lead up to.",
-    changed: loadMilestones,
   },
   webhooks: {
     noun: "webhook",
@@ -179,18 +179,27 @@ const KINDS = {
   },
 };
 
+const DEFAULTS = {
+  titleOf: ({ title }) => title,
+  edited: (row) => row,
+  actions: () => [],
+  mayAdd: () => false,
+  mayChange: () => false,
+  removeWords: "Delete",
+  empty: "Nothing here yet.",
+};
+
 /** The entry of a list in `KINDS` with what it leaves out. */
-function kindOf(name, context) {
+function kindOf(name, project) {
   const path = `/${name}`;
-  const collection = context.project ? `/projects/${context.project}${path}` : path;
-  const kind = { load: async () => (await get(collection))[name], addPath: collection, edited: (row) => row };
-  Object.assign(kind, { titleOf: ({ title }) => title, mayAdd: () => false, mayChange: () => false });
-  Object.assign(kind, { removeWords: "Delete", actions: () => [] }, KINDS[name]);
-  const { noun, titleOf } = kind;
+  const collection = project ? `/projects/${project}${path}` : path;
+  const kind = { ...DEFAULTS, ...KINDS[name] };
   return {
     path,
-    addWords: `New ${noun}`,
-    removal: (row) => `Delete the ${noun} “${titleOf(row)}”?`,
+    load: async () => (await get(collection))[name],
+    addPath: collection,
+    addWords: `New ${kind.noun}`,
+    removal: (row) => `Delete the ${kind.noun} “${kind.titleOf(row)}”?`,
     mayOpen: kind.mayChange,
     mayRemove: kind.mayChange,
     ...kind,
@@ -224,8 +233,8 @@ function Editor({ kind, base, close, done }) {
   const names = (isChange && kind.namesToChange?.()) || kind.names;
   const save = async (fields) => {
     if (isChange) return done(await patch(`${kind.path}/${base.id}`, fields));
-    const isSecret = ["members", "keys"].includes(kind.path.slice(1)); // not stored for a repetition
-    return done(await (isSecret ? post : create)(kind.addPath, fields));
+    const add = kind.isSecret ? post : create; // an answer with a secret is not stored for a repetition
+    return done(await add(kind.addPath, fields));
   };
   const title = isChange ? kind.titleOf(base) : kind.addWords;
   return html`<${Dialog} title=${title} onClose=${close}>
@@ -237,7 +246,7 @@ function Editor({ kind, base, close, done }) {
 
 /** A list of one of `KINDS`; with a `project` that of the project. */
 export function Records({ of: name, project }) {
-  const kind = kindOf(name, { project });
+  const kind = kindOf(name, project);
   const [rows, setRows] = useState(null);
   const [edited, setEdited] = useState(null); // an object with the row that the form changes, if any
   const [secret, setSecret] = useState(null);
@@ -255,7 +264,7 @@ export function Records({ of: name, project }) {
   /** Take an answer's secret, and look what has changed. */
   const settle = async (answer) => {
     if (answer?.api_key || answer?.enrollment_link) setSecret(secretOf(answer));
-    await Promise.all([reload(), kind.changed?.()]);
+    await reload();
     refresh();
   };
   const done = (answer) => {
@@ -280,7 +289,7 @@ export function Records({ of: name, project }) {
     ${kind.addWords}</button>`;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${rows?.length > 0 && html`<div>${add}</div>`}
-    ${rows?.length === 0 && html`<${Empty} text=${kind.empty ?? "Nothing here yet."}>${add}<//>`}
+    ${rows?.length === 0 && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${lists}
     ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
     ${secret && html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>

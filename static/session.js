@@ -1,6 +1,6 @@
 // Signing in and out, and what the member who is signed in may do.
 import { get, post, remove } from "./api.js";
-import { dismiss, faultText } from "./notices.js";
+import { dismissAll, faultText } from "./notices.js";
 import { html, useState } from "./preact.js";
 import { stopRefresh } from "./refresh.js";
 import { Store } from "./store.js";
@@ -48,7 +48,7 @@ export async function signOut() {
 document.addEventListener("signed-out", ({ detail }) => {
   const { member, why } = session.value;
   stopRefresh();
-  dismiss(null);
+  dismissAll();
   session.set({ ...NOBODY, isOut: true, why: member ? `You are signed out: ${detail}.` : why });
 });
 

@@ -12,7 +12,8 @@ import { refresh, useRefresh } from "./refresh.js";
 import { draftOf, isMe, rights, session } from "./session.js";
 import { useStore } from "./store.js";
 import { labelOf, size } from "./words.js";
-import { chosenProject, memberName, projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { chosenProject, memberName, milestonePairs, projectOf } from "./workspace.js";
+import { projectsThatAre, workspace } from "./workspace.js";
 
 const OPERATION = "update_task_details";
 const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
@@ -23,7 +24,7 @@ const PREVIEW_MOST = 4e6; // bytes
 const draftOfTask = (id) => draftOf(`task ${id}`);
 const draftOfComment = (id) => draftOf(`a comment on ${id}`);
 
-/** Do something that the user asked for, and look what has changed; with a question before it if it loses something. */
+/** Do what the user asked for, and look what has changed; before something is lost, with a question. */
 async function act(run, question) {
   if (question && !confirm(question)) return;
   await run().then(refresh, (error) => notifyFault(error, () => act(run)));
@@ -68,8 +69,7 @@ function Description({ field, text, isFixed }) {
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
 function TaskForm({ task, milestones, take }) {
   const isFixed = !rights().isTeam;
-  const pairs = milestones.map(({ id, title }) => [id, title]);
-  const settings = { ...SETTINGS, milestone_id: { none: "None", pairs } };
+  const settings = { ...SETTINGS, milestone_id: { none: "None", pairs: milestonePairs(milestones) } };
   const note = (origin, changed) =>
     changed.some((name) => task[name] !== origin[name])
       ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
@@ -223,6 +223,7 @@ function leave({ id, title, status }, isGone) {
 export function TaskDialog({ id }) {
   const [loaded, setLoaded] = useState(null);
   const [isGone, setGone] = useState(false);
+  const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
@@ -274,7 +275,9 @@ export function TaskDialog({ id }) {
       <div class="task-talk stack">
         <${Attachments} attachments=${task.attachments} add=${add} />
         <${Comments} id=${id} comments=${comments} />
-        <details><summary>History</summary><${TaskHistory} id=${id} /></details>
+        <details onToggle=${(event) => setHistory(event.target.open)}>
+          <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
+        </details>
         ${rights().isTeam && html`<div><button type="button" class="danger"
           onClick=${() => act(drop, question)}>Delete task</button></div>`}
       </div>

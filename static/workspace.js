@@ -9,20 +9,21 @@ const NOTHING = { members: [], projects: [], milestones: [], isLoaded: false };
 /** `milestones` are those of the project that the address names; `isLoaded` says that names are known. */
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
-export const loadMembers = async () => workspace.set(await get("/members"));
-export const loadProjects = async () => workspace.set(await get("/projects"));
+const loadMembers = async () => workspace.set(await get("/members"));
+const loadProjects = async () => workspace.set(await get("/projects"));
 
 /** Load the milestones of the chosen project; one that does not exist has none. */
 export async function loadMilestones() {
   const { project } = address.value;
-  const load = project ? get(`/projects/${encodeURIComponent(project)}/milestones`) : { milestones: [] };
-  const none = (error) => (error.status === 404 ? { milestones: [] } : Promise.reject(error));
-  const found = await Promise.resolve(load).catch(none);
+  const nothing = { milestones: [] };
+  const none = (error) => (error.status === 404 ? nothing : Promise.reject(error));
+  const path = `/projects/${encodeURIComponent(project)}/milestones`;
+  const found = project ? await get(path).catch(none) : nothing;
   if (address.value.project === project) workspace.set(found);
 }
 
 export async function loadWorkspace() {
-  await Promise.all([loadMembers(), loadProjects(), loadMilestones()]);
+  await Promise.all([loadMembers(), loadProjects()]);
   workspace.set({ isLoaded: true });
 }
 
@@ -34,12 +35,24 @@ export const projectsThatAre = (status) =>
   workspace.value.projects.filter((project) => project.status === status);
 export const activeMembers = () =>
   workspace.value.members.filter((member) => member.status === "active");
-export const team = () => activeMembers().filter((member) => member.kind === "team");
+
+/** The team as `[value, words]` pairs, to choose from. */
+export const teamPairs = () =>
+  activeMembers()
+    .filter((member) => member.kind === "team")
+    .map((member) => [member.id, member.full_name]);
+
+/** Milestones as `[value, words]` pairs; by default those of the chosen project. */
+export const milestonePairs = (milestones = workspace.value.milestones) =>
+  milestones.map(({ id, title }) => [id, title]);
 
 onRefresh(({ activity, isPartial }) => {
   const concerns = (...entities) =>
     isPartial || activity.some(({ entity }) => entities.includes(entity));
   const isProgress = concerns("project", "task");
-  const loads = [concerns("member") && loadMembers, isProgress && loadProjects, isProgress && loadMilestones];
-  return Promise.all(loads.map((load) => load && load()));
+  return Promise.all([
+    concerns("member") && loadMembers(),
+    isProgress && loadProjects(),
+    isProgress && loadMilestones(),
+  ]);
 });
