@@ -32,12 +32,18 @@ const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""
 /** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
 export function focusCard(id, status = shownTask(id)?.status) {
   const card = document.querySelector(`[data-task="${id}"] .title`);
-  (card ?? document.getElementById(`column-${status}`) ?? document.getElementById("title"))?.focus();
+  (
+    card ??
+    document.getElementById(`column-${status}`) ??
+    document.getElementById("title")
+  )?.focus();
 }
 
 /** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
 async function move(task, status, { isUndo = false } = {}) {
-  const hadFocus = document.querySelector(`[data-task="${task.id}"]`)?.contains(document.activeElement);
+  const hadFocus = document
+    .querySelector(`[data-task="${task.id}"]`)
+    ?.contains(document.activeElement);
   try {
     const moved = await changeTask(task, { status });
     const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
@@ -82,8 +88,11 @@ const Card = memo(({ task, assignee, project, isTeam, isUnsent, late, openMenu }
   return html`<li class="card ${task.priority}" data-task=${task.id} draggable=${isTeam}>
     ${project && html`<p class="dim"><${ProjectName} project=${{ id: task.project_id, name: project }} /></p>`}
     <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
-    ${isTeam && html`<button type="button" class="move icon" aria-label=${label} title="Move"
-      aria-haspopup="true" onClick=${open}>⋯</button>`}
+    ${
+      isTeam &&
+      html`<button type="button" class="move icon" aria-label=${label} title="Move"
+      aria-haspopup="true" onClick=${open}>⋯</button>`
+    }
     <${Facts} ...${{ task, assignee, isUnsent, late }} />
   </li>`;
 });
@@ -138,7 +147,9 @@ const Chunk = memo(({ tasks, place, unsent, openMenu }) => {
   const { isTeam } = rights();
   const nameOf = ({ project_id }) => (address.value.project ? "" : projectOf(project_id)?.name);
   const day = dayOf(serverTime());
-  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} assignee=${memberOf(task.assignee_id)}
+  const cardOf = (
+    task,
+  ) => html`<${Card} key=${task.id} task=${task} assignee=${memberOf(task.assignee_id)}
     project=${nameOf(task)} late=${isLate(task)} isUnsent=${unsent.includes(task.id)}
     ...${{ day, place, isTeam, openMenu }} />`;
   return html`<ul>${tasks.map(cardOf)}</ul>`;
@@ -279,9 +290,12 @@ function NoTasks({ onNewTask }) {
   }
   const canAdd = rights().isTeam && chosenProject()?.status !== "archived";
   return html`<${Empty} text="No tasks yet.">
-    ${canAdd && html`<button type="button" class="primary" onClick=${onNewTask}>
+    ${
+      canAdd &&
+      html`<button type="button" class="primary" onClick=${onNewTask}>
       ${workspace.value.projects.length ? "Create the first task" : "Create the first project"}
-    </button>`}
+    </button>`
+    }
   <//>`;
 }
 
@@ -312,14 +326,22 @@ export function Board({ onNewTask }) {
   const unsent = unsentTasks();
   const isEmpty = states.every(({ tasks, isBusy }) => !tasks.length && !isBusy);
   const { members, projects } = workspace.value;
-  const names = JSON.stringify([members, projects].flat().map(({ id, name, full_name }) => [id, name ?? full_name]));
+  const names = JSON.stringify(
+    [members, projects].flat().map(({ id, name, full_name }) => [id, name ?? full_name]),
+  );
   const context = { place, unsent, openMenu, names, hour: serverTime().slice(0, 13) };
   const views = columns.map(
-    (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context} isOver=${dragging.over === column.status} />`,
+    (column) =>
+      html`<${ColumnView} key=${column.status} column=${column} ...${context} isOver=${dragging.over === column.status} />`,
   );
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
-    ${shown.project && isLoaded && !project && html`<p class="band">There is no such project.
-      <a href=${viewLink("", { project: "" })}>All projects</a></p>`}
+    ${
+      shown.project &&
+      isLoaded &&
+      !project &&
+      html`<p class="band">There is no such project.
+      <a href=${viewLink("", { project: "" })}>All projects</a></p>`
+    }
     <${Filters} />
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
     <div id="board" role="group" aria-label="Columns" hidden=${isEmpty && !project} onKeyDown=${stepCards}

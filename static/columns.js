@@ -35,7 +35,10 @@ const NOTHING = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false
 
 /** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
 function chunksOf(tasks, before) {
-  const starts = Array.from({ length: Math.ceil(tasks.length / CHUNK) }, (_, place) => place * CHUNK);
+  const starts = Array.from(
+    { length: Math.ceil(tasks.length / CHUNK) },
+    (_, place) => place * CHUNK,
+  );
   const chunks = starts.map((start) => tasks.slice(start, start + CHUNK));
   const isSame = (chunk, old) =>
     old?.length === chunk.length && chunk.every((task, place) => task === old[place]);

@@ -121,7 +121,8 @@ function useTyped(draft) {
   const latest = useRef(state); // also for an answer that comes after more was typed
   const keep = (next) => {
     latest.current = next;
-    if (draft && Object.keys(next.typed).length) sessionStorage.setItem(draft, JSON.stringify(next));
+    if (draft && Object.keys(next.typed).length)
+      sessionStorage.setItem(draft, JSON.stringify(next));
     else if (draft) dropDraft(draft);
     redraw(next);
   };
@@ -137,7 +138,12 @@ function useTyped(draft) {
  * fields, `note` says something about what is not saved yet, and a form that `isFixed` only shows.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
-  const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note, children } = rest;
+  const {
+    names = Object.keys(SCHEMAS[operation].properties),
+    settings = {},
+    note,
+    children,
+  } = rest;
   const { isChange, isFixed, autofocus } = rest;
   const form = useRef(null);
   const [latest, keep] = useTyped(draft);
@@ -169,7 +175,9 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
       const sent = (isChange ? changed : names).map((name) => [name, kind(name).sent(value(name))]);
       const given = isChange ? sent : sent.filter(([, content]) => content !== null);
       const text = await onSave(Object.fromEntries(given), origin, rebase);
-      const since = Object.entries(latest.current.typed).filter(([name, it]) => it !== before[name]);
+      const since = Object.entries(latest.current.typed).filter(
+        ([name, it]) => it !== before[name],
+      );
       keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
       say({ text });
     } catch (error) {
@@ -191,8 +199,11 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   const text = said.text || (changed.length > 0 && note?.(origin, changed));
   const retry = html`<button type="button" onClick=${said.retry}>Try again</button>`;
   const buttons = html`<button class="primary">${isBusy ? "Saving…" : label}</button>
-    ${(onCancel || isChange) && html`<button type="button" onClick=${discard}>
-      ${isChange ? "Discard" : "Cancel"}</button>`}`;
+    ${
+      (onCancel || isChange) &&
+      html`<button type="button" onClick=${discard}>
+      ${isChange ? "Discard" : "Cancel"}</button>`
+    }`;
   const actions = html`<div class="actions line">
     <div role="alert" class="message">
       ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry}</div>`}

@@ -13,7 +13,8 @@ const CUT = 100; // characters of a value
 
 function changeInWords(entity, field, [before, after]) {
   if (field === "attachment") return after ? `attached ${after}` : `removed ${before}`;
-  if (field === "milestone") return `${before ? (after ? "changed" : "deleted") : "added"} a milestone`;
+  if (field === "milestone")
+    return `${before ? (after ? "changed" : "deleted") : "added"} a milestone`;
   if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
   const operation = entity === "task" ? "update_task_details" : `update_${entity}`;
   if (!hasField(operation, field)) return "";
@@ -23,7 +24,8 @@ function changeInWords(entity, field, [before, after]) {
 
 /** What was done to something, and what has changed of it. */
 function sentence({ action, entity, changes }) {
-  if (entity === "comment") return [action === "created" ? "commented on" : `${action} a comment on`, ""];
+  if (entity === "comment")
+    return [action === "created" ? "commented on" : `${action} a comment on`, ""];
   if (action === "created") return [entity === "member" ? "invited" : "created", ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
   const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
@@ -73,7 +75,9 @@ function useHistory(path, query, concerns) {
 }
 
 export function TaskHistory({ id }) {
-  const [entries, earlier] = useHistory(`/tasks/${id}/activity`, {}, ({ concerns }) => concerns(id));
+  const [entries, earlier] = useHistory(`/tasks/${id}/activity`, {}, ({ concerns }) =>
+    concerns(id),
+  );
   return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
 }
 
@@ -81,10 +85,15 @@ export function TaskHistory({ id }) {
 export function Activity() {
   const [actor_id, setActor] = useState("");
   const query = { actor_id, limit: 50 };
-  const [entries, earlier, isLoaded] = useHistory("/activity", query, ({ activity }) => activity.length);
+  const [entries, earlier, isLoaded] = useHistory(
+    "/activity",
+    query,
+    ({ activity }) => activity.length,
+  );
   const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
   const groups = [...days].map(
-    ([day, done]) => html`<section class="stack"><h2>${day}</h2><${Entries} entries=${done} /></section>`,
+    ([day, done]) =>
+      html`<section class="stack"><h2>${day}</h2><${Entries} entries=${done} /></section>`,
   );
   const people = [["", "Everybody"], ...teamPairs()];
   return html`<div class="page stack">

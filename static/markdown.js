@@ -12,15 +12,28 @@ function link({ href, tokens }) {
   return h("a", { href, rel: "noopener noreferrer", target: "_blank" }, all(tokens));
 }
 
-const row = (tag, cells) => h("tr", {}, cells.map((cell) => h(tag, {}, all(cell.tokens))));
+const row = (tag, cells) =>
+  h(
+    "tr",
+    {},
+    cells.map((cell) => h(tag, {}, all(cell.tokens))),
+  );
 
 const table = ({ header, rows }) =>
   h("div", { class: "scroll", tabIndex: 0, role: "group", "aria-label": "Table" }, [
-    h("table", {}, [h("thead", {}, row("th", header)), h("tbody", {}, rows.map((cells) => row("td", cells)))]),
+    h("table", {}, [
+      h("thead", {}, row("th", header)),
+      h(
+        "tbody",
+        {},
+        rows.map((cells) => row("td", cells)),
+      ),
+    ]),
   ]);
 
 function item({ task, checked, tokens }) {
-  const box = task && h("input", { type: "checkbox", checked, disabled: true, "aria-label": "Done" });
+  const box =
+    task && h("input", { type: "checkbox", checked, disabled: true, "aria-label": "Done" });
   return h("li", { class: task ? "task-item" : "" }, [box, all(tokens)]);
 }
 

@@ -51,7 +51,9 @@ function Notice({ id, text, action, isFault }) {
 
 function Notices() {
   const { notices } = useStore(shown);
-  const [faults, others] = [true, false].map((kind) => notices.filter(({ isFault = false }) => isFault === kind));
+  const [faults, others] = [true, false].map((kind) =>
+    notices.filter(({ isFault = false }) => isFault === kind),
+  );
   const all = (some) => some.map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
   return html`<div role="alert">${all(faults)}</div>
     <div role="status">${all(others)}</div>`;

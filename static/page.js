@@ -63,14 +63,19 @@ function Sidebar({ onNewProject }) {
   const all = { id: "", name: "All projects", stats };
   const isCurrent = ({ id }) => id === project && ["", "project"].includes(view);
   const links = (some) =>
-    some.map((one) => html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`);
+    some.map(
+      (one) => html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`,
+    );
   const add = html`<button type="button" class="quiet" onClick=${onNewProject}>New project</button>`;
   return html`<aside aria-label="Projects">
     <ul id="projects">${links([all, ...active])}</ul>
     ${rights().isTeam && add}
-    ${archived.length > 0 && html`<details open=${archived.some(isCurrent)}>
+    ${
+      archived.length > 0 &&
+      html`<details open=${archived.some(isCurrent)}>
       <summary>Archived</summary><ul>${links(archived)}</ul>
-    </details>`}
+    </details>`
+    }
   </aside>`;
 }
 
@@ -92,13 +97,19 @@ function ProjectView() {
   const isArchived = project.status === "archived";
   const archive = async () => {
     const status = isArchived ? "active" : "archived";
-    const undo = { words: "Undo", run: () => change({ status: project.status }).catch(notifyFault) };
+    const undo = {
+      words: "Undo",
+      run: () => change({ status: project.status }).catch(notifyFault),
+    };
     await change({ status }).then(() => notify(`${project.name} is ${status}.`, undo), notifyFault);
   };
   const drop = async () => {
     const what = `“${project.name}” and its ${project.stats.total} tasks`;
     if (!confirm(`Delete ${what} for good?`)) return;
-    await remove(`/projects/${id}`, { force: "true" }).then(() => go({ project: "", view: "" }), notifyFault);
+    await remove(`/projects/${id}`, { force: "true" }).then(
+      () => go({ project: "", view: "" }),
+      notifyFault,
+    );
     await refresh();
   };
   const buttons = html`<div class="actions line">
@@ -128,7 +139,9 @@ function Account() {
     return "Saved.";
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
-  const made = invitation && html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
+  const made =
+    invitation &&
+    html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it there. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
   return html`<div class="page stack">
     <section class="panel stack">

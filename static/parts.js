@@ -21,7 +21,8 @@ export const DateOf = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
 
 /** A moment in the reader's time zone. */
-export const Moment = ({ at }) => html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
+export const Moment = ({ at }) =>
+  html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
 
 // An angle on the colour wheel that stays the same for a person or a project.
 const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });

@@ -30,7 +30,8 @@ function nextHour() {
 /** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
 function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   if (api_key) {
-    const text = "It is shown only now. A program sends it as Authorization: Bearer, followed by the key.";
+    const text =
+      "It is shown only now. A program sends it as Authorization: Bearer, followed by the key.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
   const title = `${member.status === "invited" ? "Invitation" : "Sign-in link"} for ${member.full_name}`;
@@ -57,7 +58,15 @@ const KINDS = {
     noun: "meeting",
     add: "create_meeting",
     change: "update_meeting",
-    names: ["title", "starts_at", "ends_at", "location", "participant_ids", "project_id", "description"],
+    names: [
+      "title",
+      "starts_at",
+      "ends_at",
+      "location",
+      "participant_ids",
+      "project_id",
+      "description",
+    ],
     settings: { location: { label: "Place or link" } },
     initial: () => ({ starts_at: nextHour() }),
     edited: (row) => ({ ...row, participant_ids: row.participants.map(({ id }) => id) }),
@@ -105,13 +114,20 @@ const KINDS = {
     mayChange: mayManage,
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
     removeWords: "Remove",
-    removal: ({ full_name }) => `Remove ${full_name}? Their keys end, and their tasks are nobody's.`,
-    group: ({ status, kind }) => (status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients"),
+    removal: ({ full_name }) =>
+      `Remove ${full_name}? Their keys end, and their tasks are nobody's.`,
+    group: ({ status, kind }) =>
+      status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
     facts: ({ role, email, phone_number }) => html`${pill(words(role))}
       <a href="mailto:${email}">${email}</a> <span>${phone_number}</span>`,
     actions: (row) =>
       mayManage(row)
-        ? [[row.status === "invited" ? "New link" : "Sign-in link", () => post(`/members/${row.id}/invitation`)]]
+        ? [
+            [
+              row.status === "invited" ? "New link" : "Sign-in link",
+              () => post(`/members/${row.id}/invitation`),
+            ],
+          ]
         : [],
   },
   keys: {
@@ -174,7 +190,9 @@ const KINDS = {
     facts: ({ status, attempts, last_status, last_error, created_at }) => html`
       ${pill(capital(status), "urgent")}<span>${count(attempts, "attempt")}</span>
       <span>${last_error ?? `answered ${last_status}`}</span><${Moment} at=${created_at} />`,
-    actions: ({ id }) => [["Send again", () => say("Sent again", post(`/deliveries/${id}/redeliver`))]],
+    actions: ({ id }) => [
+      ["Send again", () => say("Sent again", post(`/deliveries/${id}/redeliver`))],
+    ],
     empty: "Every delivery has arrived.",
   },
 };
@@ -271,8 +289,7 @@ export function Records({ of: name, project }) {
     setEdited(null);
     settle(answer);
   };
-  const run = (action) =>
-    action().then(settle, (error) => notifyFault(error, () => run(action)));
+  const run = (action) => action().then(settle, (error) => notifyFault(error, () => run(action)));
   const rowOf = (row) => {
     const open = async () => setEdited({ base: await kind.edited(row) });
     const drop = async () => confirm(kind.removal(row)) && remove(`${kind.path}/${row.id}`);
@@ -285,15 +302,20 @@ export function Records({ of: name, project }) {
       <ul class="panel rows">${some.map(rowOf)}</ul>
     </section>`,
   );
-  const add = kind.mayAdd() && html`<button type="button" class="primary" onClick=${() => setEdited({})}>
+  const add =
+    kind.mayAdd() &&
+    html`<button type="button" class="primary" onClick=${() => setEdited({})}>
     ${kind.addWords}</button>`;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${rows?.length > 0 && html`<div>${add}</div>`}
     ${rows?.length === 0 && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${lists}
     ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
-    ${secret && html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
+    ${
+      secret &&
+      html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
       <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
-    <//>`}
+    <//>`
+    }
   </div>`;
 }

@@ -59,7 +59,8 @@ async function look() {
   if (!since) return; // signed out meanwhile
   if (notice && !error) dismiss(notice);
   if (!error) notice = null;
-  else notice ??= notifyFault(error, refresh, `What you see is from ${momentInWords(serverTime())}. `);
+  else
+    notice ??= notifyFault(error, refresh, `What you see is from ${momentInWords(serverTime())}. `);
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 

@@ -47,7 +47,8 @@ async function loadTask(id) {
 /** What somebody else has changed that was also typed here. */
 async function conflictOf(theirs, fields) {
   const { activity } = await get(`/tasks/${theirs.id}/activity`, { entity: "task", limit: 1 });
-  const theirsOf = (name) => `${labelOf(name)}, theirs: ${valueInWords(OPERATION, name, theirs[name])}`;
+  const theirsOf = (name) =>
+    `${labelOf(name)}, theirs: ${valueInWords(OPERATION, name, theirs[name])}`;
   return html`${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.
     <ul>${fields.map((name) => html`<li>${theirsOf(name)}</li>`)}</ul>
     Save again to replace theirs.`;
@@ -69,7 +70,10 @@ function Description({ field, text, isFixed }) {
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
 function TaskForm({ task, milestones, take }) {
   const isFixed = !rights().isTeam;
-  const settings = { ...SETTINGS, milestone_id: { none: "None", pairs: milestonePairs(milestones) } };
+  const settings = {
+    ...SETTINGS,
+    milestone_id: { none: "None", pairs: milestonePairs(milestones) },
+  };
   const note = (origin, changed) =>
     changed.some((name) => task[name] !== origin[name])
       ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
@@ -130,8 +134,11 @@ function Attachment({ attachment: { id, task_id, filename, content_type: type, s
     ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
     <button type="button" class="quiet" onClick=${open}>${filename}</button>
     <span class="dim">${size(bytes)}</span>
-    ${rights().isTeam && html`<button type="button" class="icon" aria-label="Remove ${filename}"
-      onClick=${drop}>✕</button>`}
+    ${
+      rights().isTeam &&
+      html`<button type="button" class="icon" aria-label="Remove ${filename}"
+      onClick=${drop}>✕</button>`
+    }
   </li>`;
 }
 
@@ -139,7 +146,11 @@ async function attach(id, files) {
   for (const file of files) {
     const body = new FormData();
     body.append("file", file);
-    await create(`/tasks/${id}/attachments`, body, `${file.name} ${file.size} ${file.lastModified}`);
+    await create(
+      `/tasks/${id}/attachments`,
+      body,
+      `${file.name} ${file.size} ${file.lastModified}`,
+    );
   }
 }
 
@@ -176,7 +187,8 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
   };
   const button = (words, run) =>
     html`<button type="button" class="quiet" onClick=${run}>${words}</button>`;
-  const form = () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
+  const form =
+    () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
     settings=${{ content: { label: "Your comment, changed" } }} autofocus="content" isChange
     draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${() => setEdited(false)} />`;
   return html`<li class="entry">
@@ -239,7 +251,8 @@ export function TaskDialog({ id }) {
       notifyFault(error, () => go({ task: id }));
       go({ task: "" }, { replace: true });
     });
-    return () => latest.current.task && setTimeout(leave, 0, latest.current.task, latest.current.isGone);
+    return () =>
+      latest.current.task && setTimeout(leave, 0, latest.current.task, latest.current.isGone);
   }, []);
   useRefresh(({ concerns }) => {
     const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
@@ -278,8 +291,11 @@ export function TaskDialog({ id }) {
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>
-        ${rights().isTeam && html`<div><button type="button" class="danger"
-          onClick=${() => act(drop, question)}>Delete task</button></div>`}
+        ${
+          rights().isTeam &&
+          html`<div><button type="button" class="danger"
+          onClick=${() => act(drop, question)}>Delete task</button></div>`
+        }
       </div>
     </div>
   <//>`;
@@ -296,7 +312,10 @@ export function NewTask({ onClose }) {
   const save = async (body) => {
     const task = await create("/tasks", body);
     onClose();
-    notify(`Created “${task.title}”.`, { words: "Open", run: () => go({ view: "", task: task.id }) });
+    notify(`Created “${task.title}”.`, {
+      words: "Open",
+      run: () => go({ view: "", task: task.id }),
+    });
     await refresh();
     focusCard(task.id, task.status);
   };

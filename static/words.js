@@ -2,7 +2,12 @@
 const { timezone } = document.documentElement.dataset;
 const LOCALE = "en-GB";
 
-export const STATUSES = { todo: "To do", in_progress: "In progress", review: "Review", done: "Done" };
+export const STATUSES = {
+  todo: "To do",
+  in_progress: "In progress",
+  review: "Review",
+  done: "Done",
+};
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
 const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
 const SCOPES = { write: "read and write", read: "only read" };
@@ -42,7 +47,10 @@ export const size = (bytes) =>
 
 /** The first letters of a person's first and last name. */
 export const initials = (name) => {
-  const letters = name.trim().split(/\s+/).map((word) => Array.from(word)[0].toUpperCase());
+  const letters = name
+    .trim()
+    .split(/\s+/)
+    .map((word) => Array.from(word)[0].toUpperCase());
   return letters[0] + (letters.length > 1 ? letters.at(-1) : "");
 };
 
