@@ -39,6 +39,7 @@ import schemas
 import tools
 from database import LOCK_SECONDS, ApiError, Row, Unavailable, check_in_place, db, digest, now, to_json
 from lists import task_page
+from meetings import Meeting, Whiteboard
 from models import (
     PROFILE,
     Activity,
@@ -51,7 +52,6 @@ from models import (
     Gone,
     Invalid,
     Invitation,
-    Meeting,
     Member,
     Milestone,
     NotFound,
@@ -60,7 +60,6 @@ from models import (
     StoredAnswer,
     Task,
     Transaction,
-    Whiteboard,
     permit,
     write,
 )

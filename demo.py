@@ -5,19 +5,8 @@ from contextlib import AbstractContextManager
 from random import Random
 
 from database import TICKS_PER_MS, Row, epoch_ms, fold, uuid7, wire_time
-from models import (
-    PRIORITIES,
-    STATUSES,
-    Attachment,
-    Comment,
-    Meeting,
-    Member,
-    Milestone,
-    Project,
-    Task,
-    Transaction,
-    Whiteboard,
-)
+from meetings import Meeting, Whiteboard
+from models import PRIORITIES, STATUSES, Attachment, Comment, Member, Milestone, Project, Task, Transaction
 
 PEOPLE = [
     ("Amara Okafor", "amara@example.com", "admin", "active"),

@@ -15,6 +15,7 @@ import rfc8785
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
 from peewee import ForeignKeyField, IntegerField
 
+import meetings
 import models
 import outbox
 from database import ApiError, EncodedJSONField, fold, instant, to_json
@@ -788,7 +789,7 @@ CommentShown = shown(
     models.Comment, "id task_id author_id author content created_at edited_at", author=one(ProfileShown)
 )
 MeetingShown = shown(
-    models.Meeting,
+    meetings.Meeting,
     "id title description location project_id starts_at ends_at organizer participants when"
     " created_at updated_at",
     organizer=one(ProfileShown),
@@ -877,9 +878,9 @@ MilestoneShown = shown(
     stats=one(ProgressShown),
 )
 WhiteboardSummaryShown = shown(
-    models.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
+    meetings.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
 )
-WhiteboardShown = shown(models.Whiteboard, "id title project_id updated_at updated_by content created_at")
+WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
 DeletedShown = answer_with("Deleted", id=Id(), deleted=fields.Boolean())
 RevokedShown = answer_with("Revoked", id=Id(), revoked=fields.Boolean())
 
