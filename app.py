@@ -98,7 +98,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["CONFIG_FILE"] = config_file()
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.url_map.converters["default"] = Identifier
+    app.url_map.converters |= {"default": Identifier, "task": TaskIdentifier}
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     path = os.path.realpath(settings["server"]["database"])  # not a link: log and locks are beside the file
@@ -118,6 +118,14 @@ class Identifier(UnicodeConverter):
 
     def to_python(self, value: str) -> str:
         return value.lower()
+
+
+class TaskIdentifier(Identifier):
+    """The id of a task, or its number, which is an integer then."""
+
+    def to_python(self, value: str) -> Any:
+        is_number = re.fullmatch(schemas.TaskReference.NUMBER, value)
+        return int(value) if is_number else super().to_python(value)
 
 
 class Service(Flask):
@@ -242,6 +250,7 @@ def operation(
             is_read = current.method in ("GET", "HEAD")
             if role is not None:
                 authorize(current.caller, role, writes=not is_read and not of_session)
+            ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
                     data = view(
@@ -929,10 +938,13 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 @operation(schemas.LIST_TASKS, schemas.TASKS)
 def list_tasks(**filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine."""
-    if filters.get("assignee_id") == "me":
-        filters["assignee_id"] = request().caller["id"]
+    for name in ("assignee_id", "created_by"):
+        if filters.get(name) == "me":
+            filters[name] = request().caller["id"]
     if filters.get("assignee_id") == "none":
         filters["unassigned"] = filters.pop("assignee_id")
+    if filters.get("status") == "open":
+        filters["open"] = filters.pop("status")
     return task_page(**filters)
 
 
@@ -945,15 +957,41 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
     return with_location(with_etag(task))
 
 
-@api.get("/tasks/<id>")
+@api.post("/tasks/batch")
+@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, role="member")
+def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
+    """Create up to 100 tasks, all or none of them."""
+    created = Task.add_all(transaction, tasks)
+    for task in created:
+        emit(transaction, "task.created", {"task": task})
+    return {"tasks": created}
+
+
+@api.put("/tasks/by-external-id/<path:external_id>")
+@operation(schemas.PUT_TASK, schemas.TaskShown, role="member", headers=("ETag",), also={201: "It is new."})
+def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
+    """Create the task that has this id in another program, or change it; what is not sent stays."""
+    try:
+        external_id = schemas.Name().deserialize(external_id)
+    except ValidationError as error:
+        raise Invalid(("external_id", error.messages[0])) from error
+    task, changes = Task.put(transaction, external_id, **fields)
+    if changes is None:
+        request().success_status = 201
+        emit(transaction, "task.created", {"task": task})
+        return with_etag(task)
+    return announce_edit(transaction, task, changes)
+
+
+@api.get("/tasks/<task:id>")
 @operation(gives=schemas.TaskDetailShown, headers=("ETag",))
 def get_task(id: str) -> Row:
     """Show a task with its project, milestone, profiles and attachments."""
     return with_etag(Task.shown(id))
 
 
-@api.put("/tasks/<id>", endpoint="update_task_by_put")
-@api.patch("/tasks/<id>")
+@api.put("/tasks/<task:id>", endpoint="update_task_by_put")
+@api.patch("/tasks/<task:id>")
 @operation(
     schemas.UPDATE_TASK, schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",)
 )
@@ -962,7 +1000,7 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     return edit_task(transaction, id, fields)
 
 
-@api.patch("/tasks/<id>/details")
+@api.patch("/tasks/<task:id>/details")
 @operation(
     schemas.UPDATE_TASK_DETAILS,
     schemas.TaskShown,
@@ -982,7 +1020,11 @@ def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
 
 
 def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
-    task, changes = Task.edit(transaction, id, fields, expected_versions())
+    return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
+
+
+def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
+    """Store the events of a change of a task, if it was one; returns the task."""
     if changes:
         announce(transaction, [(task, changes)])
     if "status" in changes and task["status"] == "done":
@@ -990,9 +1032,16 @@ def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
     return with_etag(task)
 
 
-@api.put("/tasks/<id>/complete", endpoint="complete_task_by_put")
-@api.post("/tasks/<id>/complete")
-@api.patch("/tasks/<id>/complete", endpoint="complete_task_by_patch")
+@api.post("/tasks/<task:id>/claim")
+@operation(gives=schemas.TaskShown, role="member", raises=(Conflict,), headers=("ETag",))
+def claim_task(transaction: Transaction, id: str) -> Row:
+    """Take a task that is to do and nobody's: the caller becomes its assignee, and it is in progress."""
+    return announce_edit(transaction, *Task.claim(transaction, id))
+
+
+@api.put("/tasks/<task:id>/complete", endpoint="complete_task_by_put")
+@api.post("/tasks/<task:id>/complete")
+@api.patch("/tasks/<task:id>/complete", endpoint="complete_task_by_patch")
 @operation(gives=schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",))
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
@@ -1002,7 +1051,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
     return with_etag(task)
 
 
-@api.delete("/tasks/<id>")
+@api.delete("/tasks/<task:id>")
 @operation(gives=schemas.DeletedShown, role="member", raises=(PreconditionFailed,))
 def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
@@ -1011,14 +1060,14 @@ def delete_task(transaction: Transaction, id: str) -> Row:
     return {"id": task["id"], "deleted": True}
 
 
-@api.get("/tasks/<id>/comments")
+@api.get("/tasks/<task:id>/comments")
 @operation(schemas.LIST_COMMENTS, schemas.COMMENTS)
 def list_comments(id: str, **page: Any) -> Row:
     """List comments of a task, oldest first; of over 500 or 4 MiB the latest; `before` leads to others."""
     return Comment.page(id, **page)
 
 
-@api.post("/tasks/<id>/comments")
+@api.post("/tasks/<task:id>/comments")
 @operation(schemas.ADD_COMMENT, schemas.CommentShown, status=201)
 def add_comment(transaction: Transaction, id: str, content: str) -> Row:
     """Comment on a task."""
@@ -1027,14 +1076,14 @@ def add_comment(transaction: Transaction, id: str, content: str) -> Row:
     return comment
 
 
-@api.patch("/tasks/<id>/comments/<comment_id>")
+@api.patch("/tasks/<task:id>/comments/<comment_id>")
 @operation(schemas.UPDATE_COMMENT, schemas.CommentShown)
 def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
     """Change one's own comment."""
     return Comment.edit(transaction, id, comment_id, fields)
 
 
-@api.delete("/tasks/<id>/comments/<comment_id>")
+@api.delete("/tasks/<task:id>/comments/<comment_id>")
 @operation(gives=schemas.DeletedShown)
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
     """Delete one's own comment; owners and admins may delete any."""
@@ -1042,7 +1091,7 @@ def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
     return {"id": comment_id, "deleted": True}
 
 
-@api.get("/tasks/<id>/activity")
+@api.get("/tasks/<task:id>/activity")
 @operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
@@ -1050,14 +1099,14 @@ def list_task_activity(id: str, **filters: Any) -> Row:
     return Activity.page(task_id=id, **filters)
 
 
-@api.get("/tasks/<id>/attachments")
+@api.get("/tasks/<task:id>/attachments")
 @operation(gives=schemas.ATTACHMENTS)
 def list_attachments(id: str) -> Row:
     """List the attachments of a task, oldest first."""
     return {"attachments": Attachment.of(id)}
 
 
-@api.post("/tasks/<id>/attachments")
+@api.post("/tasks/<task:id>/attachments")
 @operation(
     schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, role="member", headers=("Location",)
 )
@@ -1066,7 +1115,7 @@ def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     return with_location(Attachment.add(transaction, id, **file))
 
 
-@api.get("/tasks/<id>/attachments/<attachment_id>")
+@api.get("/tasks/<task:id>/attachments/<attachment_id>")
 @operation(gives="application/octet-stream")
 def download_attachment(id: str, attachment_id: str) -> Response:
     """Download an attachment, always as a file to be saved."""
@@ -1077,7 +1126,7 @@ def download_attachment(id: str, attachment_id: str) -> Response:
     return Response(data, 200, {"Content-Disposition": disposition}, "application/octet-stream")
 
 
-@api.delete("/tasks/<id>/attachments/<attachment_id>")
+@api.delete("/tasks/<task:id>/attachments/<attachment_id>")
 @operation(gives=schemas.DeletedShown, role="member")
 def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> Row:
     """Delete an attachment."""

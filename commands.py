@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import secrets
 import signal
 import socket
@@ -16,7 +17,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import click
 from flask import Flask, current_app
@@ -27,6 +28,7 @@ import database
 import gateway
 import models
 import schemas
+import transfer
 import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from outbox import Delivery, Webhook
@@ -39,7 +41,8 @@ SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL datab
 
 def register(app: Flask) -> None:
     commands = [init, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
-    commands += [redeliver_command, key_commands, member_commands, project_commands, webhook_commands]
+    commands += [import_command, export_command, redeliver_command]
+    commands += [key_commands, member_commands, project_commands, webhook_commands]
     for command in commands:
         app.cli.add_command(command)
 
@@ -255,9 +258,64 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
     return models.Invitation.link(config, token), expires_at
 
 
+@member_commands.command("add")
+@click.argument("full_name", metavar="NAME")
+@click.option("--role", type=click.Choice(models.ROLES[1:]), default="member", show_default=True)
+@click.option("--email", "address", help="Default: the owner's address with +NAME.")
+@click.option("--scope", type=click.Choice(models.SCOPES), default="write", show_default=True)
+@as_option
+@in_database
+def member_add(address: str | None, scope: str, email: str | None, **fields: str) -> None:
+    """Add an active member, such as an AI agent, and print an API key for it once."""
+    actor = fetch_actor(email, "admin")
+    user, _, domain = actor["email"].partition("@")
+    name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
+    address = address or f"{user.partition('+')[0]}+{name}@{domain}"
+    loaded = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
+    configure_webhooks()
+    with models.write(actor) as transaction:
+        member = models.Member.add(transaction, status=models.Member.ACTIVE, **loaded)
+        models.Member.record(transaction, "created", member)
+        _, key = models.ApiKey.issue(transaction, member["id"], name=member["full_name"], scope=scope)
+        webhooks.emit(transaction, "member.joined", {"member": member})
+    webhooks.deliver(transaction)
+    click.echo(key)
+    click.echo(f"{member['full_name']} <{member['email']}> is a member; this is its API key.", err=True)
+
+
 def print_link(link: str, expires_at: str) -> None:
     click.echo(link)
     click.echo(f"The link works once, until {expires_at}.", err=True)
+
+
+@click.command("import")
+@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@click.option("--apply", is_flag=True, help="Store it; otherwise it is only tried, and told.")
+@click.option("--project", help="The project of rows that name none.")
+@as_option
+@in_database
+def import_command(file: IO[str], apply: bool, project: str | None, email: str | None) -> None:
+    """Import tasks from a CSV file, all or none of them; webhooks get no events of that."""
+    actor = fetch_actor(email, "member")
+    with suppress(click.Abort), models.write(actor) as transaction:
+        report = transfer.import_tasks(transaction, file, project)
+        if report.problems or not apply:
+            raise click.Abort  # which undoes it
+    for line in report.lines():
+        click.echo(line)
+    if report.problems:
+        raise click.ClickException("nothing is stored")
+    click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)
+
+
+@click.command("export")
+@click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@in_database
+def export_command(kind: str, file: IO[str]) -> None:
+    """Write all tasks to a file, or to standard output."""
+    write = transfer.write_csv if kind == "csv" else transfer.write_json_lines
+    write(file)
 
 
 project_commands = AppGroup("project", help="Create and list projects.")

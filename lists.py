@@ -10,8 +10,8 @@ from typing import Any
 
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
-from database import Row, Statement, fold, placeholder, rowid, to_json
-from models import COUNT_LIMIT, PRIORITIES, Project, Task, TaskCount, pagination
+from database import Row, Statement, fold, now, placeholder, rowid, to_json
+from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination, settled_time
 
 _words = fn.JSON_EACH(placeholder("other_words"))
 _is_missing = fn.INSTR(Task.search, SQL("value")) == 0
@@ -21,10 +21,24 @@ FILTERS: dict[str, Any] = {
     "milestone_id": Task.milestone == placeholder("milestone_id"),
     "assignee_id": Task.assignee == placeholder("assignee_id"),
     "status": Task.status == placeholder("status"),
+    "open": Task.is_open,
+    "created_by": Task.created_by == placeholder("created_by"),
+    "external_id": Task.external_id == placeholder("external_id"),
     "priority": Task.priority == placeholder("priority"),
     "due_before": Task.due_date < placeholder("due_before"),
     # Programs that poll ask for what has changed last, which SQLite cannot see in a placeholder.
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),
+    # Who completed a task changed it: SQLite reads those that have changed since.
+    "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
+    & (Task.completed_at >= placeholder("completed_since")),
+    "ready": (Task.status == "todo")
+    & Task.assignee.is_null()
+    & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
+    & ~fn.EXISTS(Blocker.open_of(Task.number, SQL("1"))),
+    # Changes in their order, after those up to a time and an id, and not beyond `models.settled_time`.
+    "after": (Task.updated_at >= placeholder("after"))
+    & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
+    "until": Task.updated_at <= placeholder("until"),
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
     "q": fn.INSTR(Task.search, placeholder("q")) > 0,
@@ -53,6 +67,7 @@ for _name, _columns in {
 }.items():
     Task.add_index(ModelIndex(Task, _columns, name=_name))
 _others = [Task.project, Task.milestone, Task.assignee, Task.status, Task.priority, Task.due_date]
+_others.append(Task.created_by)
 Task.add_index(ModelIndex(Task, [Task.updated_at, Task.id, *_others], name="task_updated"))
 _of_milestone = [Task.milestone, Task.id, Task.status]
 Task.add_index(*_of_milestone, where=Task.milestone.is_null(False), name="task_milestone")
@@ -67,7 +82,11 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
-    names, end = frozenset(filters), offset + limit
+    if "ready" in filters:
+        filters["now"] = now()
+    if sort == "updated_at" and not offset:
+        return _changes(limit, include, **filters)
+    names, end = frozenset(filters) - {"now"}, offset + limit
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
@@ -78,7 +97,22 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     more = end < total
     if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
-    return {"tasks": tasks, "pagination": pagination(total, limit, offset, more)}
+    return {"tasks": tasks, "pagination": pagination(total, limit, offset, more) | {"next_after": None}}
+
+
+def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, **filters: Any) -> Row:
+    """A page of the tasks in the order of their changes, none of which is to come before its last one."""
+    if (until := settled_time()) is None:  # there are no tasks
+        return {"tasks": [], "pagination": pagination(0, limit, 0, False) | {"next_after": None}}
+    filters["until"] = until
+    if after:
+        filters["after"], filters["after_id"] = after
+    names = frozenset(filters) - {"now", "after_id"}
+    tasks = _page(names, "updated_at", include).all(limit=limit, offset=0, **filters)
+    total = len(tasks) if len(tasks) < limit else _total(names).value(**filters)
+    last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after
+    shown = pagination(total, limit, 0, total > len(tasks)) | {"next_after": last and "_".join(last)}
+    return {"tasks": tasks, "pagination": shown | ({"next_offset": None} if after else {})}
 
 
 def _searched(text: str) -> Row:

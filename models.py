@@ -9,12 +9,14 @@ method that needs the actor or the time takes its `Transaction` first. A row has
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, ClassVar
 
+import orjson
 from peewee import (
     JOIN,
     SQL,
@@ -29,6 +31,7 @@ from peewee import (
     TextField,
     fn,
 )
+from playhouse.sqlite_ext import AutoIncrementField
 
 from database import (
     ApiError,
@@ -198,10 +201,21 @@ def profile(table: Any, key: str) -> Joined:
     return Joined(table, key, *PROFILE)
 
 
-def with_member(field: Any, *hidden: str) -> Any:
-    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to."""
-    selected = [*columns(field.model, *hidden), profile(Member, field.name)]
-    return field.model.select(*selected).join(Member, on=(field == Member.id))
+def via() -> Any:
+    """The name of a joined key; a session's, which stands for the person, is not told."""
+    return Case(None, [(ApiKey.is_session.is_null(), ApiKey.name)]).alias("via")
+
+
+def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
+    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to.
+
+    With the column of a `key`, each row says `via` which one it was made.
+    """
+    table, selected = field.model, columns(field.model, *hidden, "key_id")
+    if key:
+        selected.append(via())
+    rows = table.select(*selected, profile(Member, field.name)).join(Member, on=(field == Member.id))
+    return rows.switch(table).join(ApiKey, JOIN.LEFT_OUTER, on=(key == ApiKey.id)) if key else rows
 
 
 def sorted_by(rows: list[Row], name: str) -> list[Row]:
@@ -965,6 +979,8 @@ class Milestone(Resource):
 
 
 class Task(Entity):
+    id = TextField(unique=True)
+    number = AutoIncrementField()  # never used twice
     project = ForeignKeyField(Project, index=False)
     milestone = ForeignKeyField(Milestone, null=True, on_delete="SET NULL", index=False)
     title = TextField()
@@ -977,6 +993,7 @@ class Task(Entity):
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
     metadata = EncodedJSONField()
+    external_id = TextField(null=True)  # in the program that the task comes from
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -991,8 +1008,25 @@ class Task(Entity):
 
     @classmethod
     def shown_columns(cls) -> list:
-        """The columns of a task in answers and events."""
-        return columns(cls, "search")
+        """The columns of a task in answers and events, and the open tasks that block it."""
+        return [*columns(cls, "search"), fn.JSON(Blocker.open_of(cls.number)).alias("blocked_by")]
+
+    @statement
+    def by_number(cls: Any):
+        return cls.select(cls.id).where(cls.number == placeholder("number"))
+
+    @classmethod
+    def id_of(cls, number: int) -> str:
+        """The id of the task with this number. Raises `NotFound`."""
+        return cls.by_number.value(number=number) or not_found(cls.NOUN)
+
+    @statement
+    def by_external_id(cls: Any):
+        return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
+
+    @statement
+    def last_change(cls: Any):
+        return cls.select(fn.MAX(cls.updated_at))
 
     @classmethod
     def comment_count(cls) -> Query:
@@ -1056,13 +1090,26 @@ class Task(Entity):
         )
 
     @classmethod
-    def add(cls, transaction: Transaction, *, project_id: str, title: str, folded: Row, **fields: Any) -> Row:
+    def add(
+        cls,
+        transaction: Transaction,
+        *,
+        project_id: str,
+        title: str,
+        folded: Row,
+        status: str = "todo",
+        blocked_by: list[int | str] | None = None,
+        **fields: Any,
+    ) -> Row:
         """Make a new task, of `folded` texts. Raises `Invalid` for what does not exist or belong together."""
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
-        row = cls.insertion.nulls | fields | {"project_id": project_id, "title": title, "status": "todo"}
+        cls._check_external_id(fields)
+        row = cls.insertion.nulls | fields
+        row |= {"project_id": project_id, "title": title, "status": status}
         row |= {
             "id": transaction.new_id(),
+            "completed_at": transaction.at if status == "done" else None,
             "priority": fields.get("priority") or DEFAULT_PRIORITY,
             "created_by": transaction.actor["id"],
             "metadata": EncodedJSON(fields.get("metadata", "{}")),
@@ -1071,10 +1118,33 @@ class Task(Entity):
             "updated_at": transaction.at,
             "search": cls.searchable(**folded),
         }
-        cls.insertion.run(**row)
+        row = {"id": row["id"], "number": cls.insertion.run(**row)} | row
+        row["blocked_by"] = EncodedJSON("[]")
+        if blocked_by:
+            row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
         del row["search"]
         return row
+
+    @classmethod
+    def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
+        """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
+        rows, problems = [], []
+        for place, fields in enumerate(tasks):
+            try:
+                rows.append(cls.add(transaction, **fields))
+            except Invalid as error:
+                problems += [(f"tasks[{place}].{field}", message) for field, message in error.details]
+        if problems:
+            raise Invalid(*problems)
+        return rows
+
+    @classmethod
+    def _check_external_id(cls, fields: Row) -> None:
+        """Raise `Invalid` for an external id that another task has."""
+        external_id = fields.get("external_id")
+        if external_id and cls.by_external_id.value(external_id=external_id):
+            raise Invalid(("external_id", "is already a task's"))
 
     @classmethod
     def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
@@ -1113,14 +1183,16 @@ class Task(Entity):
         not exist or go together, and `PreconditionFailed` when its version is none of `versions`.
         """
         stored, folded = cls._expected(id, versions), fields.pop("folded", {})
+        blocked = Blocker.changes(stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
-        changes = differences(stored, fields)
+        changes = differences(stored, fields) | blocked
         if not changes:
             return stored, {}
-        new = {name: fields[name] for name in changes}
+        new = {name: fields[name] for name in changes.keys() - blocked}
         check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
         cls._check_dates(stored, new)
+        cls._check_external_id(new)
         new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
         if folded:
             parts = cls.searched.value(id=id).split("\x1f", 1)
@@ -1131,9 +1203,41 @@ class Task(Entity):
         task = stored | new
         task["metadata"] = EncodedJSON(task["metadata"])
         task.pop("search", None)
+        if blocked:
+            task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
         action = "moved" if "status" in changes else "updated"
         cls.record(transaction, action, task, changes)
         return task, changes
+
+    @classmethod
+    def claim(cls, transaction: Transaction, id: str) -> Changed:
+        """Give a task that is to do and nobody's to the actor, in progress; returns as `edit` does.
+
+        A repetition with the same key changes nothing. Raises `NotFound`, and `Conflict` with who has it.
+        """
+        task, me = cls.stored(id), transaction.actor["id"]
+        if task["status"] == "todo" and task["assignee_id"] in (None, me):
+            return cls.edit(transaction, id, {"status": "in_progress", "assignee_id": me}, None)
+        move = Activity.last_move.one(task_id=id) or {"key_id": None, "via": None}
+        is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
+        if is_mine and move["key_id"] == transaction.actor["key_id"]:
+            return task, {}
+        holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
+        via = f" (via {move['via']})" if is_mine and move["via"] else ""
+        state = task["status"].replace("_", " ")
+        raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}")
+
+    @classmethod
+    def put(cls, transaction: Transaction, external_id: str, **fields: Any) -> tuple[Row, Row | None]:
+        """Make the task with this external id, or change it to these fields.
+
+        Returns the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
+        """
+        if not (id := cls.by_external_id.value(external_id=external_id)):
+            return cls.add(transaction, external_id=external_id, **fields), None
+        if fields.pop("project_id") != cls.stored(id)["project_id"]:
+            raise Invalid(("project_id", "must be that of the task, which cannot move to another project"))
+        return cls.edit(transaction, id, fields, None)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
@@ -1202,6 +1306,86 @@ _overdue = [Task.project, Task.due_date, Task.status]
 Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_project_overdue")
 _urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
 Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
+_has_external_id = Task.external_id.is_null(False)
+Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
+
+
+def settled_time() -> str | None:
+    """The last change of a task, such that no other task will have been changed at that time or before.
+
+    A transaction has one time, and others of the same millisecond may follow: this waits until it is over.
+    """
+    with write():
+        last = Task.last_change.value()
+        if last and last >= now():
+            time.sleep(0.002)
+    return last
+
+
+class Blocker(Base):
+    """That a task is blocked by another one, as long as that is open."""
+
+    task = ForeignKeyField(Task, column_name="task_number", on_delete="CASCADE", index=False)
+    blocker = ForeignKeyField(Task, column_name="blocker_number", on_delete="CASCADE")
+
+    class Meta:
+        primary_key = CompositeKey("task", "blocker")
+        without_rowid = True
+
+    @classmethod
+    def open_of(cls, number: Any, *selected: Any) -> Query:
+        """SELECT of the open tasks that block the task with this number, as a JSON array."""
+        blocking = Task.alias("blocking")
+        shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
+        array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
+        rows = cls.select(*selected or [array]).join(blocking, on=(cls.blocker == blocking.number))
+        return rows.where(cls.task == number, blocking.status != "done")
+
+    @statement
+    def of_task(cls: Any):
+        return cls.open_of(placeholder("number"))
+
+    @statement
+    def deletion(cls: Any):
+        return cls.delete().where(cls.task == placeholder("number"))
+
+    @statement
+    def waiting(cls: Any):
+        """The tasks that the task with this number blocks, and those that they block, and so on."""
+        first = cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
+        waiting = first.cte("waiting", recursive=True, columns=("number",))
+        waiting = waiting.union(cls.select(cls.task).join(waiting, on=(cls.blocker == waiting.c.number)))
+        return Select([waiting], [waiting.c.number.alias("number")]).with_cte(waiting)
+
+    @staticmethod
+    def numbers(references: list[int | str]) -> list[int]:
+        """The numbers of tasks, which are given by number or id. Raises `Invalid`."""
+        ids = [Task.by_number.value(number=one) if isinstance(one, int) else one for one in references]
+        rows = [id and Task.stored_row.one(id=id) for id in ids]
+        missing = [(f"blocked_by.{n}", "no such task") for n, row in enumerate(rows) if not row]
+        if missing:
+            raise Invalid(*missing)
+        return sorted({row["number"] for row in rows if row})
+
+    @classmethod
+    def changes(cls, task: Row, references: list[int | str] | None) -> Row:
+        """What changes if these tasks block the task: the numbers of the open ones before, and of these.
+
+        Raises `Invalid`, also for a task that waits for the blocked one.
+        """
+        old = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
+        new = cls.numbers(references or [])
+        waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
+        if cycle := sorted(waiting.intersection(new)):
+            raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
+        return {"blocked_by": [old, new]} if new != old else {}
+
+    @classmethod
+    def replace_all(cls, number: int, blockers: list[int]) -> EncodedJSON:
+        """Let these tasks block the task; returns the open ones as `blocked_by` shows them."""
+        cls.deletion.run(number=number)
+        cls.insertion.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
+        return EncodedJSON(cls.of_task.value(number=number))
 
 
 def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
@@ -1225,7 +1409,7 @@ def newest_of(rows: list[Row], limit: int) -> tuple[list[Row], Row]:
 class PartOfTask(Entity):
     """A table of what belongs to a task, whose id the API takes too."""
 
-    task = ForeignKeyField(Task, on_delete="CASCADE", index=False)
+    task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
 
     @classmethod
     def of_task(cls, task_id: str, id: str) -> Row:
@@ -1239,12 +1423,13 @@ class Comment(PartOfTask):
     content = TextField()
     created_at = TextField()
     edited_at = TextField(null=True)
+    key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
 
     NOUN = "comment"
 
     @classmethod
     def select_shown(cls) -> Query:
-        return with_member(cls.author)
+        return with_member(cls.author, key=cls.key)
 
     @statement
     def latest(cls: Any):
@@ -1269,6 +1454,7 @@ class Comment(PartOfTask):
         """Comment on a task; returns the comment and the task. Raises `NotFound`."""
         task, id = Task.stored(task_id), transaction.new_id()
         made = {"author_id": transaction.actor["id"], "created_at": transaction.at}
+        made |= {"key_id": transaction.actor.get("key_id")}
         cls.insertion.run(id=id, task_id=task_id, content=content, **made)
         comment = cls.shown(id)
         super().record(transaction, "created", comment | {"title": task["title"]})
@@ -1393,6 +1579,7 @@ class Activity(Identified):
     changes = EncodedJSONField()
     request_id = TextField()
     created_at = TextField()
+    key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
 
     @statement
     def newest(cls: Any):
@@ -1402,7 +1589,7 @@ class Activity(Identified):
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
         """Activities with their actors, newest first, at most `:most`."""
-        activities = with_member(cls.actor, "actor_id", "request_id", *hidden)
+        activities = with_member(cls.actor, "actor_id", "request_id", *hidden, key=cls.key)
         return activities.order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
@@ -1410,6 +1597,13 @@ class Activity(Identified):
         """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
         is_shown = (placeholder("of_tasks") == 0) | cls.task_id.is_null(False)
         return cls.select_newest("task_id").where(cls.action != "deleted", is_shown)
+
+    @statement
+    def last_move(cls: Any):
+        """The key with which a task was given its status, and its name unless it is a session's."""
+        moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
+        is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
+        return moves.where(is_move).order_by(cls.id.desc()).limit(SQL("1"))
 
     @classmethod
     def page(cls, *, limit: int, **filters: Any) -> Row:
@@ -1425,7 +1619,8 @@ class Activity(Identified):
         """Store what the actor did."""
         shortened = {name: [*map(cls._shortened, pair)] for name, pair in changes.items()}
         made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
-        made |= {"request_id": transaction.request_id, "changes": to_json(shortened).decode()}
+        made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
+        made |= {"changes": to_json(shortened).decode()}
         cls.insertion.run(**described, **made)
 
     @staticmethod

@@ -9,7 +9,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
 import schemas
-from database import ApiError
+from database import ApiError, Row
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
 from schemas import API, VERSION, Shown
@@ -291,7 +291,13 @@ def _example(takes: Schema) -> dict[str, Any]:
 
 
 def _path_parameter(part: str, name: str) -> dict[str, Any]:
-    schema, description = {"type": "string", "format": "uuid"}, f"The {_singular(part)}'s id."
+    schema: Row = {"type": "string", "format": "uuid"}
+    description = f"The {_singular(part)}'s id."
+    if part == "tasks":
+        reference = f"^({schemas.TaskReference.NUMBER}|{schemas.Id.SENT})$"
+        schema, description = {"type": "string", "pattern": reference}, "The task's number or id."
+    if part == "by-external-id":
+        schema, description = {"type": "string", "maxLength": 200}, "Its id in another program."
     if name == "token":
         schema, description = {"type": "string", "pattern": LINK_END}, "The end of an `enrollment_link`."
     return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}

@@ -280,11 +280,11 @@ class Id(fields.String):
 
     default_error_messages = {**MESSAGES, "invalid": "must be a UUID"}
     PATTERN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+    SENT = PATTERN.pattern.replace("a-f", "a-fA-F")
 
     def __init__(self, *words: str, **options: Any):
         self.words = words
-        uuid = self.PATTERN.pattern.replace("a-f", "a-fA-F")
-        self.described = {"pattern": f"^({'|'.join([*words, uuid])})$"} if words else {"format": "uuid"}
+        self.described = {"pattern": f"^({'|'.join([*words, self.SENT])})$"} if words else {"format": "uuid"}
         if words:
             options["error_messages"] = {"invalid": f"must be a UUID or {' or '.join(words)}"}
         super().__init__(**options)
@@ -296,6 +296,23 @@ class Id(fields.String):
         if not (text.isascii() and self.PATTERN.fullmatch(text.lower())):
             raise self.make_error("invalid")
         return text.lower()
+
+
+class TaskReference(fields.Field):
+    """The number or the id of a task."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be a task's number or id"}
+    NUMBER = "[1-9][0-9]{0,15}"
+    described = {
+        "oneOf": [
+            {"type": "integer", "minimum": 1, "maximum": MAX_SAFE_INTEGER},
+            {"type": "string", "format": "uuid"},
+        ]
+    }
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int | str:
+        is_number = type(value) is int and 1 <= value <= MAX_SAFE_INTEGER
+        return value if is_number else Id(error_messages=self.error_messages).deserialize(value)
 
 
 class Instant(fields.String):
@@ -498,10 +515,18 @@ class TaskInput(Strict):
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
     metadata = JSONObject(MAX_METADATA)
+    external_id = Name(allow_none=True)
+    blocked_by = ListOf(
+        TaskReference(),
+        allow_none=True,
+        validate=validate.Length(max=100, error="must be at most {max} tasks"),
+        error_messages={**MESSAGES, "invalid": "must be a list of tasks' numbers or ids"},
+        metadata={"description": "The tasks that block this one, as a whole list; done ones block nothing."},
+    )
 
+    CREATED = {"project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "title": "Draft the landing page"}
     EXAMPLE = {
-        "project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55",
-        "title": "Draft the landing page",
+        **CREATED,
         "status": "in_progress",
         "priority": "urgent",
         "due_date": "2026-12-01T17:00:00Z",
@@ -521,6 +546,38 @@ class TaskInput(Strict):
         return data | ({"folded": folded} if folded else {})
 
 
+class TaskBatch(Strict):
+    tasks = ListOf(
+        fields.Nested(TaskInput(exclude=["status"], when=" on create")),
+        required=True,
+        validate=validate.Length(1, 100, error="must be 1 to {max} tasks"),
+        error_messages={**MESSAGES, "invalid": "must be a list of tasks"},
+    )
+
+    EXAMPLE = {"tasks": [TaskInput.CREATED]}
+
+    def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> None:
+        """Name each field by its task: `tasks[3].title`."""
+        problems = error.messages_dict.get("tasks", [])
+        if isinstance(problems, dict):
+            del error.messages_dict["tasks"]
+            error.messages_dict.update({f"tasks[{place}]": inner for place, inner in problems.items()})
+
+
+class Cursor(fields.String):
+    """The `next_after` of an earlier page, loaded as the time and the id of its last task."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be the next_after of an earlier page"}
+    described = {"description": "The `next_after` of an earlier page with `sort=updated_at`."}
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        text = super()._deserialize(value, *arguments, **options) or ""
+        time, _, id = text.partition("_")
+        if not (re.fullmatch(r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z", time) and Id.PATTERN.fullmatch(id)):
+            raise self.make_error("invalid")
+        return time, id
+
+
 class PageQuery(Strict):
     limit = QueryInteger(1, 100, load_default=20)
     offset = QueryInteger(0, 2**31 - 1, load_default=0)
@@ -529,11 +586,18 @@ class PageQuery(Strict):
 class TaskQuery(PageQuery):
     project_id = Id()
     milestone_id = Id()
-    status = Choice(models.STATUSES)
+    status = Choice((*models.STATUSES, "open"), metadata={"description": "`open`: all but done."})
     assignee_id = Id("me", "none")
+    created_by = Id("me")
+    external_id = Name()
     priority = Choice(models.PRIORITIES)
     due_before = Instant()
     updated_since = Instant()
+    completed_since = Instant()
+    ready = Choice(
+        ["true"], metadata={"description": "To do, nobody's, not blocked, and not to be started later."}
+    )
+    after = Cursor()
     q = Text(
         200,
         metadata={
@@ -544,6 +608,11 @@ class TaskQuery(PageQuery):
     archived = Choice(["false"])
     sort = Choice([sort for sort in SORTS if sort])
     include = Choice(["comment_count"])
+
+    @validates_schema
+    def _follows_changes(self, data: dict, **_: Any) -> None:
+        if "after" in data and (data.get("sort") != "updated_at" or data.get("offset")):
+            raise ValidationError("takes sort=updated_at, and no offset", "after")
 
 
 class CommentInput(Strict):
@@ -640,11 +709,14 @@ NOTHING = Strict()
 CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
 # What PATCH of a task takes; and what only that of its details takes, beside this.
 UPDATED = ("title", "status", "assignee_id", "metadata")
-DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date")
+DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date", "external_id", "blocked_by")
 UPDATE_TASK = TaskInput(
     only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
 )
 UPDATE_TASK_DETAILS = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
+CREATE_TASKS = TaskBatch()
+PUT_TASK = TaskInput(exclude=["external_id"])
+IMPORT_TASK = TaskInput()
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 ADD_COMMENT = CommentInput()
@@ -719,7 +791,7 @@ def many(schema: type[Shown]) -> fields.List:
 
 def field_of(column: Any, **options: Any) -> fields.Field:
     """The field of an answer that shows this column of a table."""
-    if column.primary_key or isinstance(column, ForeignKeyField):
+    if column.name == "id" or isinstance(column, ForeignKeyField):
         return Id(**options)
     if isinstance(column, IntegerField):
         return fields.Integer(**options)
@@ -747,11 +819,13 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
 
 
 ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile", role=Choice(models.ROLES))
+BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown: Any = shown(
     models.Task,
-    " ".join(name for name in models.Task._meta.columns if name != "search"),
+    " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
     status=Choice(models.STATUSES),
     priority=Choice(models.PRIORITIES),
+    blocked_by=many(BlockingShown),
 )
 
 
@@ -785,8 +859,19 @@ class PaginationShown(Shown):
     next_offset = fields.Integer(allow_none=True)
 
 
+class TaskPaginationShown(PaginationShown):
+    next_after = fields.String(
+        allow_none=True,
+        metadata={"description": "Of pages with `sort=updated_at`: where `after` continues, also later."},
+    )
+
+
+VIA = "The name of the API key with which it was made; null for what was made on the page."
 CommentShown = shown(
-    models.Comment, "id task_id author_id author content created_at edited_at", author=one(ProfileShown)
+    models.Comment,
+    "id task_id author_id author content created_at edited_at via",
+    author=one(ProfileShown),
+    via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 MeetingShown = shown(
     meetings.Meeting,
@@ -897,12 +982,13 @@ CHANGES = (
 )
 ActivityShown: Any = shown(
     models.Activity,
-    "id action entity entity_id title actor changes created_at",
+    "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
     entity=Choice(models.ENTITIES),
     entity_id=Id(),
     actor=one(ProfileShown),
     changes=fields.Dict(metadata={"description": CHANGES}),
+    via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 
 
@@ -993,7 +1079,8 @@ EventPaginationShown = answer_with(
     has_more=fields.Boolean(),
     next_after=fields.String(allow_none=True),
 )
-TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(PaginationShown))
+TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(TaskPaginationShown))
+CREATED_TASKS = answer_with("CreatedTasks", tasks=many(TaskShown))
 COMMENTS = answer_with("Comments", comments=many(CommentShown), pagination=one(HistoryPaginationShown))
 MEETINGS = answer_with("Meetings", meetings=many(MeetingShown))
 MEMBERS = answer_with("Members", members=many(MemberShown))

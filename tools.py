@@ -1,4 +1,4 @@
-"""What AI agents call: the Model Context Protocol at /mcp, with ten tools over the routes of the API.
+"""What AI agents call: the Model Context Protocol at /mcp, with eleven tools over the routes of the API.
 
 A tool makes a few calls of the API inside the process. So keys, roles, checks, idempotency, webhooks,
 activity, the limit of requests and the log are the API's own. The protocol has two eras, and clients of
@@ -37,8 +37,8 @@ CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 INSTRUCTIONS = (
     "A team's tasks. Begin with get_context. Give projects, people (or me, none) and milestones by name, "
-    "tasks by id. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's time zone, "
-    "due at its end. Deleting, inviting and making keys are for people to do. "
+    "tasks by number. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's time "
+    "zone, due at its end. Deleting, inviting and making keys are for people to do. "
 )
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
 
@@ -233,7 +233,7 @@ METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
 NEXT_STEPS = {
     "validation_error": "correct this and call again",
     "forbidden": "a person with that right can do it",
-    "not_found": "find_tasks finds tasks and their ids",
+    "not_found": "find_tasks finds tasks and their numbers",
     "conflict": "look with get_task or get_project first",
     "precondition_failed": "someone changed it meanwhile: get_task, look, and call again",
     "payload_too_large": "send less",
@@ -243,7 +243,7 @@ NEXT_STEPS = {
 }
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
 ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
-TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict}
+TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "array": list, "boolean": bool}
 
 
 class ToolError(Exception):
@@ -283,9 +283,12 @@ class Tool(NamedTuple):
 
 def _mismatch(value: Any, schema: Row) -> str | None:
     """Why the value does not fit the schema of an argument, or None."""
-    kind = schema["type"]
-    if not isinstance(value, TYPES[kind]) or isinstance(value, bool):
-        return f"must be {'a' if kind == 'string' else 'an'} {kind}"
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    kind = (
+        "boolean" if isinstance(value, bool) else next((k for k in kinds if isinstance(value, TYPES[k])), "")
+    )
+    if kind not in kinds:
+        return f"must be {' or '.join(f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds)}"
     if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
         return f"must be at most {schemas.MAX_TEXT} characters long"
     if value not in schema.get("enum", (value,)):
@@ -297,6 +300,10 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 
 # The schemas of those arguments that are not any text.
 SCHEMAS: dict[str, Row] = {
+    "task_id": {"type": ["integer", "string"]},
+    "blocked_by": {"type": "array", "items": {"type": "integer"}},
+    "ready": {"type": "boolean"},
+    "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
     "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
@@ -305,7 +312,8 @@ SCHEMAS: dict[str, Row] = {
     "if_version": {"type": "integer"},
     "metadata": {"type": "object"},
 }
-PLAN = "description priority assignee start_date due_date milestone metadata"  # of a task, as arguments
+# Of a task, as arguments.
+PLAN = "description priority assignee start_date due_date milestone blocked_by metadata"
 TOOLS: dict[str, Tool] = {}
 
 
@@ -316,7 +324,10 @@ def tool(
     hints = {"destructiveHint": False, "idempotentHint": True} if writes else {}
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
-        arguments = {name: SCHEMAS.get(name, {"type": "string"}) for name in f"{required} {optional}".split()}
+        arguments = {
+            name: SCHEMAS.get(f"{method.__name__}.{name}") or SCHEMAS.get(name, {"type": "string"})
+            for name in f"{required} {optional}".split()
+        }
         schema: Row = {"type": "object", "properties": arguments, "additionalProperties": False}
         if required:
             schema["required"] = required.split()
@@ -387,8 +398,14 @@ def full_time(text: str) -> str:
     return re.sub(r"(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)?\Z", r"\1:00\2", text, flags=re.IGNORECASE)
 
 
+def maker(person: Row, made: Row) -> str:
+    """Who made something, and with which key."""
+    name = clipped(person["full_name"])
+    return f"{name} (via {clipped(made['via'])})" if made["via"] else name
+
+
 def activity_line(activity: Row) -> str:
-    actor, title = clipped(activity["actor"]["full_name"]), clipped(activity["title"])
+    actor, title = maker(activity["actor"], activity), clipped(activity["title"])
     line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
     status = activity["changes"].get("status")
     return f"{line}: {' → '.join(status)}" if status else line
@@ -423,7 +440,7 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
-DATES = {"start_date", "due_date", "due_before", "updated_since"}
+DATES = {"start_date", "due_date", "due_before", "updated_since", "completed_since"}
 
 
 class ToolCall:
@@ -517,15 +534,22 @@ class ToolCall:
         if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted, self.every("members")) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
-            milestones = self.get(f"/projects/{project_id}/milestones")["milestones"] if wanted else []
-            body["milestone_id"] = chosen("milestone", wanted, milestones, "title")["id"] if wanted else None
+            body["milestone_id"] = self.milestone_id(project_id, wanted) if wanted else None
         return body
 
-    def path_of(self, task_id: str) -> str:
-        """The path of a task, whose id is checked."""
-        if not schemas.Id.PATTERN.fullmatch(task_id.lower()):
-            raise ToolError("validation_error", "task_id: must be a task's id; find_tasks shows it")
-        return f"/tasks/{task_id.lower()}"
+    def milestone_id(self, project_id: str | None, wanted: str) -> str:
+        """The id of the project's milestone with this title."""
+        if not project_id:
+            raise ToolError("validation_error", "milestone: give its project too")
+        milestones = self.get(f"/projects/{project_id}/milestones")["milestones"]
+        return chosen("milestone", wanted, milestones, "title")["id"]
+
+    def path_of(self, task_id: int | str) -> str:
+        """The path of a task, whose number or id is checked."""
+        text = str(task_id).strip().removeprefix("#").lower()
+        if not re.fullmatch(f"{schemas.TaskReference.NUMBER}|{schemas.Id.PATTERN.pattern}", text):
+            raise ToolError("validation_error", "task_id: must be a task's number; find_tasks shows it")
+        return f"/tasks/{text}"
 
     def task(self, path: str) -> Row:
         """The task at this path; `brief` then knows its project and assignee."""
@@ -538,14 +562,21 @@ class ToolCall:
     def brief(self, task: Row) -> Row:
         """What every tool shows of a task."""
         return present(
-            id=task["id"],
+            number=task["number"],
             title=clipped(task["title"]),
             status=task["status"],
             priority=task["priority"],
             due=short_time(task["due_date"], ends_day=True),
             assignee=clipped(self.names.get(task["assignee_id"])),
             project=clipped(self.names.get(task["project_id"])),
+            blocked_by=[blocking["number"] for blocking in task["blocked_by"]],
+            version=task["version"],
         )
+
+    def full(self, task: Row) -> Row:
+        """What a tool shows of one task: its address on the page too."""
+        url = f"{self.request.config['SERVER']['base_url']}/#task={task['number']}"
+        return self.brief(task) | {"url": url}
 
     def comment(self, path: str, content: str, occasion: str = "") -> tuple[Row, Row]:
         """Comment on the task at this path; returns as `create` does."""
@@ -572,7 +603,7 @@ class ToolCall:
     @tool("What is going on: your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
-        filters = {"assignee_id": "me", "status": "in_progress", "archived": "false"}
+        filters = {"assignee_id": "me", "status": "open", "archived": "false"}
         mine = self.get("/tasks", **filters, sort="-priority", limit=5)["tasks"]
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
@@ -582,8 +613,8 @@ class ToolCall:
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
-            "in_progress": [self.brief(task | {"assignee_id": None}) for task in mine],
-            "urgent": [self.brief(task) for task in urgent],
+            "yours": [self.brief(task | {"assignee_id": None}) for task in mine],
+            "overdue_or_urgent": [self.brief(task) for task in urgent],
             "projects": first_lines([project_line(project) for project in context["projects"]], 20),
             "team": first_lines(team, 30),
             "recent": [activity_line(activity) for activity in context["recent_activity"]],
@@ -591,11 +622,20 @@ class ToolCall:
         }
 
     @tool(
-        'Find tasks. q: words in title or description, "a phrase" as it stands.',
-        optional="q project assignee status priority due_before updated_since sort limit offset",
+        'Find tasks, newest first. q: words in title or description, "a phrase" as it stands. '
+        "status open: not done. ready: to do, nobody's, not blocked.",
+        optional="q project milestone assignee status ready priority due_before updated_since completed_since"
+        " sort limit offset",
     )
     def find_tasks(
-        self, project: str = "", assignee: str = "", limit: int = 20, offset: int = 0, **filters: Any
+        self,
+        project: str = "",
+        milestone: str = "",
+        assignee: str = "",
+        ready: bool = False,
+        limit: int = 20,
+        offset: int = 0,
+        **filters: Any,
     ) -> Row:
         if empty := [name for name, value in self.arguments.items() if value == ""]:
             raise ToolError("validation_error", f"{', '.join(empty)}: must not be empty; leave it out")
@@ -605,6 +645,10 @@ class ToolCall:
             filters["archived"] = "false"
         else:
             filters["project_id"] = chosen("project", project, projects, "name")["id"]
+        if milestone:
+            filters["milestone_id"] = self.milestone_id(filters.get("project_id"), milestone)
+        if ready:
+            filters["ready"] = "true"
         if assignee:
             filters["assignee_id"] = self.person_id(assignee, members) or "none"
         page = self.get("/tasks", limit=limit, offset=offset, **filters)
@@ -616,12 +660,12 @@ class ToolCall:
         return {"tasks": tasks, "total": total} | present(next_offset=following)
 
     @tool("A task: description, version, latest comments.", "task_id")
-    def get_task(self, task_id: str) -> Row:
+    def get_task(self, task_id: int | str) -> Row:
         task = self.task(self.path_of(task_id))
         comments = self.get(f"/tasks/{task['id']}/comments", limit=10)["comments"]
         rows = [
             {
-                "by": clipped(comment["author"]["full_name"]),
+                "by": maker(comment["author"], comment),
                 "at": short_time(comment["created_at"]),
                 "text": clipped(comment["content"], MAX_COMMENT),
             }
@@ -629,7 +673,7 @@ class ToolCall:
         ]
         latest = within(MAX_COMMENTS, rows)[::-1]
         size = len(to_json(task["metadata"]))
-        return self.brief(task) | present(
+        return self.full(task) | present(
             title=task["title"],
             description=clipped(task["description"] or "", MAX_DESCRIPTION),
             milestone=task["milestone"] and clipped(task["milestone"]["title"]),
@@ -638,7 +682,6 @@ class ToolCall:
             created_by=task["creator"]["full_name"],
             updated=short_time(task["updated_at"]),
             completed=short_time(task["completed_at"]),
-            version=task["version"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
             earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
@@ -650,7 +693,34 @@ class ToolCall:
         project_id = chosen("project", project, self.every("projects"), "name")["id"]
         body = {"project_id": project_id} | self.body(project_id, arguments)
         task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"))
-        return self.brief(task) | note
+        return self.full(task) | note
+
+    @tool(
+        "Take a task: me as assignee, in_progress; fails if someone has it. "
+        "Without task_id: the most urgent ready one, of a project if given.",
+        optional="task_id project",
+        writes=True,
+        for_team=True,
+    )
+    def claim_task(self, task_id: int | str = "", project: str = "") -> Row:
+        if task_id:
+            return self.claimed(self.path_of(task_id))
+        filters = {"ready": "true", "archived": "false"}
+        if project:
+            filters["project_id"] = chosen("project", project, self.every("projects"), "name")["id"]
+        while first := self.get("/tasks", **filters, sort="-priority", limit=1)["tasks"]:
+            equal = filters | {"priority": first[0]["priority"]}
+            for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
+                try:
+                    return self.claimed(f"/tasks/{task['id']}")
+                except ToolError as error:
+                    if error.code not in ("conflict", "not_found"):  # another agent was faster
+                        raise
+        raise ToolError("not_found", "no task is ready: to do, nobody's, and not blocked")
+
+    def claimed(self, path: str) -> Row:
+        self.call("POST", f"{path}/claim")
+        return self.full(self.task(path))
 
     @tool(
         'Change a task; "" clears. metadata: keys are merged, null deletes. if_version: fail if it differs.',
@@ -659,7 +729,9 @@ class ToolCall:
         writes=True,
         for_team=True,
     )
-    def update_task(self, task_id: str, if_version: int | None = None, tries: int = 5, **fields: Any) -> Row:
+    def update_task(
+        self, task_id: int | str, if_version: int | None = None, tries: int = 5, **fields: Any
+    ) -> Row:
         if not fields:
             raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
         path, version = self.path_of(task_id), if_version
@@ -676,10 +748,10 @@ class ToolCall:
             if error.code == "precondition_failed" and if_version is None and tries > 1:
                 return self.update_task(task_id, tries=tries - 1, **fields)
             raise
-        return self.brief(task) | {"version": task["version"]}
+        return self.full(task)
 
     @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)
-    def complete_task(self, task_id: str, comment: str = "") -> Row:
+    def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path = self.path_of(task_id)
         self.task(path)
         task, _ = self.call("POST", f"{path}/complete")
@@ -689,10 +761,10 @@ class ToolCall:
         except ToolError as error:
             done = "; the task is done, without this comment"
             raise ToolError(error.code, error.message + done) from error
-        return self.brief(task)
+        return self.full(task)
 
     @tool("Comment on a task.", "task_id content", writes=True)
-    def add_comment(self, task_id: str, content: str) -> Row:
+    def add_comment(self, task_id: int | str, content: str) -> Row:
         comment, note = self.comment(self.path_of(task_id), content)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 

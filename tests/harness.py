@@ -98,6 +98,9 @@ class Client:
     def patch(self, path, body, **options):
         return self.request("PATCH", path, json=body, **options)
 
+    def put(self, path, body, **options):
+        return self.request("PUT", path, json=body, **options)
+
     def delete(self, path, **options):
         return self.request("DELETE", path, **options)
 
@@ -380,7 +383,7 @@ def add_old_comments(server, task, count, content="Old"):
 
 def add_copies(server, task, count):
     """Store copies of a task, which are listed after it; returns their ids."""
-    ids, columns = old_ids(task, count), ", ".join(Task._meta.columns.keys() - {"id"})
+    ids, columns = old_ids(task, count), ", ".join(Task._meta.columns.keys() - {"id", "number"})
     server.rows(
         f"INSERT INTO task (id, {columns}) SELECT value, {columns} FROM json_each(?), task WHERE task.id = ?",
         *(json.dumps(ids), task["id"]),

@@ -32,6 +32,7 @@ def test_a_comment_is_added_with_its_author(task, join):
         "author": {name: client.member[name] for name in ("id", "full_name", "email", "role")},
         "content": " Two\nlines, 🎉 ",
         "edited_at": None,
+        "via": "enrollment",
     }
 
 

@@ -56,7 +56,7 @@ def test_the_document_is_valid(spec):
 
 def test_it_has_every_route_and_none_besides(spec):
     routed = {
-        (method.lower(), re.sub("<(?:string:)?([^>]*)>", r"{\1}", rule.rule))
+        (method.lower(), re.sub("<(?:string:|task:|path:)?([^>]*)>", r"{\1}", rule.rule))
         for rule in app.create_app().url_map.iter_rules()
         for method in rule.methods - {"HEAD"}
         if rule.endpoint not in FILES
@@ -157,18 +157,21 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
 
     page = (ROOT / "static" / "task.js").read_text()
     shown = Task._meta.columns.keys() - {"search"}
-    taken = shown - {"id", "created_by", "completed_at", "version", "created_at", "updated_at"}
-    assert set(schemas.TaskShown().fields) == shown
+    made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
+    taken = shown - made | {"blocked_by"}
+    assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
-    assert of_the_page("FIELDS") == taken - {"title", "description", "project_id", "metadata"}
+    programs = {"metadata", "external_id", "blocked_by"}  # which people do not set
+    assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
     assert of_the_page("names") < taken
-    named = {ARGUMENTS.get(name, name) for name in taken}
+    named = {ARGUMENTS.get(name, name) for name in taken - {"external_id"}}
     assert arguments("create_task") == named - {"status"}
     assert arguments("update_task") == named - {"project"} | {"task_id", "if_version"}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
-    assert filters == FILTERS.keys() - {"unassigned", "other_words"}  # of `assignee_id=none`, and of `q`
-    of_agents = filters - {"milestone_id", "archived"} | {"limit", "offset", "sort"}
+    # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
+    assert filters == FILTERS.keys() - {"unassigned", "open", "other_words", "until"}
+    of_agents = filters - {"archived", "after", "created_by", "external_id"} | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
     (told,) = re.findall("^`GET /tasks` filters by .*?[.] ", (ROOT / "README.md").read_text(), re.M | re.S)
     assert {name for name in filters if f"`{name}" not in told} == set()

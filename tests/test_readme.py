@@ -155,7 +155,11 @@ def test_the_readme_has_every_path_and_none_besides():
     table = re.findall(r"^\| (`/[^|]*) \|", README, re.MULTILINE)
     documented = {path for row in table for path in re.findall("`([^`]*)`", row)}
     routed = {
-        re.sub("<(string:)?(?:attachment_|comment_)?(id|token)>", r":\2", rule.rule.removeprefix("/api/v1"))
+        re.sub(
+            "<(string:|task:|path:)?(?:attachment_|comment_)?(id|token|external_id)>",
+            r":\2",
+            rule.rule.removeprefix("/api/v1"),
+        )
         for rule in app.create_app().url_map.iter_rules()
         if rule.rule.startswith("/api/v1")
     }
@@ -201,7 +205,7 @@ def test_a_page_says_what_each_dependency_is_for(file, page):
 
 
 def test_the_files_that_are_linked_exist():
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy" / "README.md"):
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target

@@ -18,18 +18,19 @@ FOR = {
         GET /context|GET /me|GET /members|GET /members/<id>|PATCH /members/<id>
         POST /members/<id>/invitation|DELETE /members/<id>/invitation
         GET /meetings|GET /meetings/<id>
-        GET /tasks|GET /tasks/<id>|GET /tasks/<id>/comments|POST /tasks/<id>/comments
-        PATCH /tasks/<id>/comments/<comment_id>|DELETE /tasks/<id>/comments/<comment_id>
-        GET /tasks/<id>/activity|GET /activity
-        GET /tasks/<id>/attachments|GET /tasks/<id>/attachments/<attachment_id>
+        GET /tasks|GET /tasks/<task:id>|GET /tasks/<task:id>/comments|POST /tasks/<task:id>/comments
+        PATCH /tasks/<task:id>/comments/<comment_id>|DELETE /tasks/<task:id>/comments/<comment_id>
+        GET /tasks/<task:id>/activity|GET /activity
+        GET /tasks/<task:id>/attachments|GET /tasks/<task:id>/attachments/<attachment_id>
         GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
         GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
     """,
     TEAM: """
-        POST /tasks|PATCH /tasks/<id>|PUT /tasks/<id>|DELETE /tasks/<id>
-        PATCH /tasks/<id>/details
-        POST /tasks/<id>/complete|PATCH /tasks/<id>/complete|PUT /tasks/<id>/complete
-        POST /tasks/<id>/attachments|DELETE /tasks/<id>/attachments/<attachment_id>
+        POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>|POST /tasks/<task:id>/claim
+        POST /tasks|PATCH /tasks/<task:id>|PUT /tasks/<task:id>|DELETE /tasks/<task:id>
+        PATCH /tasks/<task:id>/details
+        POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
+        POST /tasks/<task:id>/attachments|DELETE /tasks/<task:id>/attachments/<attachment_id>
         POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones
         PATCH /milestones/<id>|DELETE /milestones/<id>
         POST /meetings|PATCH /meetings/<id>|DELETE /meetings/<id>

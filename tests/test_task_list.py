@@ -65,7 +65,9 @@ def test_a_page_has_20_tasks_unless_told(listing):
     data = listing.data(listing.get("/tasks"))
     assert len(data["tasks"]) == 20
     exact = {"total": 60, "total_exact": True}
-    assert data["pagination"] == exact | {"limit": 20, "offset": 0, "has_more": True, "next_offset": 20}
+    assert data["pagination"] == exact | {"limit": 20, "offset": 0, "has_more": True, "next_offset": 20} | {
+        "next_after": None
+    }
     assert data["tasks"][0] == listing.tasks[-1]
 
 

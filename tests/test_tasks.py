@@ -6,7 +6,7 @@ import pytest
 from harness import INSTANT, NOBODY, UUID, at_once, fault
 from test_attachments import attach
 
-DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date"}
+DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date", "external_id", "blocked_by"}
 PROFILE = ("id", "full_name", "email", "role")
 
 
@@ -21,8 +21,11 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     assert UUID.fullmatch(task["id"])
     assert INSTANT.fullmatch(task["created_at"])
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
+    unset += ("external_id",)
     assert task == dict.fromkeys(unset) | {
         "id": task["id"],
+        "number": task["number"],
+        "blocked_by": [],
         "project_id": project["id"],
         "title": "Draft",
         "status": "todo",

@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import requests
-from harness import NOBODY, PATIENCE, PATIENT, UUID, add_copies, add_old_comments, at_once, hook, wait_past
+from harness import NOBODY, PATIENCE, PATIENT, add_copies, add_old_comments, at_once, hook, wait_past
 from jsonschema import Draft202012Validator
 
 import schemas
 import tools
 
-NAMES = ["get_context", "find_tasks", "get_task", "create_task", "update_task", "complete_task"]
-NAMES += ["add_comment", "get_project", "create_project", "list_meetings"]
+NAMES = ["get_context", "find_tasks", "get_task", "create_task", "claim_task"]
+NAMES += ["update_task", "complete_task", "add_comment", "get_project", "create_project", "list_meetings"]
 READERS = ["get_context", "find_tasks", "get_task", "get_project", "list_meetings"]
 
 
@@ -66,9 +66,15 @@ def stored(client, id):
     return client.data(client.get(f"/tasks/{id}"))
 
 
-def brief(id, title, **fields):
-    """A task as each tool shows it."""
-    return {"id": id, "title": title, "status": "todo", "priority": "medium", "project": "A project"} | fields
+def brief(task, title, **fields):
+    """A task as lists show it."""
+    shown = {"number": task["number"], "title": title, "status": "todo", "priority": "medium"}
+    return shown | {"project": "A project", "version": 1} | fields
+
+
+def full(task, title, **fields):
+    """A task as tools show a single one."""
+    return brief(task, title, **fields) | {"url": f"http://127.0.0.1:8000/#task={task['number']}"}
 
 
 def make_milestone(client, project, title="Launch", **fields):
@@ -140,14 +146,14 @@ MANY = {"project": 1, "priority": "top", "colour": "red"}  # wrong arguments, wh
         ("get_task", {}, "task_id: is required"),
         ("get_context", {'x". Next: "ü': 1}, r'unknown argument "x\". Next: \"\u00fc"; accepted: none'),
         ("get_context", {"\ud800" * 101: 1}, "unknown argument " + json.dumps("\ud800" * 100) + "; "),
-        ("get_task", {"task_id": "the first"}, "task_id: must be a task's id; find_tasks shows it"),
-        ("get_task", {"task_id": f"{NOBODY}/comments"}, "task_id: must be a task's id"),
+        ("get_task", {"task_id": "the first"}, "task_id: must be a task's number; find_tasks shows it"),
+        ("get_task", {"task_id": f"{NOBODY}/comments"}, "task_id: must be a task's number"),
         ("get_task", {"task_id": NOBODY}, "not_found: no such task"),
         ("find_tasks", {"status": "x" * 50_001}, "status: must be at most 50000 characters long"),
         ("find_tasks", {"limit": 51}, "limit: must be from 1 to 50"),
         ("find_tasks", {"limit": True}, "limit: must be an integer"),
         ("find_tasks", {"offset": -1}, "offset: must be a whole number"),
-        ("find_tasks", {"status": "open"}, "status: must be one of todo, in_progress, review, done"),
+        ("find_tasks", {"status": "late"}, "status: must be one of todo, in_progress, review, done, open"),
         ("find_tasks", {"project": "", "assignee": ""}, "project, assignee: must not be empty; leave it out"),
         ("find_tasks", {"due_before": "soon"}, "due_before: must be a date and time like"),
         ("find_tasks", {"q": "a\0b"}, "q: must not contain the character NUL"),
@@ -185,19 +191,20 @@ def test_the_context_tells_what_is_going_on_in_active_projects(launch):
     owner.data(owner.post("/whiteboards", {"title": "Ideas"}), 201)
     context = use(owner, "get_context")
     assert context["you"] == "Olga Owner (owner, key of scope write)"
-    shown = brief(mine["id"], "Mine", status="in_progress", priority="low", project="Website")
-    assert context["in_progress"] == [shown]
-    assert [task["title"] for task in context["urgent"]] == ["Late", *(f"Urgent {n}" for n in range(4))]
-    assert [task["due"] for task in context["urgent"]][:2] == ["2026-01-01", "2099-01-01T10:30Z"]
+    shown = brief(mine, "Mine", version=2, status="in_progress", priority="low", project="Website")
+    assert context["yours"] == [shown]
+    urgent = context["overdue_or_urgent"]
+    assert [task["title"] for task in urgent] == ["Late", *(f"Urgent {n}" for n in range(4))]
+    assert [task["due"] for task in urgent][:2] == ["2026-01-01", "2099-01-01T10:30Z"]
     assert context["projects"] == ["Website: 8 open, 1 overdue"]
     assert context["team"] == ["Olga Owner (owner)"]
     assert context["whiteboards"] == ["Ideas"]
     assert len(context["recent"]) == 5
-    assert context["recent"][0].endswith("Olga Owner created whiteboard Ideas")
+    assert context["recent"][0].endswith("Olga Owner (via bootstrap) created whiteboard Ideas")
     owner.data(owner.post(f"/tasks/{mine['id']}/complete"))
     context = use(owner, "get_context")
     assert context["recent"][0].endswith("moved task Mine: in_progress → done")
-    assert context["in_progress"] == []
+    assert context["yours"] == []
 
 
 def titles(client, **filters):
@@ -230,7 +237,7 @@ def test_tasks_are_found_by_every_filter(join, owner):
         ("assignee", "None"),
     ):
         assert found(**{name: value}) == ["First"], name
-    shown = brief(second["id"], "Second", assignee="Ana of the filters", project="Filters")
+    shown = brief(second, "Second", assignee="Ana of the filters", project="Filters")
     assert use(ana, "find_tasks", assignee="me") == {"tasks": [shown], "total": 1}
 
 
@@ -259,13 +266,13 @@ def test_tasks_come_in_pages_which_end_early_where_titles_are_long(server, owner
     project, me = owner.make_project(name="長" * 100), owner.data(owner.get("/me"))["member"]["id"]
     add_copies(server, owner.make_task(project, title="題" * 490, assignee_id=me), 49)
     query = {"project_id": project["id"], "sort": "created_at", "limit": 100}
-    ids = [task["id"] for task in owner.data(owner.get("/tasks", **query))["tasks"]]
+    numbers = [task["number"] for task in owner.data(owner.get("/tasks", **query))["tasks"]]
     even, early = [all_pages(owner, project=project["id"], limit=limit) for limit in (15, 50)]
     assert [(len(page["tasks"]), page["total"]) for page in even] == [(15, 50)] * 3 + [(5, 50)]
     assert len(early) > 1
     assert max(len(json.dumps(page, ensure_ascii=False).encode()) for page in early) < 13_000
     for pages in (even, early):
-        assert [task["id"] for page in pages for task in page["tasks"]] == ids
+        assert [task["number"] for page in pages for task in page["tasks"]] == numbers
 
 
 def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, project):
@@ -316,7 +323,7 @@ def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
     owner = launch(TASKS_WORKSPACE__TIMEZONE="America/New_York").client()
     project = owner.make_project()
     dates = {"start_date": "2026-12-24", "due_date": "2026-12-24"}
-    task = use(owner, "create_task", project=project["id"], title="x", **dates)["id"]
+    task = use(owner, "create_task", project=project["id"], title="x", **dates)["number"]
     assert stored(owner, task)["due_date"] == "2026-12-25T04:59:59.999Z"
     shown = use(owner, "get_task", task_id=task)
     assert {"start_date": shown["start"], "due_date": shown["due"]} == dates
@@ -432,8 +439,8 @@ def test_milestones_are_those_of_the_project(owner):
     make_milestone(owner, ours)
     milestone = make_milestone(owner, theirs)
     made = use(owner, "create_task", project=theirs["id"], title="x", milestone="launch")
-    assert stored(owner, made["id"])["milestone"]["id"] == milestone["id"]
-    text = refused(owner, "update_task", task_id=made["id"], milestone="Landing")
+    assert stored(owner, made["number"])["milestone"]["id"] == milestone["id"]
+    text = refused(owner, "update_task", task_id=made["number"], milestone="Landing")
     assert 'milestone: there is no "Landing"; there are: "Launch".' in text
     text = refused(owner, "create_task", project=bare["id"], title="x", milestone="Launch")
     assert "there are: none" in text
@@ -449,8 +456,8 @@ def test_a_task_is_created_with_everything(owner, project):
     names = {"project": project["id"], "assignee": "me", "milestone": "Launch"}
     made = use(owner, "create_task", **given, **dates, **names)
     shown = {"priority": "high", "due": "2026-12-01T16:30Z", "assignee": "Olga Owner"}
-    assert made == brief(made["id"], "Everything", **shown)
-    task = stored(owner, made["id"])
+    task = stored(owner, made["number"])
+    assert made == full(task, "Everything", **shown)
     assert given.items() <= task.items()
     assert (task["milestone_id"], task["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
 
@@ -475,18 +482,18 @@ def test_a_repeated_creation_makes_one_thing(owner, task, tool, subject, name, p
     subjects = {"project": task["project_id"], "task_id": task["id"]}
     arguments = {name: f"Once {task['id']}"} | ({subject: subjects[subject]} if subject else {})
     made = use(owner, tool, **arguments)
-    assert UUID.fullmatch(made["id"])
+    key = "number" if tool == "create_task" else "id"
     shuffled = dict(reversed(arguments.items()))
     for _ in range(2):
         assert use(owner, tool, **shuffled) == made | {"already_made": True}
     different = use(owner, tool, **arguments | {name: f"Twice {task['id']}"})
     assert "already_made" not in different
-    assert different["id"] != made["id"]
+    assert different[key] != made[key]
     for _ in range(2):
-        assert owner.delete(path.format(made["id"], task=task["id"])).status_code == 200
+        assert owner.delete(path.format(made[key], task=task["id"])).status_code == 200
         new = use(owner, tool, **arguments)
         assert "already_made" not in new
-        assert new["id"] != made["id"]
+        assert new[key] != made[key]
         assert use(owner, tool, **arguments) == new | {"already_made": True}
         made = new
 
@@ -505,7 +512,7 @@ def test_a_project_s_name_is_taken_once(owner):
 
 def test_creations_at_the_same_time_make_one_thing(owner, project):
     answers = at_once(*[lambda: use(owner, "create_task", project=project["id"], title="Once")] * 8)
-    assert len({answer["id"] for answer in answers}) == 1
+    assert len({answer["number"] for answer in answers}) == 1
     assert sum("already_made" not in answer for answer in answers) == 1
     assert use(owner, "find_tasks", project=project["id"])["total"] == 1
 
@@ -515,10 +522,10 @@ def test_a_repeated_creation_shows_the_task_as_it_is_now(owner, join, project):
     ana = join(full_name="Ana of now")
     once = {"project": project["id"], "title": "Before", "assignee": "Olga Owner"}
     made = use(owner, "create_task", **once)
-    owner.data(owner.patch(f"/tasks/{made['id']}", {"title": "After", "assignee_id": ana.member["id"]}))
+    owner.data(owner.patch(f"/tasks/{made['number']}", {"title": "After", "assignee_id": ana.member["id"]}))
     again = use(owner, "create_task", **once)
     assert (again["title"], again["assignee"], again["already_made"]) == ("After", "Ana of now", True)
-    assert use(ana, "create_task", **once)["id"] != made["id"]
+    assert use(ana, "create_task", **once)["number"] != made["number"]
 
 
 def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
@@ -528,13 +535,13 @@ def test_every_field_of_a_task_can_be_changed_and_cleared(owner, project, task):
     dates = {"start_date": "2026-12-01", "due_date": "2026-12-24T18:00Z"}
     changed = use(owner, "update_task", task_id=id, **given, **dates, assignee="me", milestone="launch")
     shown = {"due": "2026-12-24T18:00Z", "assignee": "Olga Owner", "version": 2}
-    assert changed == brief(id, **basic, **shown)
+    assert changed == full(task, **basic, **shown)
     now = stored(owner, id)
     assert given.items() <= now.items()
     assert (now["milestone_id"], now["start_date"]) == (milestone["id"], "2026-12-01T00:00:00.000Z")
     cleared = dict.fromkeys(("assignee", "description", "milestone", "start_date", "due_date"), "")
     changed = use(owner, "update_task", task_id=id, metadata={"a": None}, **cleared)
-    assert set(changed) == {"id", "title", "status", "priority", "project", "version"}
+    assert set(changed) == {"number", "title", "status", "priority", "project", "version", "url"}
     now = stored(owner, id)
     assert [now[name] for name in ("assignee_id", "milestone_id", "start_date", "due_date")] == [None] * 4
     assert (now["metadata"], now["description"], now["title"]) == ({}, None, "New")
@@ -609,7 +616,7 @@ def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     """Each change is sent before its tool answers, under the id of the tool's request."""
     shared_receiver.all_here()
     project = use(hooked, "create_project", name="Website")["id"]
-    task = use(hooked, "create_task", project="website", title="Draft", assignee="me")["id"]
+    task = use(hooked, "create_task", project="website", title="Draft", assignee="me")["number"]
     use(hooked, "create_task", project="website", title="Draft", assignee="me")
     use(hooked, "update_task", task_id=task, status="in_progress", priority="high")
     use(hooked, "add_comment", task_id=task, content="Half of it")

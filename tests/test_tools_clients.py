@@ -57,11 +57,12 @@ def test_the_official_client_uses_every_tool(server, owner, mode):
             assert [tool.name for tool in (await client.list_tools()).tools] == NAMES
             await use(client, "create_project", name=name)
             task = await use(client, "create_task", project=name, title="Ünïcödé ✓", assignee="me")
+            assert (await use(client, "claim_task", task_id=task["number"]))["status"] == "in_progress"
             assert task["title"] == "Ünïcödé ✓"
-            await use(client, "update_task", task_id=task["id"], status="in_progress", priority="high")
-            await use(client, "add_comment", task_id=task["id"], content="Half of it")
-            await use(client, "complete_task", task_id=task["id"], comment="All of it")
-            shown = await use(client, "get_task", task_id=task["id"])
+            await use(client, "update_task", task_id=task["number"], status="in_progress", priority="high")
+            await use(client, "add_comment", task_id=task["number"], content="Half of it")
+            await use(client, "complete_task", task_id=task["number"], comment="All of it")
+            shown = await use(client, "get_task", task_id=task["number"])
             assert [comment["text"] for comment in shown["comments"]] == ["Half of it", "All of it"]
             assert (await use(client, "find_tasks", project=name, status="done"))["total"] == 1
             assert (await use(client, "get_project", project=name))["statistics"]["done"] == 1
@@ -136,10 +137,10 @@ def test_what_next_do_it_report_takes_three_calls_and_few_tokens(launch, capsys)
                 # Annotations are for clients; models do not read them.
                 definition = tool.model_dump(by_alias=True, exclude_none=True, exclude={"annotations"})
                 spend("definitions", definition)
-            task = (await call(client, "get_context"))["urgent"][0]
-            await call(client, "update_task", task_id=task["id"], status="in_progress", assignee="me")
+            task = (await call(client, "get_context"))["overdue_or_urgent"][0]
+            await call(client, "update_task", task_id=task["number"], status="in_progress", assignee="me")
             report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
-            await call(client, "complete_task", task_id=task["id"], comment=report)
+            await call(client, "complete_task", task_id=task["number"], comment=report)
 
     run(work())
     with capsys.disabled():

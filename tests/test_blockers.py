@@ -1,0 +1,82 @@
+"""Tasks that block tasks, and those that are ready."""
+
+from harness import NOBODY, fault
+
+
+def numbers(task):
+    return [blocker["number"] for blocker in task["blocked_by"]]
+
+
+def test_a_task_shows_the_open_tasks_that_block_it(owner, project):
+    one, two = owner.make_task(project, title="One"), owner.make_task(project)
+    task = owner.make_task(project, blocked_by=[two["id"], one["number"], one["id"]])
+    path = f"/tasks/{task['id']}"
+    assert task["blocked_by"][0] == {"id": one["id"], "number": one["number"], "title": "One"}
+    assert numbers(task) == numbers(owner.data(owner.get(path))) == [one["number"], two["number"]]
+    owner.data(owner.post(f"/tasks/{one['id']}/complete"))
+    assert numbers(owner.data(owner.get(path))) == [two["number"]]
+    owner.data(owner.patch(f"/tasks/{one['id']}", {"status": "todo"}))
+    assert numbers(owner.data(owner.get(path))) == [one["number"], two["number"]]
+    assert owner.delete(f"/tasks/{one['id']}").status_code == 200
+    listed = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    assert [numbers(row) for row in listed] == [[two["number"]], []]
+
+
+def test_blockers_are_replaced_as_one_change(owner, project):
+    one, two, task = (owner.make_task(project) for _ in range(3))
+    path = f"/tasks/{task['id']}/details"
+    changed = owner.data(owner.patch(path, {"blocked_by": [one["number"]], "priority": "high"}))
+    assert (numbers(changed), changed["version"]) == ([one["number"]], 2)
+    assert owner.data(owner.patch(path, {"blocked_by": [one["id"]]}))["version"] == 2
+    changed = owner.data(owner.patch(path, {"blocked_by": [two["number"]]}))
+    assert (numbers(changed), changed["version"]) == ([two["number"]], 3)
+    done = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
+    assert done["changes"] == {"blocked_by": [[one["number"]], [two["number"]]]}
+    assert numbers(owner.data(owner.patch(path, {"blocked_by": None}))) == []
+
+
+def test_tasks_cannot_wait_for_one_another(owner, project):
+    one, two, three = (owner.make_task(project) for _ in range(3))
+    for blocked, blocker in ((two, one), (three, two)):
+        path = f"/tasks/{blocked['number']}/details"
+        owner.data(owner.patch(path, {"blocked_by": [blocker["number"]]}))
+    for blocker in (one, two, three):
+        answer = owner.patch(f"/tasks/{one['id']}/details", {"blocked_by": [blocker["id"]], "title": "x"})
+        error = fault(answer, 422, "validation_error", "blocked_by")
+        assert f"#{blocker['number']} waits for #{one['number']} itself" in error["message"]
+    assert owner.data(owner.get(f"/tasks/{one['id']}"))["version"] == 1
+
+
+def test_blockers_are_tasks(owner, project, task):
+    for wrong, field in (
+        ([NOBODY], "blocked_by.0"),
+        ([task["number"], 2**53 - 1], "blocked_by.1"),
+        ([0], "blocked_by.0"),
+        (["1"], "blocked_by.0"),
+        ([True], "blocked_by.0"),
+        ("1", "blocked_by"),
+        ([task["number"]] * 101, "blocked_by"),
+    ):
+        body = {"project_id": project["id"], "title": "x", "blocked_by": wrong}
+        fault(owner.post("/tasks", body), 422, "validation_error", field)
+        answer = owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": wrong})
+        fault(answer, 422, "validation_error", field)
+
+
+def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner, project, join):
+    blocker = owner.make_task(project, title="First", assignee_id=join().member["id"])
+    owner.make_task(project, title="Blocked", blocked_by=[blocker["number"]])
+    owner.make_task(project, title="Later", start_date="2099-01-01")
+    owner.make_task(project, title="Started", start_date="2026-01-01")
+    moved = owner.make_task(project, title="In progress")
+    owner.data(owner.patch(f"/tasks/{moved['id']}", {"status": "review"}))
+
+    def ready():
+        page = owner.data(owner.get("/tasks", project_id=project["id"], ready="true"))
+        assert page["pagination"]["total"] == len(page["tasks"])
+        return [task["title"] for task in page["tasks"]]
+
+    assert ready() == ["Started"]
+    owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
+    assert ready() == ["Started", "Blocked"]
+    fault(owner.get("/tasks", ready="false"), 422, "validation_error", "ready")

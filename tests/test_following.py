@@ -1,0 +1,66 @@
+"""A client that follows the changes of tasks has exactly the server's state, beside others that write."""
+
+import random
+import threading
+
+from harness import ROOT, fault
+from test_readme import block
+
+DOCS = (ROOT / "docs" / "api.md").read_text()
+
+
+def test_the_client_of_the_documentation_ends_with_the_state_of_the_server(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    client = {}
+    program = block("python", "def follow", DOCS).replace("http://127.0.0.1:8000", server.base)
+    exec(program.replace("tms_…", owner.key), client)  # noqa: S102 - ours
+    client["follow"]()
+    assert client["tasks"] == {}
+
+    def write(seed):
+        own, chance, ids = server.client(), random.Random(seed), []  # noqa: S311
+        for number in range(40):
+            ids.append(own.make_task(project, title=f"{seed}.{number}")["id"])
+            for id in chance.sample(ids, min(len(ids), 2)):
+                own.patch(f"/tasks/{id}", {"title": f"{seed}.{number} again"})
+            if number % 5 == 0:
+                own.delete(f"/tasks/{ids.pop(0)}")
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(8)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        client["follow"]()
+    client["follow"]()
+    listed = [owner.data(owner.get("/tasks", limit=100, offset=100 * n))["tasks"] for n in range(3)]
+    assert len(client["tasks"]) == 8 * 40 - 8 * 8
+    assert client["tasks"] == {task["id"]: task for page in listed for task in page}
+
+
+def test_a_cursor_continues_where_the_last_page_ended(owner, project):
+    made = [owner.make_task(project, title=str(number)) for number in range(5)]
+    query = {"project_id": project["id"], "sort": "updated_at", "limit": 2}
+    titles, after = [], None
+    for _ in range(3):
+        page = owner.data(owner.get("/tasks", **query, **({"after": after} if after else {})))
+        titles.append([task["title"] for task in page["tasks"]])
+        after, more = page["pagination"]["next_after"], page["pagination"]["has_more"]
+    assert titles == [["0", "1"], ["2", "3"], ["4"]]
+    assert not more
+    empty = owner.data(owner.get("/tasks", **query, after=after))
+    assert (empty["tasks"], empty["pagination"]["next_after"]) == ([], after)
+    owner.data(owner.patch(f"/tasks/{made[1]['id']}", {"title": "1 again"}))
+    page = owner.data(owner.get("/tasks", **query, after=after))
+    assert [task["title"] for task in page["tasks"]] == ["1 again"]
+
+
+def test_a_cursor_takes_the_order_of_changes_and_no_offset(owner, task):
+    after = owner.data(owner.get("/tasks", sort="updated_at", limit=1))["pagination"]["next_after"]
+    for query in ({}, {"sort": "-updated_at"}, {"sort": "updated_at", "offset": 1}):
+        fault(owner.get("/tasks", after=after, **query), 422, "validation_error", "after")
+    for wrong in ("", "x", after[:-1], after.replace("T", " "), f"2026-13-41{after[10:]}"):
+        answer = owner.get("/tasks", after=wrong, sort="updated_at")
+        assert answer.status_code in (200, 422), wrong
+    assert owner.data(owner.get("/tasks"))["pagination"]["next_after"] is None

@@ -1,0 +1,145 @@
+"""Many tasks at once, tasks of other programs, and their files."""
+
+import csv
+import io
+import json
+
+from harness import NOBODY, fault
+
+
+def batch(project, *bodies):
+    return {"tasks": [{"project_id": project["id"], **body} for body in bodies]}
+
+
+def test_a_batch_makes_all_of_its_tasks(owner, project):
+    body = batch(project, {"title": "One"}, {"title": "Two", "priority": "high", "due_date": "2026-12-01"})
+    key = {"Idempotency-Key": "batch"}
+    made = owner.data(owner.post("/tasks/batch", body, headers=key), 201)["tasks"]
+    assert [task["title"] for task in made] == ["One", "Two"]
+    assert made[1]["number"] == made[0]["number"] + 1
+    assert owner.data(owner.get(f"/tasks/{made[1]['id']}"))["due_date"] == "2026-12-01T23:59:59.999Z"
+    again = owner.post("/tasks/batch", body, headers=key)
+    assert owner.data(again, 201)["tasks"] == made
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
+def test_a_batch_with_a_mistake_makes_none_and_names_every_mistake(owner, project):
+    wrong = batch(project, {"title": "One"}, {"title": " "}, {"title": "Three", "status": "done"})
+    fault(owner.post("/tasks/batch", wrong), 422, "validation_error", "tasks[1].title", "tasks[2].status")
+    wrong = batch(project, {"title": "One"}, {"title": "Two", "assignee_id": NOBODY}, {"title": "Three"})
+    wrong["tasks"][2]["project_id"] = NOBODY
+    answer = owner.post("/tasks/batch", wrong)
+    fault(answer, 422, "validation_error", "tasks[1].assignee_id", "tasks[2].project_id")
+    for body in ({}, {"tasks": []}, {"tasks": {}}, {"tasks": None}, batch(project, *[{"title": "x"}] * 101)):
+        fault(owner.post("/tasks/batch", body), 422, "validation_error", "tasks")
+    fault(owner.post("/tasks/batch", {"tasks": [1]}), 422, "validation_error")
+    assert owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"] == []
+
+
+def test_a_task_of_another_program_is_created_once_and_changed_afterwards(owner, project):
+    path = "/tasks/by-external-id/owner%2Frepo%2317"
+    body = {"project_id": project["id"], "title": "Imported", "status": "review"}
+    made = owner.data(owner.put(path, body), 201)
+    assert (made["external_id"], made["status"], made["version"]) == ("owner/repo#17", "review", 1)
+    assert owner.data(owner.put(path, body)) == made
+    done = owner.data(owner.put(path, body | {"status": "done", "title": "Renamed"}))
+    assert (done["id"], done["version"], done["title"]) == (made["id"], 2, "Renamed")
+    found = owner.data(owner.get("/tasks", external_id="owner/repo#17"))["tasks"]
+    assert [task["id"] for task in found] == [made["id"]]
+    fault(owner.put(path, {"title": "x"}), 422, "validation_error", "project_id")
+    other = owner.make_project()
+    fault(owner.put(path, body | {"project_id": other["id"]}), 422, "validation_error", "project_id")
+    fault(owner.put("/tasks/by-external-id/" + "x" * 201, body), 422, "validation_error", "external_id")
+
+
+def test_no_two_tasks_have_one_external_id(owner, project):
+    first = owner.make_task(project, external_id="A-1")
+    body = {"project_id": project["id"], "title": "x", "external_id": "A-1"}
+    fault(owner.post("/tasks", body), 422, "validation_error", "external_id")
+    second = owner.make_task(project)
+    path = f"/tasks/{second['id']}/details"
+    fault(owner.patch(path, {"external_id": "A-1"}), 422, "validation_error", "external_id")
+    assert owner.data(owner.patch(f"/tasks/{first['id']}/details", {"external_id": None}))["version"] == 2
+    assert owner.data(owner.patch(path, {"external_id": "A-1"}))["external_id"] == "A-1"
+
+
+CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels
+Draft,In progress,High,Imported,owner@example.com,Launch,2026-12-01,A-1,red
+"Café, menu",Done,,Imported,gone@example.com,,,A-2,
+Third,,,Imported,,launch,,,
+"""
+
+
+def run_import(server, folder, text, *options):
+    file = folder / "tasks.csv"
+    file.write_text(text)
+    return server.flask("import", str(file), *options)
+
+
+def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_path):
+    server = launch()
+    owner = server.client()
+    tried = run_import(server, tmp_path, CSV)
+    assert tried.stdout.splitlines() == [
+        "new: project Imported",
+        "new: milestone Launch of Imported",
+        "dropped: column labels (1 tasks)",
+        "dropped: assignee gone@example.com, who is no member (1 tasks)",
+        "3 new, 0 changed, 0 unchanged",
+    ]
+    assert "Nothing is stored" in tried.stderr
+    assert owner.data(owner.get("/projects"))["projects"] == []
+    stored = run_import(server, tmp_path, CSV, "--apply")
+    assert stored.stdout == tried.stdout
+    tasks = owner.data(owner.get("/tasks", sort="created_at"))["tasks"]
+    assert [task["number"] for task in tasks] == [1, 2, 3]
+    draft, menu, third = tasks
+    assert (draft["status"], draft["priority"], draft["due_date"][:10]) == (
+        "in_progress",
+        "high",
+        "2026-12-01",
+    )
+    assert (menu["title"], menu["status"], menu["completed_at"]) == ("Café, menu", "done", menu["created_at"])
+    assert draft["milestone_id"] == third["milestone_id"]
+    again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")
+    assert again.stdout.splitlines()[-1] == "1 new, 1 changed, 1 unchanged"
+    assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
+
+
+def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tmp_path):
+    server = launch()
+    wrong = (
+        CSV.replace("High", "Highest").replace("2026-12-01", "soon").replace("Third,,,Imported", "Third,,,")
+    )
+    failed = run_import(server, tmp_path, wrong, "--apply")
+    assert failed.returncode == 1
+    lines = failed.stdout.splitlines()
+    assert lines[0].startswith("line 2: ")
+    assert "priority: must be one of low" in lines[0]
+    assert "due_date: must be a date" in lines[0]
+    assert lines[1] == "line 4: project: is required"
+    assert "nothing is stored" in failed.stderr
+    owner = server.client()
+    assert owner.data(owner.get("/projects"))["projects"] == []
+    assert "there is no column title" in run_import(server, tmp_path, "Name\nx\n").stdout
+    assert run_import(server, tmp_path, "title\nx\n", "--project", "Chosen").stdout.startswith(
+        "new: project Chosen"
+    )
+
+
+def test_an_export_can_be_imported_again_elsewhere(launch, tmp_path):
+    server = launch()
+    assert server.flask("seed", "--seed", "7").returncode == 0
+    owner = server.client()
+    total = owner.data(owner.get("/tasks"))["pagination"]["total"]
+    exported = server.flask("export").stdout
+    rows = list(csv.DictReader(io.StringIO(exported)))
+    assert [row["number"] for row in rows] == [str(n + 1) for n in range(total)]
+    objects = [json.loads(line) for line in server.flask("export", "--format", "jsonl").stdout.splitlines()]
+    assert [row["title"] for row in objects] == [row["title"] for row in rows]
+    task = owner.data(owner.get("/tasks/7"))
+    assert (objects[6]["project"], objects[6]["metadata"]) == (task["project"]["name"], task["metadata"])
+    other = launch(folder=tmp_path / "other")
+    imported = run_import(other, tmp_path, exported, "--apply")
+    assert imported.returncode == 0, imported.stdout
+    assert imported.stdout.splitlines()[-1] == f"{total} new, 0 changed, 0 unchanged"
