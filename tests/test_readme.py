@@ -201,7 +201,8 @@ def test_a_page_says_what_each_dependency_is_for(file, page):
 
 
 def test_the_files_that_are_linked_exist():
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy" / "README.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md", "docs/clients.md"):
+        page = ROOT / name
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target
