@@ -2,17 +2,19 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
+import gateway
 import schemas
 from database import ApiError, Row
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
-from schemas import API, VERSION, Shown
+from schemas import API, VERSION, Choice, Shown, Strict
 from wire import SESSION_COOKIE
 
 
@@ -152,6 +154,11 @@ class Operation(NamedTuple):
         return [part for part in parts if part in TAGS][-1]
 
     @property
+    def original(self) -> str:
+        """Its name, or that of the operation whose alias it is: `update_task` of `update_task_by_put`."""
+        return self.name.removesuffix(f"_by_{self.method.lower()}")
+
+    @property
     def reads_query(self) -> bool:
         """Whether its fields come from the query rather than from a body."""
         return self.method in ("GET", "DELETE")
@@ -164,33 +171,43 @@ class Operation(NamedTuple):
 
 def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """What a form must know of each JSON body of the API, by the operation's name."""
-    known = ("type", "format", "enum", "maxLength")
     found = {}
     for path, methods in document["paths"].items():
         for operation in methods.values():
             content = operation.get("requestBody", {}).get("content", {})
             if not path.startswith(API) or "application/json" not in content:
                 continue
-            schema = content["application/json"]["schema"]
-            fields = {
-                name: {key: field[key] for key in known if key in field}
-                for name, field in schema["properties"].items()
-            }
+            schema = resolved(document, content["application/json"]["schema"])
+            fields = {name: _form_field(field) for name, field in schema["properties"].items()}
             found[operation["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
     return found
 
 
+def _form_field(field: dict[str, Any]) -> dict[str, Any]:
+    if "anyOf" in field:  # an enumeration, or null
+        field = field["anyOf"][0] | {"type": ["string", "null"]}
+    return {key: field[key] for key in ("type", "format", "enum", "maxLength") if key in field}
+
+
+def resolved(document: dict[str, Any], schema: Any) -> Any:
+    """The schema with components in place of the references to them."""
+    if isinstance(schema, list):
+        return [resolved(document, inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return resolved(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    return {key: resolved(document, inner) for key, inner in schema.items()}
+
+
 def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of these operations, the errors, the events, and the gateway's actions."""
-    plugin = MarshmallowPlugin(
-        schema_name_resolver=lambda schema: (
-            type(schema).__name__.removesuffix("Shown") if _is_shown(schema) else ""
-        )
-    )
+    plugin = MarshmallowPlugin(schema_name_resolver=_name_of_shown)
     info = {"description": DESCRIPTION}
     spec = APISpec("Task service", VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
+    converter.add_attribute_function(_refer_to_enumeration)
     spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
     spec.components.security_scheme("session", {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE})
     spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
@@ -198,9 +215,12 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     spec.components.security_scheme("routeHeader", header)
     spec.components.schema("Meta", META_SCHEMA)
     spec.components.schema("Fault", ERROR_SCHEMA)
+    refusal = _envelope({"success": {"const": False}, "error": _ref("Fault")})
+    spec.components.schema("ErrorAnswer", refusal)
+    for values, name in enumerations().items():
+        spec.components.schema(name, {"type": "string", "enum": list(values)})
     for error in errors_by_status().values():
-        body = _envelope({"success": {"const": False}, "error": _ref("Fault")})
-        response = {"description": error.reason, "content": _json(body)}
+        response = {"description": error.reason, "content": _json(_ref("ErrorAnswer"))}
         spec.components.response(_name(error), response)
     paths: dict[str, dict[str, Any]] = {}
     order = list(TAGS)
@@ -221,16 +241,56 @@ def errors_by_status() -> dict[int, type[ApiError]]:
     return {error.status: error for error in sorted(reversed(errors), key=lambda error: error.status)}
 
 
+@cache
+def enumerations() -> dict[tuple[str, ...], str]:
+    """The enumerations with their names, each of the first schema that has it and its field: `TaskStatus`.
+
+    Where that is another one's name, it is the whole one of the schema: `TaskQueryStatus`.
+    """
+    names: dict[tuple[str, ...], str] = {}
+    for kind in [*vars(schemas).values(), *vars(gateway).values()]:
+        if isinstance(kind, type) and issubclass(kind, Strict | Shown):
+            owner = re.sub("(Input|Query|Shown)$", "", kind.__name__)
+            for name, field in kind._declared_fields.items():
+                if isinstance(field, Choice):
+                    short = owner + _camel(name)
+                    chosen = kind.__name__ + _camel(name) if short in names.values() else short
+                    names.setdefault(field.choices, chosen)
+    return names
+
+
+def _refer_to_enumeration(_: Any, field: Any, ret: dict[str, Any]) -> dict[str, Any]:
+    """A reference to the field's enumeration, if that has a name, in place of the type and the values."""
+    name = enumerations().get(getattr(field, "choices", ()))
+    if not name:
+        return {}
+    del ret["type"], ret["enum"]
+    return {"anyOf": [_ref(name), {"type": "null"}]} if field.allow_none else _ref(name)
+
+
 def _name(error: type[ApiError]) -> str:
-    return error.title or error.code.title().replace("_", "")
+    return error.title or _camel(error.code)
 
 
-def _is_shown(schema: Any) -> bool:
-    return isinstance(schema, Shown) or (isinstance(schema, type) and issubclass(schema, Shown))
+def _camel(words: str) -> str:
+    return re.sub("[_.]", "", words.title())
+
+
+def _name_of_shown(schema: Any) -> str:
+    """The name of the component for what is shown; other schemas are not components by themselves."""
+    kind = schema if isinstance(schema, type) else type(schema)
+    return kind.__name__.removesuffix("Shown") if issubclass(kind, Shown) else ""
 
 
 def _ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _component(converter: Any, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Make the schema a component of this name, unless it is one, and return the reference to it."""
+    if converter.spec.components.schemas.setdefault(name, schema) != schema:
+        raise ValueError(f"{name} is the name of two schemas")
+    return _ref(name)
 
 
 def _json(schema: Any) -> dict[str, Any]:
@@ -252,9 +312,12 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
         "responses": _responses(converter, operation),
         "security": _security(operation.declaration),
     }
+    if operation.name != operation.original:
+        described["deprecated"] = True
     if not operation.reads_query and takes.fields:
         kind = "multipart/form-data" if operation.declaration.reads == "file" else "application/json"
-        body: dict[str, Any] = {"schema": converter.schema2jsonschema(takes)}
+        name, schema = _camel(operation.original) + "Body", converter.schema2jsonschema(takes)
+        body: dict[str, Any] = {"schema": _component(converter, name, schema)}
         if example := _example(takes):
             body["example"] = example
         required = not takes.partial and any(field.required for field in takes.load_fields.values())
@@ -294,8 +357,7 @@ def _path_parameter(part: str, name: str) -> dict[str, Any]:
     schema: Row = {"type": "string", "format": "uuid"}
     description = f"The {_singular(part)}'s id."
     if part == "tasks":
-        reference = f"^({schemas.TaskReference.NUMBER}|{schemas.Id.SENT})$"
-        schema, description = {"type": "string", "pattern": reference}, "The task's number or id."
+        schema, description = schemas.TaskReference.described, "The task's number or id."
     if part == "by-external-id":
         schema, description = {"type": "string", "maxLength": 200}, "Its id in another program."
     if name == "token":
@@ -310,10 +372,12 @@ def _singular(part: str) -> str:
 def _responses(converter: Any, operation: Operation) -> dict[str, Any]:
     declaration, by_status = operation.declaration, errors_by_status()
     if isinstance(declaration.gives, str):
-        content: dict[str, Any] = {declaration.gives: {}}
+        is_file = declaration.gives == "application/octet-stream"
+        content = {declaration.gives: {"schema": {"type": "string", "format": "binary"}} if is_file else {}}
     else:
         data = converter.resolve_nested_schema(declaration.gives)
-        content = _json(_envelope({"success": {"const": True}, "data": data}))
+        answer = _envelope({"success": {"const": True}, "data": data})
+        content = _json(_component(converter, _name_of_shown(declaration.gives) + "Answer", answer))
     success = {"description": operation.summary, "content": content}
     if headers := _headers(declaration):
         success["headers"] = headers
@@ -324,7 +388,7 @@ def _responses(converter: Any, operation: Operation) -> dict[str, Any]:
             for status in (404, *[error.status for error in declaration.raises], 500, 503)
         }
     for status, description in declaration.also.items():
-        responses[str(status)] = {"description": description, "content": content}
+        responses[str(status)] = success | {"description": description}
     statuses = {401, 422, 429, 500, 503} | {error.status for error in declaration.raises}
     if declaration.role:
         statuses.add(403)
@@ -353,27 +417,28 @@ def _event(converter: Any, name: str) -> dict[str, Any]:
         key: {"type": "object"} if schema is None else converter.resolve_nested_schema(schema)
         for key, schema in data.items()
     }
-    event = converter.resolve_nested_schema(schemas.EventShown)
-    body = {"allOf": [event, {"properties": {"event": {"const": name}, "data": _object(properties)}}]}
+    body = converter.schema2jsonschema(schemas.ListedEventShown())
+    body["properties"] |= {"event": {"const": name}, "data": _object(properties)}
+    event = _component(converter, _camel(name) + "Event", body)
     headers = ["x-service-signature", "x-service-event", "x-service-delivery"]
     headers += ["webhook-id", "webhook-timestamp", "webhook-signature"]
     return {
         "operationId": name.replace(".", "_"),
         "summary": summary,
         "parameters": [{"name": header, "in": "header", "schema": {"type": "string"}} for header in headers],
-        "requestBody": {"required": True, "content": _json(body)},
+        "requestBody": {"required": True, "content": _json(event)},
         "responses": {"2XX": {"description": "Accepted; anything else is tried again later."}},
     }
 
 
 def _intake(converter: Any) -> dict[str, Any]:
     """The gateway's operation: one path for all actions."""
-    bodies, examples = [], {}
+    bodies, examples = {}, {}
     for name, action in ACTIONS.items():
         body = converter.schema2jsonschema(action.schema)
         body["properties"] = {"action": {"const": name}} | body.get("properties", {})
         body["required"] = ["action", *body.get("required", [])]
-        bodies.append(body | {"title": name})
+        bodies[name] = _component(converter, _camel(name) + "Body", body)
         fields = {key: value for key, value in ACTION_EXAMPLE.items() if key in body["properties"]}
         examples[name] = {"value": {"action": name, **fields}}
     answer = {
@@ -387,10 +452,14 @@ def _intake(converter: Any) -> dict[str, Any]:
             "result": converter.resolve_nested_schema(FlowResultShown),
         },
     }
+    answered = _component(converter, "FlowResultAnswer", answer)
+    mapping = {name: body["$ref"] for name, body in bodies.items()}
+    one_of = {"oneOf": [*bodies.values()], "discriminator": {"propertyName": "action", "mapping": mapping}}
+    taken = _component(converter, "DriveFlowBody", one_of)
     responses: dict[str, dict[str, Any]] = {
         str(status): {
             "description": "Done." if status == 200 else "Refused; see code.",
-            "content": _json(answer),
+            "content": _json(answered),
         }
         for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
     }
@@ -408,7 +477,7 @@ def _intake(converter: Any) -> dict[str, Any]:
         "security": [{"route": []}, {"routeHeader": []}],
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": {"oneOf": bodies}, "examples": examples}},
+            "content": {"application/json": {"schema": taken, "examples": examples}},
         },
         "responses": responses,
     }

@@ -271,6 +271,7 @@ class Choice(fields.String):
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
     def __init__(self, choices: Any, **options: Any):
+        self.choices = tuple(choices)
         one_of = validate.OneOf(choices, error="must be one of {choices}")
         super().__init__(validate=one_of, **options)
 
@@ -460,7 +461,7 @@ class UploadedFile(fields.Field):
     """A file of a form, loaded as its `filename`, `content_type` and `data`."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a file"}
-    described = {"type": "string", "contentMediaType": "application/octet-stream"}
+    described = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
         if isinstance(value, str):
@@ -1064,7 +1065,7 @@ class DeliveryDetailShown(DeliveryShown):
     payload = fields.Dict()
 
 
-class EventShown(Shown):
+class ListedEventShown(Shown):
     id = fields.String()
     event = Choice(ALL_EVENTS)
     timestamp = Moment()
@@ -1079,20 +1080,20 @@ EventPaginationShown = answer_with(
     has_more=fields.Boolean(),
     next_after=fields.String(allow_none=True),
 )
-TASKS = answer_with("Tasks", tasks=many(ListedTaskShown), pagination=one(TaskPaginationShown))
-CREATED_TASKS = answer_with("CreatedTasks", tasks=many(TaskShown))
-COMMENTS = answer_with("Comments", comments=many(CommentShown), pagination=one(HistoryPaginationShown))
-MEETINGS = answer_with("Meetings", meetings=many(MeetingShown))
-MEMBERS = answer_with("Members", members=many(MemberShown))
-PROJECTS = answer_with("Projects", projects=many(ListedProjectShown))
-MILESTONES = answer_with("Milestones", milestones=many(MilestoneShown))
-WHITEBOARDS = answer_with("Whiteboards", whiteboards=many(WhiteboardSummaryShown))
-ATTACHMENTS = answer_with("Attachments", attachments=many(AttachmentShown))
-KEYS = answer_with("Keys", keys=many(KeyShown))
-WEBHOOKS = answer_with("Webhooks", webhooks=many(WebhookShown))
-DELIVERIES = answer_with("Deliveries", deliveries=many(DeliveryShown), pagination=one(PaginationShown))
-HISTORY = answer_with("Activities", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))
-LISTED_EVENTS = answer_with("Events", events=many(EventShown), pagination=one(EventPaginationShown))
+TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=one(TaskPaginationShown))
+CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
+COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=one(HistoryPaginationShown))
+MEETINGS = answer_with("MeetingList", meetings=many(MeetingShown))
+MEMBERS = answer_with("MemberList", members=many(MemberShown))
+PROJECTS = answer_with("ProjectList", projects=many(ListedProjectShown))
+MILESTONES = answer_with("MilestoneList", milestones=many(MilestoneShown))
+WHITEBOARDS = answer_with("WhiteboardList", whiteboards=many(WhiteboardSummaryShown))
+ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
+KEYS = answer_with("KeyList", keys=many(KeyShown))
+WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown))
+DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=one(PaginationShown))
+HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))
+LISTED_EVENTS = answer_with("EventList", events=many(ListedEventShown), pagination=one(EventPaginationShown))
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),

@@ -12,6 +12,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from machines import QUIET
 
+from openapi import resolved
 from tools import METHODS
 
 Row = dict[str, Any]
@@ -102,7 +103,8 @@ class Messages:
     def call_actions(self, document: Document, route: str, secret: str, count: int) -> None:
         """Send actions of the gateway, as the document describes them."""
         (taken,) = document.spec["paths"][GATEWAY]["post"]["requestBody"]["content"].values()
-        names = {action["title"] for action in taken["schema"]["oneOf"]}
+        actions = resolved(document.spec, taken["schema"])["oneOf"]
+        names = {action["properties"]["action"]["const"] for action in actions}
         self.tally.operations |= names
 
         def send(body: Any) -> None:
@@ -116,7 +118,7 @@ class Messages:
 
             self.examine("gateway", name if name in names else "", answer, answer.ok, check)
 
-        self.each(mostly(st.one_of([fitting(action) for action in taken["schema"]["oneOf"]])), count, send)
+        self.each(mostly(st.one_of([fitting(action) for action in actions])), count, send)
 
     def call_tools(self, keys: dict[str, str], count: int) -> None:
         """Send messages to `/mcp`, most of which call tools as these are listed, with any key."""

@@ -8,6 +8,8 @@ from harness import NOBODY, document, fault, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from openapi import resolved
+
 JSON = {"Content-Type": "application/json"}
 
 
@@ -410,11 +412,12 @@ NO_THINGS += [NOBODY.replace("-", ""), f"{{{NOBODY}}}"]
 
 def operations_on_things(server):
     """Method, path, and the body that is needed, of every operation whose path has an id."""
-    for path, methods in document(f"{server.base}/api/v1").spec["paths"].items():
+    spec = document(f"{server.base}/api/v1").spec
+    for path, methods in spec["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {"content": {}})["content"]
             if "{id}" in path and "multipart/form-data" not in content:
-                schema = content.get("application/json", {}).get("schema", {})
+                schema = resolved(spec, content.get("application/json", {}).get("schema", {}))
                 yield method, path.removeprefix("/api/v1"), dict.fromkeys(schema.get("required", ()), "x")
 
 

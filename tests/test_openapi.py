@@ -14,10 +14,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import app
 import gateway
+import models
 import openapi
 import schemas
 from lists import FILTERS
-from models import Task
 from tools import ARGUMENTS, TOOLS
 
 API = "/api/v1"
@@ -72,6 +72,25 @@ def test_no_two_schemas_and_no_two_operations_have_one_name(spec):
     assert all(operation["summary"].endswith(".") for _, _, operation in operations(spec))
 
 
+def test_bodies_answers_and_enumerations_have_names(spec):
+    """From which generated clients take those of their types, and make one type for what has one name."""
+    named = spec["components"]["schemas"]
+    for method, path, operation in operations(spec):
+        responses = [response for response in operation["responses"].values() if "content" in response]
+        for described in [*responses, operation.get("requestBody", {"content": {}})]:
+            schema = described["content"].get("application/json", {}).get("schema", {})
+            assert set(schema) <= {"$ref"}, (method, path)
+        is_alias = operation["operationId"].endswith(("_by_put", "_by_patch"))
+        assert operation.get("deprecated", False) is is_alias
+    assert named["TaskAnswer"]["properties"]["data"] == {"$ref": "#/components/schemas/Task"}
+    assert named["TaskStatus"] == {"type": "string", "enum": list(models.STATUSES)}
+    task, nothing = {"$ref": "#/components/schemas/TaskPriority"}, {"type": "null"}
+    assert named["CreateTaskBody"]["properties"]["priority"] == {"anyOf": [task, nothing]}
+    answers = [response["content"] for response in spec["components"]["responses"].values()]
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
+    assert answers == [error] * len(answers)
+
+
 def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
     assert [tag["name"] for tag in spec["tags"]] == TAGS.split()
     assert all(re.fullmatch("[A-Z].{10,100}[.]", tag["description"]) for tag in spec["tags"])
@@ -103,11 +122,13 @@ def test_an_operation_says_who_may_call_it(spec):
 
 def test_answers_may_have_more_members_in_a_later_version_and_bodies_may_not(spec):
     answers = [operation["responses"] for _, _, operation in operations(spec)]
-    described = json.dumps([answers, spec["components"], spec["webhooks"]])
+    named = spec["components"]["schemas"]
+    open_ones = {name: schema for name, schema in named.items() if not name.endswith("Body")}
+    described = json.dumps([answers, open_ones, spec["components"]["responses"], spec["webhooks"]])
     assert set(re.findall('"additionalProperties": (.{2})', described)) == {"{}"}
-    assert spec["components"]["schemas"]["Meta"]["properties"]["version"]["type"] == "string"
-    body = spec["paths"]["/api/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body["additionalProperties"] is False
+    assert named["Meta"]["properties"]["version"]["type"] == "string"
+    bodies = [schema for name, schema in named.items() if name.endswith("Body") and name != "DriveFlowBody"]
+    assert {body["additionalProperties"] for body in bodies} == {False}
 
 
 def test_the_client_of_these_tests_refuses_what_a_view_does_not_declare(server, owner, task, monkeypatch):
@@ -156,7 +177,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
         return set(re.findall(r'"(\w+)"', listed))
 
     page = (ROOT / "static" / "task.js").read_text()
-    shown = Task._meta.columns.keys() - {"search"}
+    shown = models.Task._meta.columns.keys() - {"search"}
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
     taken = shown - made | {"blocked_by"}
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
@@ -180,7 +201,9 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
 def test_it_has_every_action_of_the_gateway(spec):
     intake = spec["paths"][INTAKE]["post"]
     content = intake["requestBody"]["content"]["application/json"]
-    actions = [body["properties"]["action"]["const"] for body in content["schema"]["oneOf"]]
+    schema = openapi.resolved(spec, content["schema"])
+    actions = [body["properties"]["action"]["const"] for body in schema["oneOf"]]
+    assert list(schema["discriminator"]["mapping"]) == actions
     assert set(actions) == set(content["examples"]) == set(gateway.ACTIONS)
     # Where there is no route the answer is a text.
     assert set(intake["responses"]["404"]["content"]) == {"application/json", "text/plain"}
