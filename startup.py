@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import gateway
 import webhooks
 from database import DATABASE_ERRORS, Row, Unavailable, db, is_missing, lock_database, prepare
-from models import ApiKey, Member, write
+from models import ApiKey, Member, Transaction, write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, resolve_webhooks, without_paths
@@ -78,13 +78,15 @@ def create_database(config: dict[str, Any], locks: ExitStack | None = None) -> N
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
     """Add the first owner with this key, or a new one; returns both, or None where there is an owner."""
-    settings = config["BOOTSTRAP"]
     with write() as transaction:
-        if Member.active_owners.one():
-            return None
-        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
-    return owner, key
+        return None if Member.active_owners.one() else add_owner(transaction, config, key)
+
+
+def add_owner(transaction: Transaction, config: dict[str, Any], key: str | None) -> tuple[Row, str]:
+    """Add the configuration's owner, who becomes the actor, with this key or a new one; returns both."""
+    settings = config["BOOTSTRAP"]
+    owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
+    return owner, ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)[1]
 
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:

@@ -442,6 +442,8 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
 
 
 def _settle(transaction: Transaction, row: Row, result: Result) -> None:
+    if not Delivery.stored_row.one(id=row["id"]):
+        return  # the workspace of `throwaway` was reset meanwhile
     webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
     columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
     if result.delivered:
