@@ -53,4 +53,4 @@ $(VENV)/dev: requirements-dev.txt $(VENV)/run
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache bench/.venv bench/.npm
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache bench/.venv bench/.npm tests/.npm

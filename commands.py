@@ -135,10 +135,10 @@ def init() -> None:
     """
     config = current_app.config
     check_user()
-    check_webhooks(config)
+    configured = check_webhooks(config)
     key = bootstrap_key(config)
     with closing(database.lock_database(may_be_new=True)):
-        create_database(config)
+        create_database(configured)
         first = bootstrap(config, key)
         link = make_link(config, first[0], first[0])[0] if first else ""
     click.echo(f"The database {database.db.database} is ready.")
@@ -605,7 +605,7 @@ def config_of_environment() -> dict[str, Any]:
 
 def seed_throwaway(config: dict[str, Any], seed: int, today: datetime | None) -> None:
     """Make the database, with an owner and a demonstration that are the same for the same seed and day."""
-    create_database(config)
+    create_database(check_webhooks(config))
     with models.write(request_id=f"req_{0:032x}") as transaction:
         demonstration = Demonstration(transaction, seed, 200, midnight_of(today))
         past = demonstration.past(-63, {})
