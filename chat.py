@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+Escape = Callable[[str], str]
+Link = Callable[[str, str], str]  # of a URL and a text
 CHATS = ("slack", "discord")
 DISCORD_MOST = 2000  # characters of a message
 SHOWN_CHANGES = ("status", "priority", "due_date", "title")  # whose new values people can read
@@ -12,17 +14,14 @@ SHOWN_CHANGES = ("status", "priority", "due_date", "title")  # whose new values 
 
 def message(format: str, event: str, base_url: str) -> str:
     """The body of a call that says what the event, which is JSON, says."""
-    escape, link = FORMATS[format]
-    text = sentence(json.loads(event), base_url, escape, link)
+    text = sentence(json.loads(event), base_url, *FORMATS[format])
     if format == "slack":
         return json.dumps({"text": text})
     # Nobody is called by what stands in a task, such as @everyone.
     return json.dumps({"content": text[:DISCORD_MOST], "allowed_mentions": {"parse": []}})
 
 
-def sentence(
-    event: dict[str, Any], base_url: str, escape: Callable[[str], str], link: Callable[[str, str], str]
-) -> str:
+def sentence(event: dict[str, Any], base_url: str, escape: Escape, link: Link) -> str:
     """Who did what, with a link to the task."""
     data, name = event["data"], event["event"]
 
@@ -66,7 +65,7 @@ def escape_discord(text: str) -> str:
     return re.sub(r"([\\`*_~|<>#\[\]():@-])", r"\\\1", text)
 
 
-FORMATS: dict[str, tuple[Callable[[str], str], Callable[[str, str], str]]] = {
+FORMATS: dict[str, tuple[Escape, Link]] = {
     "slack": (escape_slack, lambda url, text: f"<{escape_slack(url)}|{text}>"),
     "discord": (escape_discord, lambda url, text: f"[{text}](<{url}>)"),
 }

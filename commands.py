@@ -491,19 +491,16 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
     return problems
 
 
-today_option = click.option(
-    "--today", type=click.DateTime(["%Y-%m-%d"]), help="The day from which its dates count (default: today)."
-)
-
-
-def midnight_of(today: datetime | None) -> int | None:
-    """When this day begins in UTC, in milliseconds. Raises `click.UsageError` for a day to come."""
-    if today is None:
-        return None
-    midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000)
-    if midnight > database.epoch_ms():  # ids hold their time, and new ones have to be greater
-        raise click.UsageError("--today must not be in the future")
+def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
+    """When this day begins in UTC, in milliseconds."""
+    midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
+    if midnight and midnight > database.epoch_ms():  # ids hold their time, and new ones have to be greater
+        raise click.BadParameter("must not be in the future", param=option)
     return midnight
+
+
+of_today = "The day from which its dates count (default: today)."
+today_option = click.option("--today", type=click.DateTime(["%Y-%m-%d"]), callback=midnight_of, help=of_today)
 
 
 @click.command()
@@ -511,7 +508,7 @@ def midnight_of(today: datetime | None) -> int | None:
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same workspace.")
 @today_option
 @in_database
-def seed(tasks: int, seed: int, today: datetime | None) -> None:
+def seed(tasks: int, seed: int, today: int | None) -> None:
     """Fill an empty workspace with a demonstration.
 
     It has people of every role, projects with milestones, tasks in every status with due dates around
@@ -520,9 +517,7 @@ def seed(tasks: int, seed: int, today: datetime | None) -> None:
     if models.Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with models.write(fetch_actor(None)) as transaction:
-        Demonstration(transaction, seed, tasks, midnight_of(today)).fill(
-            partial(click.progressbar, label="Tasks")
-        )
+        Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
     database.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")
@@ -547,10 +542,8 @@ run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLO
 @today_option
 @click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@as_click_errors(SettingsError, LookupError, OSError)
-def throwaway(
-    seed: int | None, today: datetime | None, log: BinaryIO | None, command: tuple[str, ...]
-) -> None:
+@as_click_errors(SettingsError, LookupError, OSError, database.BadDatabase)
+def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
     """Serve a new workspace until Ctrl-C, or while COMMAND runs.
 
     The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
@@ -559,7 +552,7 @@ def throwaway(
     key are put into its environment. The exit code is that of COMMAND. docs/testing.md says what else this
     server answers: resets, faults, and an inbox of webhooks.
     """
-    if today and seed is None:
+    if today is not None and seed is None:
         raise click.UsageError("--today is for --seed")
     # A handler that raised an exception just after the start of a program would leave the program running.
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
@@ -603,12 +596,12 @@ def config_of_environment() -> dict[str, Any]:
     return {section.upper(): values for section, values in read_settings({}).items()}
 
 
-def seed_throwaway(config: dict[str, Any], seed: int, today: datetime | None) -> None:
+def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:
     """Make the database, with an owner and a demonstration that are the same for the same seed and day."""
     create_database(check_webhooks(config))
     with models.write(request_id=f"req_{0:032x}") as transaction:
-        demonstration = Demonstration(transaction, seed, 200, midnight_of(today))
-        past = demonstration.past(-63, {})
+        demonstration = Demonstration(transaction, seed, 200, today)
+        past = demonstration.past(-63, {})  # before everything else
         transaction.actor, _ = add_owner(past, config, bootstrap_key(config))
         demonstration.fill(lambda rows, **_: nullcontext(rows))
     database.optimize()

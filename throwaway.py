@@ -25,7 +25,8 @@ import schemas
 from app import error_response, success
 from commands import HOME, INBOX, start_of_throwaway
 from database import ApiError, EncodedJSON, Row, db
-from models import ApiKey, NotFound
+from limits import READ_SECONDS
+from models import ApiKey, not_found
 from outbox import Event
 from settings import GIVEN, Number
 from wire import STATUS_LINES, Request, Response, Unauthorized, envelope, thread
@@ -35,6 +36,7 @@ globals().update((name, CONF[name]) for name in make_settings() & CONF.keys())
 
 PREFIX = "/throwaway/"
 INBOX_MOST = 1000  # deliveries are kept, the newest ones
+INBOX_BYTES = 8 * 1024 * 1024
 SHOWN_HEADERS = ("content-type", "x-service-", "webhook-")
 
 
@@ -43,23 +45,22 @@ def post_worker_init(worker: Any) -> None:
     worker.wsgi.wsgi_app = Throwaway(worker)
 
 
-class FaultInput(schemas.Strict):
-    """What shall happen to the next requests of some method and path, instead of or before their answer."""
+MATCH = validate.Regexp(
+    r"([A-Z]+|\*) [/*][^\s?\[\]]*\Z",
+    error='must be a method and a path, as "POST /api/v1/tasks"; * stands for any text',
+)
+ERRORS = validate.OneOf(
+    [status for status in STATUS_LINES if status >= 400], error="must be one of {choices}"
+)
+WHOLE = {**schemas.MESSAGES, "invalid": "must be the number of an error's status, as 503"}
 
-    match = fields.String(
-        required=True,
-        validate=validate.Regexp(
-            r"([A-Z]+|\*) [/*][^\s?\[\]]*\Z",
-            error='must be a method and a path, as "POST /api/v1/tasks"; * stands for any text',
-        ),
-        error_messages=schemas.MESSAGES,
-    )
+
+class FaultInput(schemas.Strict):
+    """What shall happen to the next requests of some method and path."""
+
+    match = fields.String(required=True, validate=MATCH, error_messages=schemas.MESSAGES)
     times = schemas.JSONInteger(1, 1000, load_default=1)
-    status = fields.Integer(
-        strict=True,
-        validate=validate.OneOf([s for s in STATUS_LINES if s >= 400], error="must be one of {choices}"),
-        error_messages={**schemas.MESSAGES, "invalid": "must be the number of an error's status, as 503"},
-    )
+    status = fields.Integer(strict=True, validate=ERRORS, error_messages=WHOLE)
     delay = Number(0, 60)  # seconds
     drop = schemas.Choice(("before", "after"))  # the commit
 
@@ -94,9 +95,7 @@ class Throwaway:
         if "drop" in fault:
             if fault["drop"] == "after":
                 self.serve(environ, lambda *_: None)
-            raise ConnectionResetError(
-                errno.ECONNRESET, "a fault"
-            )  # for which gunicorn closes the connection
+            raise ConnectionResetError(errno.ECONNRESET, "a fault")  # gunicorn then closes the connection
         return self.serve(environ, start_response)
 
     def next_fault(self, asked: str) -> Row:
@@ -117,7 +116,7 @@ class Throwaway:
     def refuse(self, status: int, environ: Row, start_response: Callable) -> Iterable[bytes]:
         """The answer that the API has for this status."""
         current = self.begin(environ, start_response)
-        codes = {error.status: error.code for error in ApiError.__subclasses__()}
+        codes = {error.status: error.code for error in reversed(ApiError.__subclasses__())}
         code = codes.get(status, "invalid_request" if status < 500 else ApiError.code)
         content = {"success": False, "error": {"code": code, "message": "a fault that the test asked for"}}
         headers = {"Retry-After": "1"} if status in (429, 503) else {}
@@ -128,18 +127,15 @@ class Throwaway:
         views: dict[tuple[str, str], Callable[[Request], Response]] = {
             ("POST", f"{PREFIX}reset"): self.reset,
             ("POST", f"{PREFIX}faults"): self.add_fault,
-            ("GET", INBOX): self.show_inbox,
+            ("GET", INBOX): lambda _: success({"deliveries": list(self.inbox)}, 200),
+            ("POST", INBOX): self.receive,
         }
+        asked = current.method, current.path
         try:
-            if (current.method, current.path) == ("POST", INBOX):
-                response = self.receive(current)
-            else:
+            if asked != ("POST", INBOX):
                 self.authenticate(current)
-                view = views.get((current.method, current.path))
-                if view is None:
-                    paths = ", ".join(map(" ".join, views))
-                    raise NotFound(f"path; there are {paths}")
-                response = view(current)
+            view = views.get(asked) or not_found(f"path; there are {', '.join(map(' '.join, views))}")
+            response = view(current)
         except Exception as error:
             response = error_response(error)
         return response(environ, current.start)
@@ -174,14 +170,12 @@ class Throwaway:
 
     def receive(self, current: Request) -> Response:
         """Take a delivery of the webhook `inbox`, unless it is of before a reset."""
-        body = current.read(current.config["SERVER"]["max_body_bytes"] * 4, 15).decode()
+        body = current.read(INBOX_BYTES, READ_SECONDS)
+        schemas.parse_json(body)
         headers = {name.lower(): text for name, text in current.headers.items()}
         shown = {name: text for name, text in headers.items() if name.startswith(SHOWN_HEADERS)}
         with self.lock:
             if Event.seq_of.value(id=headers.get("webhook-id")) is not None:
-                self.inbox.append({"headers": shown, "body": EncodedJSON(body)})
+                self.inbox.append({"headers": shown, "body": EncodedJSON(body.decode())})
         current.close_connection()  # which the sender would keep, and the end of the server wait for
         return Response(b"", 204)
-
-    def show_inbox(self, current: Request) -> Response:
-        return success({"deliveries": list(self.inbox)}, 200)

@@ -1,6 +1,7 @@
 """What the pages in docs/ say is so: the set-ups for tests of other programs run, with their own tests."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from settings import load_settings
 TESTING = (ROOT / "docs" / "testing.md").read_text()
 NPM = ROOT / "tests" / ".npm"  # is kept, since to install takes ten seconds
 PACKAGES = ("vitest@3.2.4", "standardwebhooks@1.1.1")
-PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-n", "2"]
+PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def packages():
 def run(words, folder):
     """The program's exit code, and what it printed."""
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(words, cwd=folder, timeout=PATIENCE, **output)
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours take a second to import
+    done = subprocess.run(words, cwd=folder, timeout=PATIENCE, env=environment, **output)
     return done.returncode, done.stdout
 
 
@@ -53,20 +55,17 @@ def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
     assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
 
 
-@pytest.mark.parametrize("layout", ["flat", "package", "importlib"])
-def test_the_set_up_for_pytest_runs_however_tests_are_imported(tmp_path, layout):
+@pytest.mark.parametrize("words", [["-p", "xdist", "-n", "2"], ["-k", "refusals", "--import-mode=importlib"]])
+def test_the_set_up_for_pytest_runs_in_parallel_and_however_tests_are_imported(tmp_path, words):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     tests = tmp_path / "tests"
     tests.mkdir()
+    (tests / "__init__.py").touch()
     (tests / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
     (tests / "test_tasks.py").write_text(block("python", "def test_", TESTING))
-    mode = "importlib" if layout == "importlib" else "prepend"
-    (tmp_path / "pytest.ini").write_text(
-        f"[pytest]\nfilterwarnings = error\naddopts = --import-mode={mode}\n"
-    )
-    if layout == "package":
-        (tests / "__init__.py").touch()
-    code, said = run([*PYTEST, "tests"], tmp_path)
-    assert (code, re.search(r"\d+ passed", said)[0]) == (0, "2 passed"), said
+    code, said = run([*PYTEST, *words, "tests"], tmp_path)
+    assert code == 0, said
+    assert re.search(r"(\d+) passed", said)[1] == ("2" if "xdist" in words else "1"), said
 
 
 def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):

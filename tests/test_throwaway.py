@@ -195,7 +195,7 @@ def test_what_cannot_be_started_is_said_in_a_line(run, words, settings, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--seed", "7", "--today", "2999-01-01"], "--today must not be in the future"),
+        (["--seed", "7", "--today", "2999-01-01"], "Invalid value for '--today': must not be in the future"),
         (["--today", "2026-01-05"], "--today is for --seed"),
         (["--seed", "7", "--today", "soon"], "'soon' does not match the format '%Y-%m-%d'"),
     ],
