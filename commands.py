@@ -11,7 +11,8 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from functools import partial, reduce, wraps
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO
 
 import click
+import orjson
 from flask import Flask, current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
@@ -33,7 +35,7 @@ import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from outbox import Delivery, Webhook
 from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
-from startup import bootstrap, check_webhooks, create_database
+from startup import add_owner, bootstrap, check_webhooks, create_database
 
 NO_OWNER = "there is no owner yet; run: flask --app app init"
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
@@ -136,10 +138,10 @@ def init() -> None:
     """
     config = current_app.config
     check_user()
-    check_webhooks(config)
+    configured = check_webhooks(config)
     key = bootstrap_key(config)
     with closing(database.lock_database(may_be_new=True)):
-        create_database(config)
+        create_database(configured)
         first = bootstrap(config, key)
         link = make_link(config, first[0], first[0])[0] if first else ""
     click.echo(f"The database {database.db.database} is ready.")
@@ -547,11 +549,24 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
     return problems
 
 
+def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
+    """When this day begins in UTC, in milliseconds."""
+    midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
+    if midnight and midnight > database.epoch_ms():  # ids hold their time, and new ones have to be greater
+        raise click.BadParameter("must not be in the future", param=option)
+    return midnight
+
+
+of_today = "The day from which its dates count (default: today)."
+today_option = click.option("--today", type=click.DateTime(["%Y-%m-%d"]), callback=midnight_of, help=of_today)
+
+
 @click.command()
 @click.option("--tasks", type=click.IntRange(0, 5_000_000), default=200, show_default=True, help="How many.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same workspace.")
+@today_option
 @in_database
-def seed(tasks: int, seed: int) -> None:
+def seed(tasks: int, seed: int, today: int | None) -> None:
     """Fill an empty workspace with a demonstration.
 
     It has people of every role, projects with milestones, tasks in every status with due dates around
@@ -560,7 +575,7 @@ def seed(tasks: int, seed: int) -> None:
     if models.Project.listing():
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with models.write(fetch_actor(None)) as transaction:
-        Demonstration(transaction, seed, tasks).fill(partial(click.progressbar, label="Tasks"))
+        Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
     database.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; flask --app app project list")
@@ -570,6 +585,7 @@ def seed(tasks: int, seed: int) -> None:
 
 
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
+INBOX = "/throwaway/webhooks"
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
@@ -581,49 +597,56 @@ run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLO
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--seed", type=int, help="Fill it as the command seed does with this number.")
+@today_option
 @click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@as_click_errors(SettingsError, LookupError, OSError)
-def throwaway(seed: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
+@as_click_errors(SettingsError, LookupError, OSError, database.BadDatabase)
+def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
     """Serve a new workspace until Ctrl-C, or while COMMAND runs.
 
     The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
     environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
     printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with a COMMAND, address and
-    key are put into its environment. The exit code is that of COMMAND.
+    key are put into its environment. The exit code is that of COMMAND. docs/testing.md says what else this
+    server answers: resets, faults, and an inbox of webhooks.
     """
+    if today is not None and seed is None:
+        raise click.UsageError("--today is for --seed")
     # A handler that raised an exception just after the start of a program would leave the program running.
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     for number in BLOCKED:
         signal.signal(number, lambda *_: None)  # a signal that is ignored cannot be waited for
     with TemporaryDirectory(prefix="tasks-") as folder:
-        server = start_throwaway(folder, log or sys.stderr.buffer)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = configure_throwaway(folder, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            if seed is not None:
+                seed_throwaway(config, seed, today)
+            server = start_throwaway(listener, log or sys.stderr.buffer)
         try:
-            code = use_throwaway(server, seed, command)
+            code = use_throwaway(server, config, command)
         finally:
             server.terminate()
             server.wait()
     sys.exit(code)
 
 
-def start_throwaway(folder: str, log: BinaryIO) -> Popen:
-    """Start a server on a free port, with settings that this process gets too. Raises `LookupError`."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
-        os.environ["TASKS_SERVER__BASE_URL"] = url
-        os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
-        key = bootstrap_key(config_of_environment())
-        os.environ |= dict(zip(GIVEN, (url, str(key)), strict=True))
-        # These may be meant for the program that is tested.
-        environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
-        # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
-        # may need the server for what it does then.
-        options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
-        words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
-        return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
+def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
+    """Set the environment of the server, which this process and COMMAND get too; returns the configuration.
+
+    Raises `SettingsError` and `LookupError`.
+    """
+    os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
+    os.environ["TASKS_SERVER__BASE_URL"] = url
+    os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
+    config_of_environment()  # refuses webhooks that are not a list
+    every = schemas.EVENTS + schemas.EVENTS_BY_NAME
+    inbox = {"name": "inbox", "url": url + INBOX, "secret": "inbox", "events": every}
+    others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
+    os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
+    config = config_of_environment()
+    os.environ |= dict(zip(GIVEN, (url, str(bootstrap_key(config))), strict=True))
+    database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
+    return config
 
 
 def config_of_environment() -> dict[str, Any]:
@@ -631,7 +654,32 @@ def config_of_environment() -> dict[str, Any]:
     return {section.upper(): values for section, values in read_settings({}).items()}
 
 
-def use_throwaway(server: Popen, seed: int | None, command: tuple[str, ...]) -> int:
+def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:
+    """Make the database, with an owner and a demonstration that are the same for the same seed and day."""
+    create_database(check_webhooks(config))
+    with models.write(request_id=f"req_{0:032x}") as transaction:
+        demonstration = Demonstration(transaction, seed, 200, today)
+        past = demonstration.past(-63, {})  # before everything else
+        transaction.actor, _ = add_owner(past, config, bootstrap_key(config))
+        demonstration.fill(lambda rows, **_: nullcontext(rows))
+    database.optimize()
+    database.db.disconnect()
+
+
+def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
+    """Start the server on this socket; it answers what throwaway.py has besides the API."""
+    # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # These may be meant for the program that is tested.
+    environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
+    # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
+    # may need the server for what it does then.
+    options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
+    words = (sys.executable, "-m", "gunicorn", "-c", "python:throwaway", "-b", f"fd://{listener.fileno()}")
+    return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
+
+
+def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...]) -> int:
     """Serve until the command or, without one, the server ends; returns the exit code."""
     address = os.environ["TASKS_URL"].removeprefix("http://")
     while not is_healthy(address) and not signal.sigpending() & STOPPING:
@@ -639,28 +687,23 @@ def use_throwaway(server: Popen, seed: int | None, command: tuple[str, ...]) -> 
             raise click.ClickException("the server did not start; its log says why")
     if stopped_by := signal.sigpending() & STOPPING:
         return 128 + max(stopped_by)
-    if seed is not None:
-        words = (sys.executable, "-m", "flask", "--app", "app", "seed", "--seed", str(seed))
-        if code := wait(run(words, stdout=sys.stderr, cwd=HOME)):
-            return code
+    owner = fetch_actor(None)
+    link = "" if command else make_link(config, owner, owner)[0]
+    database.backup(start_of_throwaway())  # to which a reset goes back
+    database.db.disconnect()
     if command:
         # A terminal sends Ctrl-C to the command too, which decides what it does.
         return wait(run(command), STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
-    click.echo(f"Sign in with this link, once, within a day:  {link_of_throwaway()}")
+    click.echo(f"Sign in with this link, once, within a day:  {link}")
     if wait(server):
         raise click.ClickException("the server has ended; its log says why")
     return 0
 
 
-def link_of_throwaway() -> str:
-    """A sign-in link of the server's owner; over the API it would count as a request of the owner."""
-    config = config_of_environment()
-    database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
-    owner = fetch_actor(None)
-    link, _ = make_link(config, owner, owner)
-    database.db.disconnect()
-    return link
+def start_of_throwaway() -> Path:
+    """The copy of the database as it was when its server had started."""
+    return Path(f"{database.db.database}.start")
 
 
 def wait(program: Popen, stopping: set[int] = STOPPING) -> int:

@@ -71,17 +71,18 @@ class PastTransaction(Transaction):
 
 
 class Demonstration:
-    """A believable workspace, which is the same for the same seed on the same day.
+    """A believable workspace, which is the same for the same seed and day, with its ids.
 
-    The models' own methods add everything except the early tasks. Times are in days from 00:00 UTC today.
+    The models' own methods add everything except the early tasks. Times are in days from 00:00 UTC today, or
+    on the day that begins at `midnight`, in milliseconds.
     """
 
-    def __init__(self, transaction: Transaction, seed: int, tasks: int):
+    def __init__(self, transaction: Transaction, seed: int, tasks: int, midnight: int | None = None):
         self.transaction = transaction
         self.random = Random(seed)  # noqa: S311 - for variety, not for secrets
         self.early = max(tasks - RECENT_TASKS, 0)
         self.recent = tasks - self.early
-        self.midnight = epoch_ms() // DAY * DAY
+        self.midnight = epoch_ms() // DAY * DAY if midnight is None else midnight
 
     def fill(self, progress: Callable[..., AbstractContextManager]) -> None:
         """Add everything; `progress`, such as `click.progressbar`, wraps the rows of the early tasks."""

@@ -135,6 +135,11 @@ class RateLimit:
             self._windows[key] = ends_at, count + allowed
             return Verdict(allowed, self.most - count - allowed, math.ceil(ends_at - at))
 
+    def clear(self) -> None:
+        """Forget what was counted."""
+        with self._lock:
+            self._windows.clear()
+
 
 class Slots:
     """At most `most` requests of each key at the same time."""

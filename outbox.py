@@ -136,7 +136,7 @@ class Webhook(Entity):
         """Store the webhooks of the configuration, and disable those that left it; returns their names."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
-            fields = {"url": webhook["url"], "events": to_json(webhook["events"]).decode()}
+            fields = {"url": webhook["shown_url"], "events": to_json(webhook["events"]).decode()}
             row = others.pop(webhook["name"], None)
             if row is None:
                 fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}

@@ -24,6 +24,7 @@ import orjson
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 import schemas
+from chat import CHATS
 from limits import bound
 
 # Reading --------------------------------------------------------------------------------------
@@ -187,6 +188,15 @@ class Secret(fields.Field):
         return value
 
 
+class SecretUrl(Url):
+    """A URL; or one that is a secret, as `$NAME`, `${NAME}` or a SecretRef, loaded as SecretRef."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(value, dict) or Secret.VARIABLE.fullmatch(str(value)):
+            return Secret()._deserialize(value)
+        return super()._deserialize(value, *arguments, **options)
+
+
 # What each setting may be: sections -----------------------------------------------------------
 
 
@@ -235,8 +245,9 @@ class DeliverySettings(schemas.Strict):
 
 
 class WebhookSettings(schemas.Strict):
-    url = Url(2000, required=True)
-    secret = Secret(required=True)
+    url = SecretUrl(2000, required=True)
+    format = schemas.Choice(("json", *CHATS), load_default="json")
+    secret = Secret(load_default=None)
     previous_secret = Secret(load_default=None)
     events = fields.List(
         schemas.Choice(schemas.EVENTS + schemas.EVENTS_BY_NAME),
@@ -244,6 +255,18 @@ class WebhookSettings(schemas.Strict):
         load_default=list(schemas.EVENTS),
     )
     name = schemas.Text(200)
+
+    @validates_schema
+    def _is_complete(self, data: dict, **_: Any) -> None:
+        if data["format"] == "json" and data["secret"] is None:
+            raise ValidationError("is required", "secret")
+        if "name" not in data and _has_secret_url(data):
+            raise ValidationError("is required where the URL is a secret", "name")
+
+
+def _has_secret_url(webhook: Mapping[str, Any]) -> bool:
+    """Whether who knows the URL can post: it is a reference, or of a chat."""
+    return webhook.get("format") in CHATS or not isinstance(webhook.get("url"), str)
 
 
 class RouteSettings(schemas.Strict):
@@ -341,7 +364,7 @@ class Configuration(schemas.Strict):
 
     @validates_schema
     def _names_differ(self, data: dict, **_: Any) -> None:
-        names = [webhook.setdefault("name", webhook["url"][:200]) for webhook in data["webhooks"]]
+        names = [webhook.setdefault("name", str(webhook["url"])[:200]) for webhook in data["webhooks"]]
         for number, name in enumerate(names):
             if name in names[:number]:
                 problem = "is the name of another webhook; give each webhook its own"
@@ -549,21 +572,32 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The webhooks with their `secrets`. Raises `LookupError`, naming the webhook of a bad secret."""
-    keys = ("secret", "previous_secret")
+    """The webhooks with `url`, `secrets`, the `shown_url`, and the `base_url` of tasks.
+
+    Raises `LookupError`, naming the webhook of a bad secret.
+    """
+    keys, webhooks = ("secret", "previous_secret"), []
     references = {
-        f"webhooks: {webhook['name']}: {key}": webhook[key] for webhook in config["WEBHOOKS"] for key in keys
+        f"webhooks: {webhook['name']}: {key}": webhook[key]
+        for webhook in config["WEBHOOKS"]
+        for key in ("url", *keys)
+        if isinstance(webhook[key], dict)
     }
     resolved = resolve_all(references, config)
     for setting, secret in resolved.items():
         try:
-            signing_key(secret)
+            Url(2000).deserialize(secret) if setting.endswith(": url") else signing_key(secret)
+        except ValidationError as error:
+            raise LookupError(f"{without_paths(setting)}: {error.messages[0]}") from error
         except ValueError as error:
             raise LookupError(f"{without_paths(setting)}: base64 must follow whsec_") from error
-    webhooks = []
     for webhook in config["WEBHOOKS"]:
         secrets = [resolved.get(f"webhooks: {webhook['name']}: {key}") for key in keys]
-        webhooks.append({**webhook, "secrets": [secret for secret in secrets if secret]})
+        url = resolved.get(f"webhooks: {webhook['name']}: url", webhook["url"])
+        parts = urlsplit(url)
+        shown = f"{parts.scheme}://{parts.netloc}/…" if _has_secret_url(webhook) else url
+        more = {"shown_url": shown, "base_url": config["SERVER"]["base_url"]}
+        webhooks.append({**webhook, **more, "url": url, "secrets": list(filter(None, secrets))})
     return webhooks
 
 
@@ -604,5 +638,8 @@ def _holds_secret(value: Any, name: str = "") -> bool:
         return any(_holds_secret(item, name) for item in value)
     if isinstance(value, dict):
         passes_secrets = value.get("source") == "exec" and value.get("env")  # to the provider's program
-        return bool(passes_secrets) or any(_holds_secret(item, key) for key, item in value.items())
+        url = value.get("url") if value.get("format") in CHATS else None
+        if passes_secrets or (isinstance(url, str) and not Secret.VARIABLE.fullmatch(url)):
+            return True
+        return any(_holds_secret(item, key) for key, item in value.items())
     return name in SECRET_KEYS and isinstance(value, str) and not Secret.VARIABLE.fullmatch(value)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import gateway
 import webhooks
 from database import DATABASE_ERRORS, Row, Unavailable, db, is_missing, lock_database, prepare
-from models import ApiKey, Member, write
+from models import ApiKey, Member, Transaction, write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, resolve_webhooks, without_paths
@@ -42,7 +42,7 @@ def hold(config: dict[str, Any]) -> Held:
         locks.enter_context(lock_database(may_be_new=key is not None))
         if is_missing():
             log.warning("There was no database at %s; a new one is made", db.database)
-        create_database(config, locks)
+        create_database(configured, locks)
         if key and (made := bootstrap(config, key)):
             log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
         with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
@@ -54,7 +54,7 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
     global held
     try:
-        for name in store_webhooks(config):
+        for name in store_webhooks(new.webhooks):
             message = "webhook %s is no longer configured; its events wait until it is back"
             log.warning(message, without_paths(name))
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
@@ -68,23 +68,25 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
     held = new
 
 
-def create_database(config: dict[str, Any], locks: ExitStack | None = None) -> None:
-    """Create or upgrade the database; a new one has the configured webhooks. Raises `BadDatabase`."""
+def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:
+    """Create or upgrade the database; a new one has these webhooks. Raises `BadDatabase`."""
     is_new = is_missing()
     prepare(locks)
     if is_new:
-        store_webhooks(config)
+        store_webhooks(configured)
 
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:
     """Add the first owner with this key, or a new one; returns both, or None where there is an owner."""
-    settings = config["BOOTSTRAP"]
     with write() as transaction:
-        if Member.active_owners.one():
-            return None
-        owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
-        _, key = ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)
-    return owner, key
+        return None if Member.active_owners.one() else add_owner(transaction, config, key)
+
+
+def add_owner(transaction: Transaction, config: dict[str, Any], key: str | None) -> tuple[Row, str]:
+    """Add the configuration's owner, who becomes the actor, with this key or a new one; returns both."""
+    settings = config["BOOTSTRAP"]
+    owner = Member.bootstrap(transaction, full_name=settings["owner_name"], email=settings["owner_email"])
+    return owner, ApiKey.issue(transaction, owner["id"], name="bootstrap", key=key)[1]
 
 
 def check_webhooks(config: dict[str, Any]) -> list[Row]:
@@ -93,10 +95,10 @@ def check_webhooks(config: dict[str, Any]) -> list[Row]:
     return resolve_webhooks(config)
 
 
-def store_webhooks(config: dict[str, Any]) -> list[str]:
-    """Update the table of webhooks from the configuration; returns the names of the webhooks that left it.
+def store_webhooks(configured: list[Row]) -> list[str]:
+    """Update the table of webhooks from those of `check_webhooks`; returns the names of those that left it.
 
     Only `init` and the server do this: the environment of a command may contain another configuration.
     """
     with write() as transaction:
-        return Webhook.mirror(transaction, config["WEBHOOKS"])
+        return Webhook.mirror(transaction, configured)

@@ -33,6 +33,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
+from chat import message
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
 from limits import SocketDeadline
 from models import ApiKey, Conflict, Transaction, write
@@ -414,20 +415,24 @@ class Batch(threading.Thread):
 
 def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
-    body, timestamp, secrets = delivery["body"].encode(), int(time.time()), webhook["secrets"]
+    text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
+    if webhook["format"] != "json":
+        text = message(webhook["format"], text, webhook["base_url"])
+    body = text.encode()
     headers = {
         "User-Agent": USER_AGENT,
         "Accept-Encoding": "identity",
         "Accept": "*/*",
         "Connection": "keep-alive",
         "Content-Type": "application/json",
-        "x-service-signature": hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest(),
         "x-service-event": delivery["event"],
         "x-service-delivery": delivery["id"],
         "webhook-id": delivery["event_id"],
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": sign_standard(delivery["event_id"], timestamp, body, secrets),
     }
+    if secrets:
+        headers["x-service-signature"] = hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest()
+        headers["webhook-signature"] = sign_standard(delivery["event_id"], timestamp, body, secrets)
     return post(webhook["url"], body, headers, seconds)
 
 
@@ -442,6 +447,8 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
 
 
 def _settle(transaction: Transaction, row: Row, result: Result) -> None:
+    if not Delivery.stored_row.one(id=row["id"]):
+        return  # the workspace of `throwaway` was reset meanwhile
     webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
     columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
     if result.delivered:

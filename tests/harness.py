@@ -32,6 +32,7 @@ from jsonschema_rs import Draft202012Validator
 from app import create_app  # it imports the modules that declare tables, too
 from database import Base, db
 from models import Task
+from settings import load_settings, resolve_webhooks
 
 # Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -551,3 +552,10 @@ def receivers():
 def hook(receiver, **fields):
     """A webhook of the configuration that sends this receiver everything."""
     return {"url": receiver.url, "secret": "a-secret", "events": EVERY_EVENT, "name": "receiver"} | fields
+
+
+def resolved(receiver):
+    """That webhook as the server has it, for tests in this process."""
+    settings = load_settings({"webhooks": [hook(receiver)]})
+    (webhook,) = resolve_webhooks({name.upper(): section for name, section in settings.items()})
+    return webhook

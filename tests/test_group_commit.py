@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from harness import OWNER_KEY, PATIENCE, at_once, hook, wait_until
+from harness import OWNER_KEY, PATIENCE, at_once, resolved, wait_until
 from werkzeug.test import Client
 
 import webhooks
@@ -205,7 +205,7 @@ def client(owner, receiver, monkeypatch):
     """A client of the application in this process, with a receiver of every event."""
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
     app = create_app(server={"database": db.database})
-    entry = hook(receiver) | {"secrets": ["s"]}
+    entry = resolved(receiver)
     with write() as transaction:
         Webhook.mirror(transaction, [entry])
     webhooks.configure([entry], {"request_budget_seconds": 60, "timeout_seconds": 30, "ca_file": None})

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import socket
 import subprocess
 import tomllib
@@ -21,7 +20,7 @@ from settings import load_settings
 from wire import PathError
 
 README = (ROOT / "README.md").read_text()
-DEPLOY = (ROOT / "deploy" / "README.md").read_text()
+WEBHOOKS = (ROOT / "docs" / "webhooks.md").read_text()
 
 
 def block(language, containing, page=README):
@@ -73,42 +72,9 @@ def test_the_session_with_the_gateway_can_be_pasted(launch, tmp_path):
     assert summary["result"]["summary"]["total"] == 1
 
 
-def as_a_neighbour(code):
-    """The code of a project beside ours, with the paths of this one."""
-    return code.replace("../tasks/.venv/bin", str(BIN)).replace("../tasks/app", str(ROOT / "app"))
-
-
-@needs_curl
-def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
-    (context,) = run(as_a_neighbour(block("sh", "throwaway")), tmp_path)
-    assert context["data"]["projects"][0]["stats"]["total"] > 0
-    assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
-
-
-def test_the_tests_of_another_project_can_be_pasted(tmp_path):
-    fixtures = as_a_neighbour(block("python", "def throwaway"))
-    (tmp_path / "conftest.py").write_text(fixtures)
-    (tmp_path / "test_tasks.py").write_text(block("python", "def test_"))
-    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    command = [BIN / "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, re.search(r"\d+ passed", done.stdout)[0]) == (0, "1 passed"), done.stdout
-
-
-def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
-    words = shlex.split(block("sh", "TASKS_WEBHOOKS").replace("http://127.0.0.1:9000/webhook", receiver.url))
-    settings = dict(word.split("=", 1) for word in words if word != "export")
-    receiver.answers = [503, 503, 200]
-    owner = launch(**settings).client()
-    owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
-    first, *again = [receiver.next() for _ in range(3)]
-    assert [call.body for call in again] == [first.body] * 2
-    assert first.event["event"] == "task.completed"
-
-
 @contextmanager
 def python_receiver(folder):
-    (folder / "receiver.py").write_text(block("python", '"/webhook"'))
+    (folder / "receiver.py").write_text(block("python", '"/webhook"', WEBHOOKS))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         command = [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", "receiver:app"]
@@ -125,10 +91,10 @@ def python_receiver(folder):
 
 @contextmanager
 def node_receiver(folder):
-    code = block("js", ".listen(9000)", DEPLOY)
+    code = block("js", ".listen(9000)", WEBHOOKS)
     code = code.replace("(9000)", "(0, function () { console.log(`port ${this.address().port}`); })")
     with (folder / "out.txt").open("w") as out:
-        process = subprocess.Popen(["node", "-e", code], stdout=out, stderr=out)
+        process = subprocess.Popen(["node", "-e", code], cwd=folder, stdout=out, stderr=out)
     with process:
         port = wait_until(lambda: re.search(r"port (\d+)\n", (folder / "out.txt").read_text()))[1]
         yield f"http://127.0.0.1:{port}/", folder / "out.txt"
@@ -149,6 +115,10 @@ def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, rece
         statuses = {delivery["webhook"]: delivery["last_status"] for delivery in deliveries}
         assert statuses == {"good": 204, "bad": 401}
         wait_until(lambda: out.read_text().count("task.updated") == 1)
+        (good,) = [delivery["id"] for delivery in deliveries if delivery["webhook"] == "good"]
+        again = owner.data(owner.post(f"/deliveries/{good}/redeliver"))
+        assert (again["last_status"], again["attempts"]) == (204, 2)
+        assert out.read_text().count("task.updated") == 1  # it was there before
 
 
 def test_the_readme_has_every_path_and_none_besides():
@@ -188,10 +158,10 @@ def test_the_readme_s_configurations_of_agents_can_be_read():
     assert [name for name in tools.TOOLS if f"`{name}`" not in README] == []
 
 
-def test_the_readme_tells_the_retry_schedule():
+def test_the_retry_schedule_is_told():
     schedule = load_settings({})["delivery"]["retry_schedule"]
-    assert ", ".join(f"{seconds:.0f}" for seconds in schedule[:6]) + " seconds" in README
-    assert f"for {sum(schedule) / 3600:.0f} hours" in README
+    assert ", ".join(f"{seconds:.0f}" for seconds in schedule[:6]) + " seconds" in WEBHOOKS
+    assert f"for {sum(schedule) / 3600:.0f} hours" in WEBHOOKS
 
 
 @pytest.mark.parametrize(
@@ -205,7 +175,7 @@ def test_a_page_says_what_each_dependency_is_for(file, page):
 
 
 def test_the_files_that_are_linked_exist():
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("docs/*.md")]:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")]:
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 import pytest
-from harness import PATIENCE, at_once, hook, wait_until
+from harness import PATIENCE, at_once, hook, resolved, wait_until
 
 import webhooks
 from database import Unavailable
@@ -171,7 +171,7 @@ def test_a_chore_that_fails_or_takes_long_holds_up_no_event(
     database, tmp_path, monkeypatch, receiver, let_go, caplog
 ):
     monkeypatch.setattr(webhooks, "sending", webhooks.Sending())
-    entry = hook(receiver) | {"secrets": ["s"]}
+    entry = resolved(receiver)
     with write() as transaction:
         Webhook.mirror(transaction, [entry])
     settings = {"request_budget_seconds": 0, "timeout_seconds": 30, "retry_schedule": [5], "ca_file": None}

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
-from contextlib import contextmanager
+import time
+from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 import requests
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, fault, wait_until
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
@@ -36,30 +39,34 @@ def ask(path):
 """
 
 
+def environment_in(folder):
+    """An environment without settings, in which temporary folders are made in this one."""
+    (folder / "temporary").mkdir()
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+    return kept | {"TMPDIR": str(folder / "temporary"), "TASKS_CONFIG": os.devnull}
+
+
+@contextmanager
+def begun(folder, environment, *words, **settings):
+    """Start the command; whatever the test does, it is ended."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    options = {"cwd": folder, "env": environment | settings, "process_group": 0, "text": True}
+    log = [] if "--log" in words else ["--log", os.devnull]
+    with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
 @pytest.fixture
 def environment(tmp_path):
-    """An environment without settings, in which temporary folders are made in one of the test's."""
-    (tmp_path / "temporary").mkdir()
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-    return kept | {"TMPDIR": str(tmp_path / "temporary"), "TASKS_CONFIG": os.devnull}
+    return environment_in(tmp_path)
 
 
 @pytest.fixture
 def begin(environment, tmp_path):
-    """Start the command; whatever the test does, it is ended."""
-
-    @contextmanager
-    def begin(*words, **settings):
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        options = {"cwd": tmp_path, "env": environment | settings, "process_group": 0, "text": True}
-        log = [] if "--log" in words else ["--log", os.devnull]
-        with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process:
-            try:
-                yield process
-            finally:
-                process.terminate()
-
-    return begin
+    return partial(begun, tmp_path, environment)
 
 
 @pytest.fixture
@@ -183,3 +190,262 @@ def test_what_cannot_be_started_is_said_in_a_line(run, words, settings, said):
     assert stderr.startswith("Error: ")
     assert said in stderr
     assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seed", "7", "--today", "2999-01-01"], "Invalid value for '--today': must not be in the future"),
+        (["--today", "2026-01-05"], "--today is for --seed"),
+        (["--seed", "7", "--today", "soon"], "'soon' does not match the format '%Y-%m-%d'"),
+    ],
+)
+def test_a_day_that_cannot_be_used_is_said(run, words, said):
+    code, stdout, stderr = run(*words)
+    assert (code, stdout) == (2, "")
+    assert said in stderr
+
+
+# What only this server answers
+
+
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory):
+    """A seeded workspace that the tests below share: its database's folder, and its owner."""
+    folder = tmp_path_factory.mktemp("throwaway")
+    settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "300", "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
+    words = ("--seed", "7", "--today", "2026-01-05", "--log", str(folder / "server.log"))
+    with begun(folder, environment_in(folder), *words, **settings) as process:
+        owner = client(process.stdout.readline())
+        yield next((folder / "temporary").iterdir()) / "tasks.db", owner
+        owner.session.close()
+    log = (folder / "server.log").read_text()
+    assert "Traceback" not in log
+    assert "a bug" not in log
+
+
+@pytest.fixture
+def owner(begun_once):
+    """The owner of that workspace, which is as at its start."""
+    _, owner = begun_once
+    assert ask(owner, "POST", "reset").json()["data"] == {"reset": True}
+    return owner
+
+
+def ask(owner, method, path, **body):
+    """What the server answers to this beside the API."""
+    url = f"{owner.base.removesuffix('/api/v1')}/throwaway/{path}"
+    headers = {"Authorization": f"Bearer {owner.key}"}
+    answer = requests.request(method, url, headers=headers, json=body or None, timeout=PATIENCE)
+    check_answer(answer)
+    return answer
+
+
+def inbox(owner):
+    return ask(owner, "GET", "webhooks").json()["data"]["deliveries"]
+
+
+def cause(owner, **fields):
+    answer = ask(owner, "POST", "faults", **fields)
+    assert answer.status_code == 201, answer.text
+
+
+def content(database, *without):
+    """The rows of all tables but these, as text."""
+    with closing(sqlite3.connect(database)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            name: sorted(map(repr, connection.execute(f'SELECT * FROM "{name}"')))
+            for (name,) in names
+            if name not in without and not name.startswith("sqlite_")
+        }
+
+
+def test_a_reset_takes_everything_back_and_ids_and_times_go_on(begun_once, owner):
+    database, _ = begun_once
+    start = content(database)
+    before = owner.get("/projects").content
+    project = owner.make_project()
+    headers = {"Idempotency-Key": "one"}
+    body = {"project_id": project["id"], "title": "T"}
+    task = owner.data(owner.post("/tasks", body, headers=headers), 201)
+    for listed in owner.data(owner.get("/projects"))["projects"]:
+        owner.delete(f"/projects/{listed['id']}", params={"force": "true"})
+    owner.patch(f"/members/{task['created_by']}", {"email": "moved@example.com"})
+    owner.post("/members/invite", {"email": "owner@example.com", "full_name": "New", "role": "owner"})
+    cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
+    cause(owner, match="* *", status=500)
+    assert ask(owner, "POST", "reset").status_code == 200
+    assert content(database) == start
+    assert inbox(owner) == []
+    again = owner.get("/projects")  # which is the first that counts
+    assert "r=299;" in again.headers["RateLimit"]
+    assert json.loads(again.content)["data"] == json.loads(before)["data"]
+    signed_in = {"Cookie": cookie, "X-Requested-With": "x"}
+    assert requests.get(f"{owner.base}/me", headers=signed_in, timeout=PATIENCE).status_code == 401
+    body["project_id"] = owner.make_project()["id"]
+    assert body["project_id"] > task["id"]
+    other = owner.post("/tasks", body, headers=headers)
+    assert "Idempotent-Replayed" not in other.headers
+    assert owner.data(other, 201)["created_at"] > task["created_at"]
+
+
+def test_resets_and_requests_at_the_same_time_disturb_neither(begun_once, owner):
+    database, _ = begun_once
+    start = content(database)
+
+    def work():
+        own = Client(owner.base, owner.key)
+        for _ in range(10):
+            project = own.post("/projects", {"name": "P"})
+            assert project.status_code == 201
+            body = {"project_id": own.data(project, 201)["id"], "title": "T"}
+            assert own.post("/tasks", body).status_code in (201, 422)  # its project may be gone
+            assert own.get("/tasks").status_code == 200
+
+    at_once(*[work] * 4, *[lambda: [ask(owner, "POST", "reset") for _ in range(10)]] * 2)
+    assert ask(owner, "POST", "reset").status_code == 200
+    assert content(database) == start
+
+
+def test_a_reset_that_comes_while_an_event_is_sent_leaves_no_result_of_it(begin, receiver, tmp_path):
+    hook = {"name": "mine", "url": receiver.url, "secret": "s", "events": ["task.created"]}
+    with begin(TASKS_WEBHOOKS=json.dumps([hook])) as process:
+        owner = client(process.stdout.readline())
+
+        def reset_and_fail(_):
+            ask(owner, "POST", "reset")
+            return 503
+
+        receiver.answer = reset_and_fail
+        owner.make_task(owner.make_project())
+        names = {one["name"]: one["failures"] for one in owner.data(owner.get("/webhooks"))["webhooks"]}
+        assert names == {"inbox": 0, "mine": 0}
+        assert owner.data(owner.get("/deliveries"))["deliveries"] == []
+        owner.session.close()
+
+
+def test_a_fault_takes_the_place_of_the_answers_that_it_names(owner):
+    project = owner.make_project()
+    body = {"project_id": project["id"], "title": "T"}
+    cause(owner, match="POST /api/v1/tasks", times=2, status=503)
+    cause(owner, match="PATCH /api/v1/tasks/*", status=429)
+    for _ in range(2):
+        refused = owner.post("/tasks", body)
+        fault(refused, 503, "unavailable")
+        assert refused.headers["Retry-After"] == "1"
+    task = owner.make_task(project)
+    fault(owner.patch(f"/tasks/{task['id']}", {"title": "U"}), 429, "rate_limited")
+    assert owner.patch(f"/tasks/{task['id']}", {"title": "U"}).status_code == 200
+    cause(owner, match="GET /api/v1/tasks", status=418)
+    answer = requests.get(f"{owner.base}/tasks", timeout=PATIENCE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (418, "invalid_request")
+    cause(owner, match="GET /api/v1/tasks", times=9, status=500)
+    assert ask(owner, "POST", "reset").status_code == 200
+    assert owner.get("/tasks").status_code == 200
+
+
+def test_a_delay_holds_a_request_up(owner):
+    cause(owner, match="GET /api/v1/me", delay=0.3)
+    began = time.monotonic()
+    assert owner.get("/me").status_code == 200
+    assert time.monotonic() - began >= 0.3
+    cause(owner, match="POST /api/v1/projects", delay=60)
+    with pytest.raises(requests.ReadTimeout):
+        owner.post("/projects", {"name": "Late"}, timeout=0.1)
+
+
+@pytest.mark.parametrize(("drop", "made"), [("before", 0), ("after", 1)])
+def test_a_connection_is_dropped_before_or_after_the_commit(owner, drop, made):
+    project = owner.make_project()
+    body = {"project_id": project["id"], "title": "Once"}
+    headers = {"Idempotency-Key": "the-key"}
+    cause(owner, match="POST /api/v1/tasks", drop=drop)
+    with pytest.raises(requests.ConnectionError):
+        owner.post("/tasks", body, headers=headers)
+    assert owner.data(owner.get("/tasks", project_id=project["id"]))["pagination"]["total"] == made
+    assert len(inbox(owner)) == made
+    again = owner.post("/tasks", body, headers=headers)
+    assert again.headers.get("Idempotent-Replayed") == ("true" if made else None)
+    assert owner.data(owner.get("/tasks", project_id=project["id"]))["pagination"]["total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, ["match"]),
+        ({"match": "/api/v1/tasks", "status": 503}, ["match"]),
+        ({"match": 5, "status": 503}, ["match"]),
+        ({"match": "GET /x"}, ["status"]),
+        ({"match": "GET /x", "status": 200}, ["status"]),
+        ({"match": "GET /x", "status": "503"}, ["status"]),
+        ({"match": "GET /x", "delay": -1}, ["delay"]),
+        ({"match": "GET /x", "delay": 61}, ["delay"]),
+        ({"match": "GET /x", "drop": "never"}, ["drop"]),
+        ({"match": "GET /x", "status": 503, "drop": "after"}, ["drop"]),
+        ({"match": "GET /x", "status": 503, "times": 0}, ["times"]),
+        ({"match": "GET /x", "status": 503, "after": 1}, ["after"]),
+    ],
+)
+def test_a_wrong_fault_is_refused_with_its_fields(owner, fields, named):
+    answer = ask(owner, "POST", "faults", **fields)
+    error = fault(answer, 422, "validation_error")
+    assert [detail["field"] for detail in error["details"]] == named
+
+
+def test_the_inbox_has_what_a_receiver_gets_the_oldest_first(owner):
+    """Sixteen threads answer, of which those that send wait for one that receives."""
+    project = owner.make_project()
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "Ünï"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    task = owner.data(answer, 201)
+    owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"})
+    first, second = inbox(owner)
+    events = owner.data(owner.get("/events"))["events"]
+    assert [first["body"], second["body"]] == events
+    assert first["body"]["data"]["task"] == task
+    assert first["headers"]["webhook-id"] == first["body"]["id"]
+    assert {"x-service-signature", "webhook-signature", "webhook-timestamp"} < set(first["headers"])
+    assert second["headers"]["x-service-event"] == "comment.added"
+    clients = [Client(owner.base, owner.key) for _ in range(20)]
+    at_once(*[partial(one.make_task, project) for one in clients])
+    wait_until(lambda: len(inbox(owner)) == 22)  # the sweeper sends what requests had to leave
+
+
+def test_only_who_has_the_printed_key_may_use_these_paths(owner):
+    url = f"{owner.base.removesuffix('/api/v1')}/throwaway/reset"
+    cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}):
+        fault(requests.post(url, headers=headers, timeout=PATIENCE), 401, "unauthorized")
+    assert "POST /throwaway/reset" in fault(ask(owner, "GET", "nothing"), 404, "not_found")["message"]
+    for key in owner.data(owner.get("/keys"))["keys"]:
+        owner.delete(f"/keys/{key['id']}")
+    assert owner.get("/me").status_code == 401
+    assert ask(owner, "POST", "reset").status_code == 200
+    assert owner.get("/me").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/throwaway/reset", "/throwaway/faults", "/throwaway/webhooks"])
+def test_a_server_for_people_has_none_of_these_paths(server, path):
+    for method in ("GET", "POST"):
+        headers = {"Authorization": f"Bearer {OWNER_KEY}"}
+        answer = requests.request(method, server.base + path, headers=headers, timeout=PATIENCE)
+        assert answer.status_code == 404
+
+
+def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
+    begun_once, owner, begin, environment
+):
+    database, _ = begun_once
+    own, settings = content(database), {"TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
+    with begin("--seed", "7", "--today", "2026-01-05", **settings) as process:
+        assert told(process.stdout.readline())[1] == OWNER_KEY
+        (folder,) = left_over(environment)
+        other = content(f"{environment['TMPDIR']}/{folder}/tasks.db")
+    for rows in own, other:
+        for name in ("webhook", "invitation", "schema_migration"):  # of the present time
+            del rows[name]
+        rows["activity"].pop()  # the link to sign in
+    assert own == other
+    dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
+    assert set(dates) <= {"2025-12", "2026-01", "2026-02"}

@@ -1,0 +1,147 @@
+"""Webhooks in the formats of Slack and Discord, and URLs that are secrets."""
+
+import json
+import re
+
+import pytest
+from harness import EVERY_EVENT, PATIENT, hook
+
+MEAN = "<b> & *T*\n@everyone [x](http://y) `_~|"
+
+
+@pytest.fixture(scope="module")
+def chats(launch_module, make_receiver):
+    """A server that tells a Slack, a Discord, and a receiver of ours of everything."""
+    receivers = {name: make_receiver().up() for name in ("slack", "discord", "signed")}
+    hooks = [
+        {"name": name, "url": receiver.url, "format": name, "events": EVERY_EVENT}
+        for name, receiver in receivers.items()
+    ]
+    hooks[2] |= {"format": "slack", "secret": "a-secret"}
+    settings = {"TASKS_WEBHOOKS": json.dumps(hooks), "TASKS_SERVER__BASE_URL": "https://tasks.example.com/a"}
+    return launch_module(**PATIENT, **settings), receivers
+
+
+@pytest.fixture
+def owner(chats):
+    for receiver in chats[1].values():
+        receiver.all_here()
+    return chats[0].client()
+
+
+def texts(chats):
+    """What was said in the Slack and in the Discord since the last time."""
+    slack = [call.event for call in chats[1]["slack"].all_here()]
+    discord = [call.event for call in chats[1]["discord"].all_here()]
+    assert {tuple(body) for body in slack} == {("text",)}
+    assert {tuple(body) for body in discord} == {("content", "allowed_mentions")}
+    assert {str(body["allowed_mentions"]) for body in discord} == {"{'parse': []}"}
+    return [body["text"] for body in slack], [body["content"] for body in discord]
+
+
+def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
+    task = owner.make_task(owner.make_project(), title="Ship it")
+    path, url = f"/tasks/{task['id']}", f"https://tasks.example.com/a/#task={task['id']}"
+    owner.patch(f"{path}/details", {"status": "in_progress", "due_date": "2026-12-01", "description": "Long"})
+    owner.post(f"{path}/complete")
+    owner.post(f"{path}/comments", {"content": "Well\n done"})
+    owner.delete(path)
+    invited = {"email": "chat@example.com", "full_name": "Ana", "role": "member"}
+    owner.data(owner.post("/members/invite", invited), 201)
+    slack, discord = texts(chats)
+    said = [
+        "Olga Owner created {}",
+        "Olga Owner changed {}: status: in progress, description, due date: 2026-12-01",
+        "Olga Owner completed {}",
+        "Olga Owner commented on {}: Well done",
+        "Olga Owner deleted the task Ship it",
+        "Olga Owner invited Ana",
+    ]
+    ordered = [re.sub(r": status.*", "", text) for text in slack]
+    assert ordered == [re.sub(r": status.*", "", text).format(f"<{url}|Ship it>") for text in said]
+    assert sorted(slack[1].partition(">: ")[2].split(", ")) == [
+        "description",
+        "due date: 2026-12-01",
+        "status: in progress",
+    ]
+    assert discord[0] == f"Olga Owner created [Ship it](<{url}>)"
+    assert discord[1].endswith("due date: 2026\\-12\\-01")
+
+
+def test_somebody_who_joined_and_a_test_are_lines_too(chats, owner):
+    invited = {"email": "joins@example.com", "full_name": "Ben", "role": "member"}
+    link = owner.data(owner.post("/members/invite", invited), 201)["enrollment_link"]
+    chats[0].client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    for webhook in owner.data(owner.get("/webhooks"))["webhooks"]:
+        owner.post(f"/webhooks/{webhook['id']}/test")
+    slack, discord = texts(chats)
+    assert slack[1:] == ["Ben joined", "This is a test of the webhook slack."]
+    assert discord[1:] == ["Ben joined", "This is a test of the webhook discord."]
+
+
+def test_what_people_have_written_is_neither_markup_nor_a_call_to_everyone(chats, owner):
+    task = owner.make_task(owner.make_project())
+    texts(chats)
+    owner.post(f"/tasks/{task['id']}/comments", {"content": MEAN + "x" * 5000})
+    (slack,), (discord,) = texts(chats)
+    assert ": &lt;b&gt; &amp; *T* @everyone [x](http://y) `_~|xxx" in slack
+    assert r": \<b\> & \*T\* \@everyone \[x\]\(http\://y\) \`\_\~\|xxx" in discord
+    assert slack.endswith("xx…")
+    assert "\n" not in slack + discord
+    assert len(discord) < 2000
+
+
+def test_a_chat_needs_no_secret_and_with_one_it_is_signed(chats, owner):
+    owner.make_task(owner.make_project())
+    receivers = chats[1]
+    headers = {name.lower() for name in receivers["slack"].next().headers}
+    assert {"webhook-id", "x-service-event", "content-type"} < headers
+    assert not {"webhook-signature", "x-service-signature"} & headers
+    assert {"Webhook-Signature", "X-Service-Signature"} <= {
+        name.title() for name in receivers["signed"].next().headers
+    }
+
+
+@pytest.mark.parametrize("format", ["json", "slack"])
+def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tmp_path, format):
+    receiver = new_receiver()  # which is down, so that errors are told
+    url = f"{receiver.url}/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
+    vault = tmp_path / "vault.json"
+    vault.write_text(json.dumps({"url": url}))
+    vault.chmod(0o600)
+    reference = {"source": "file", "provider": "vault", "id": "/url"}
+    entry = {"name": "team", "secret": "s", "events": ["task.created"], "format": format, "url": reference}
+    server = launch(
+        config=f'[secrets.providers.vault]\nsource = "file"\npath = "{vault}"\n',
+        TASKS_WEBHOOKS=json.dumps([entry]),
+        **PATIENT,
+    )
+    owner = server.client()
+    project = owner.make_project()
+    owner.make_task(project)
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
+    (delivery,) = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert "refused" in delivery["last_error"]
+    receiver.up()
+    assert owner.data(owner.post(f"/webhooks/{webhook['id']}/test"))["status"] == "delivered"
+    assert receiver.next().path == "/hook/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
+    shown = [server.flask("webhook", "list"), server.flask("doctor")]
+    assert "team" in shown[0].stdout
+    texts = [server.log.read_text(), *(f"{one.stdout}{one.stderr}" for one in shown)]
+    texts += [owner.get(path).text for path in ("/webhooks", "/deliveries", "/events", "/health")]
+    assert "S3CRET" not in "".join(texts)
+    assert str(server.rows("SELECT * FROM webhook")).count("S3CRET") == 0
+
+
+def test_the_url_of_a_chat_is_a_secret_though_it_stands_in_the_file(launch, receiver):
+    entry = hook(receiver, format="discord", url=f"{receiver.url}/S3CRET")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in entry.items() if name != "secret"]
+    server = launch(config="[[webhooks]]\n" + "\n".join(lines))
+    (server.folder / "config.toml").chmod(0o644)
+    owner = server.client()
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert webhook["url"] == receiver.url.removesuffix("hook") + "…"
+    doctor = server.flask("doctor")
+    assert "holds secrets in clear text" in doctor.stdout
+    assert "S3CRET" not in doctor.stdout + doctor.stderr

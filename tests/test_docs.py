@@ -1,0 +1,126 @@
+"""What the pages in docs/ say is so: the set-ups for tests of other programs run, with their own tests."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node
+from test_readme import WEBHOOKS, block
+
+from settings import load_settings
+
+TESTING = (ROOT / "docs" / "testing.md").read_text()
+NPM = ROOT / "tests" / ".npm"  # is kept, since to install takes ten seconds
+PACKAGES = ("vitest@3.2.4", "standardwebhooks@1.1.1")
+PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
+
+
+@pytest.fixture(scope="module")
+def packages():
+    """The folder of the pinned packages of npm."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    installed = NPM / "installed.txt"
+    if not installed.exists() or installed.read_text() != str(PACKAGES):
+        words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", NPM, *PACKAGES]
+        if subprocess.run(words, capture_output=True).returncode:
+            pytest.skip(f"npm could not install {' and '.join(PACKAGES)}")
+        installed.write_text(str(PACKAGES))
+    return NPM / "node_modules"
+
+
+def run(words, folder):
+    """The program's exit code, and what it printed."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours take a second to import
+    done = subprocess.run(words, cwd=folder, timeout=PATIENCE, env=environment, **output)
+    return done.returncode, done.stdout
+
+
+def as_neighbour(code):
+    """The code of a project beside ours, with the paths of this one."""
+    return code.replace("../tasks/.venv/bin", str(BIN)).replace("../tasks/app", str(ROOT / "app"))
+
+
+@needs_curl
+def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
+    session = as_neighbour(block("sh", "throwaway", TESTING))
+    code, said = run(["bash", "-eu", "-c", session], tmp_path)
+    assert code == 0, said
+    assert json.loads(said[said.index("{") :])["data"]["projects"][0]["stats"]["total"] > 0
+    assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
+
+
+@pytest.mark.parametrize("words", [["-p", "xdist", "-n", "2"], ["-k", "refusals", "--import-mode=importlib"]])
+def test_the_set_up_for_pytest_runs_in_parallel_and_however_tests_are_imported(tmp_path, words):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "__init__.py").touch()
+    (tests / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
+    (tests / "test_tasks.py").write_text(block("python", "def test_", TESTING))
+    code, said = run([*PYTEST, *words, "tests"], tmp_path)
+    assert code == 0, said
+    assert re.search(r"(\d+) passed", said)[1] == ("2" if "xdist" in words else "1"), said
+
+
+def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
+    (tmp_path / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
+    (tmp_path / "test_tasks.py").write_text(
+        "def test_one(throwaway):\n    with throwaway(TASKS_SERVER__COLOUR='blue'):\n        pass\n"
+    )
+    code, said = run(PYTEST, tmp_path)
+    assert code == 1
+    assert "the service did not start: see standard error, and tasks.log" in said
+    assert "ValueError" not in said
+
+
+@needs_node
+def test_the_set_up_for_vitest_runs(tmp_path, packages):
+    (tmp_path / "node_modules").symlink_to(packages)
+    (tmp_path / "vitest.config.mjs").write_text(block("js", "defineConfig", TESTING))
+    (tmp_path / "vitest.setup.mjs").write_text(as_neighbour(block("js", "spawn(", TESTING)))
+    for name in ("one", "two", "three"):  # more than there are workers
+        (tmp_path / f"{name}.test.mjs").write_text(block("js", "beforeEach", TESTING))
+    code, said = run(["node", "node_modules/vitest/vitest.mjs", "run", "--no-color"], tmp_path)
+    assert code == 0, said
+    assert "Tests  3 passed" in said, said
+
+
+def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
+    settings = dict(re.findall("^export (.*)='(.*)'$", block("sh", "TASKS_WEBHOOKS", TESTING), re.MULTILINE))
+    settings = {
+        name: text.replace("http://127.0.0.1:9000/webhook", receiver.url) for name, text in settings.items()
+    }
+    receiver.answers = [503, 503, 200]
+    owner = launch(**settings).client()
+    owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
+    first, *again = [receiver.next() for _ in range(3)]
+    assert [call.body for call in again] == [first.body] * 2
+    assert first.event["event"] == "task.completed"
+
+
+@needs_node
+def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp_path, packages):
+    entry = {"name": "mine", "url": receiver.url, "secret": "the secret"}
+    owner = launch(TASKS_WEBHOOKS=json.dumps([entry])).client()
+    owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
+    call = receiver.next()
+    (tmp_path / "node_modules").symlink_to(packages)
+    code = block("js", 'from "standardwebhooks"', WEBHOOKS)
+    for body, verdict in ((call.body, 0), (call.body + b" ", 1)):
+        given = f"const [body, headers] = {json.dumps([body.decode(), call.headers])};"
+        (tmp_path / "verify.mjs").write_text(f"{given}\n{code}\nconsole.log(event.event);\n")
+        code_of_node, said = run(["node", "verify.mjs"], tmp_path)
+        assert code_of_node == verdict, said
+        assert ("task.completed\n" if verdict == 0 else "No matching signature found") in said
+
+
+@pytest.mark.parametrize("containing", ['name = "mine"', 'name = "team"'])
+def test_the_webhooks_that_are_shown_are_accepted(containing):
+    (webhook,) = load_settings(tomllib.loads(block("toml", containing, WEBHOOKS)))["webhooks"]
+    assert webhook["format"] == ("slack" if "team" in containing else "json")
