@@ -285,6 +285,7 @@ def on_reload(server):
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
+        server.log.info("The configuration and its secrets are read again.")
 
 
 def limit_unread(server):

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -64,6 +65,11 @@ class Request(werkzeug.Request):
     @property
     def config(self) -> Mapping[str, Any]:
         return self.app.config
+
+    @property
+    def client_address(self) -> str:
+        """The address of the client, which behind `server.trusted_proxies` is what the proxies say."""
+        return without_port(self.environ.get("REMOTE_ADDR", ""))
 
     def authenticate(self) -> Row:
         """The member whose key the header `Authorization` holds, or without one the cookie of a session.
@@ -252,7 +258,13 @@ class Request(werkzeug.Request):
         who = self.caller["id"] if self.caller else "-"
         line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
-            os.write(1, f"{line} {self.request_id} {who}\n".encode())
+            os.write(1, f"{line} {self.request_id} {who} {self.client_address or '-'}\n".encode())
+
+
+@lru_cache(maxsize=1024)
+def without_port(address: str) -> str:
+    """The address in one word, without the port, which some proxies write too, another one each time."""
+    return re.sub(r"[^\w.:%[\]-]", "?", re.sub(r"(^[\d.]+|\]):\d+$", r"\1", address), flags=re.ASCII)[:64]
 
 
 thread = threading.local()
