@@ -875,6 +875,20 @@ def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
 # Copies ---------------------------------------------------------------------------------------
 
 
+def backups() -> Path:
+    """The folder beside the database in which copies are looked for; it may be a link."""
+    return Path(db.database).with_name("backups")
+
+
+def backup_age() -> float | None:
+    """Seconds since the newest copy, a `*.db`, was written into `backups`; None without one."""
+    written = []
+    for file in backups().glob("*.db"):
+        with suppress(OSError):  # it was deleted meanwhile
+            written.append(file.stat().st_mtime)
+    return max(time.time() - max(written), 0.0) if written else None
+
+
 def backup(target: Path) -> None:
     """Copy the database while it is in use; the copy contains every write that was committed before.
 

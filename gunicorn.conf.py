@@ -23,6 +23,7 @@ import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
+from metrics import figures
 from models import Activity, StoredAnswer
 from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -95,7 +96,7 @@ class Worker(ThreadWorker):
     def handle(self, conn):
         """Bound the time in which a request's head arrives; gunicorn would wait for ever."""
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
-        with conn.head:
+        with figures, conn.head:
             return super().handle(conn)
 
     def handle_request(self, request, conn):
@@ -253,6 +254,7 @@ def on_starting(server):
         startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
+    figures.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
 
 
@@ -303,7 +305,9 @@ def post_request(worker, request, environ, response):
 
 
 def pre_fork(server, worker):
-    """Choose the worker's core: the one that fewest of the living workers have."""
+    """Choose the worker's part of the figures, and its core: the one that fewest of the living have."""
+    taken = [other.part for other in server.WORKERS.values()]
+    worker.part = min({*range(figures.parts)} - {*taken}, default=0)  # more than that share one
     with contextlib.suppress(AttributeError):  # not Linux
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
         first = server.pid % len(cores)  # spreads several servers on one machine over its cores
@@ -311,7 +315,8 @@ def pre_fork(server, worker):
 
 
 def post_worker_init(worker):
-    """Pin the worker, keep some of its threads for reads, and start its sweeper."""
+    """Let the worker count, pin it, keep some of its threads for reads, and start its sweeper."""
+    figures.use(worker.part)
     if pin:
         # Before the pool starts: affinity belongs to the thread, and is inherited.
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned

@@ -27,6 +27,7 @@ from werkzeug.wsgi import get_input_stream
 import limits
 import schemas
 from database import DATABASE_ERRORS, ApiError, Row, Unavailable, is_outage, new_request_id, now, to_json
+from metrics import OTHER, figures
 from models import KEY_PREFIX, ApiKey, Invalid, NotFound
 from schemas import API, VERSION
 
@@ -52,6 +53,7 @@ class Request(werkzeug.Request):
         self.app, self.start_response = app, start_response  # the app is `app.Service`
         self.started = time.perf_counter()
         self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
+        self.endpoint: str = OTHER  # of the view, as the figures name it
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
         self.caller: Any = None  # a member with the key's scope, where a key was sent
         self.success_status: int | None = None  # of the view, in place of the declared one
@@ -251,12 +253,13 @@ class Request(werkzeug.Request):
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """Write one line to standard output; neither enrollment tokens nor API keys may be in its path."""
+        """Count it, and write a line to standard output, with no enrollment token or API key in its path."""
         path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
         path = KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
-        milliseconds = (time.perf_counter() - self.started) * 1000
+        seconds = time.perf_counter() - self.started
+        figures.answered(self.endpoint, int(status), seconds)
         who = self.caller["id"] if self.caller else "-"
-        line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"
+        line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
             os.write(1, f"{line} {self.request_id} {who} {self.client_address or '-'}\n".encode())
 
