@@ -297,7 +297,10 @@ def print_link(link: str, expires_at: str) -> None:
 @as_option
 @in_database
 def import_command(file: IO[str], apply: bool, project: str | None, email: str | None) -> None:
-    """Import tasks from a CSV file, all or none of them; webhooks get no events of that."""
+    """Import tasks from a CSV file, all or none of them.
+
+    Webhooks get no events of an import.
+    """
     actor = fetch_actor(email, "member")
     with suppress(click.Abort), models.write(actor) as transaction:
         report = transfer.import_tasks(transaction, file, project)
