@@ -675,6 +675,7 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # These may be meant for the program that is tested.
     environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
+    environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
     # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
     # may need the server for what it does then.
     options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
