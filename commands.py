@@ -268,7 +268,7 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
 @as_option
 @in_database
 def member_add(address: str | None, scope: str, email: str | None, **fields: str) -> None:
-    """Add an active member, such as an AI agent, and print an API key for it once."""
+    """Add an active member, as an AI agent, and print its API key."""
     actor = fetch_actor(email, "admin")
     user, _, domain = actor["email"].partition("@")
     name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
