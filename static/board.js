@@ -85,7 +85,7 @@ function Facts({ task, assignee, isUnsent, late }) {
 const Card = memo(({ task, assignee, project, isTeam, isUnsent, late, openMenu }) => {
   const open = (event) => openMenu(task, event.currentTarget);
   const label = `Move “${task.title}”`;
-  return html`<li class="card ${task.priority}" data-task=${task.id} draggable=${isTeam}>
+  return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam}>
     ${project && html`<p class="dim"><${ProjectName} project=${{ id: task.project_id, name: project }} /></p>`}
     <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
     ${
@@ -131,13 +131,14 @@ function QuickAdd({ status, title }) {
     }
     setBusy(false);
   };
-  return html`<form class="add" onSubmit=${add} aria-busy=${isBusy}>
+  return html`<form class="add field" onSubmit=${add} aria-busy=${isBusy}>
     <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
       onInput=${(event) => setText(event.target.value)} />
   </form>`;
 }
 
-const Skeleton = () => html`<ul>${[1, 2, 3].map(() => html`<li class="card skeleton"></li>`)}</ul>`;
+const Skeleton = () =>
+  html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
 
 /**
  * Some cards of a column, which are drawn again only when something about them changes: the tasks, the `names`
@@ -167,9 +168,9 @@ function ColumnView({ column, isOver, ...context }) {
     aria-labelledby=${id} aria-busy=${isLoading}>
     <h2 id=${id} tabindex="-1" data-status=${column.status}>
       <span class="dot"></span>${column.title}
-      ${!isLoading && html`<span class="pill">${number(total)}${!isExact && "+"}</span>`}
+      ${!isLoading && html`<span class="pill end">${number(total)}${!isExact && "+"}</span>`}
     </h2>
-    <div class="cards">
+    <div class="grow">
       ${isLoading ? html`<${Skeleton} />` : cards}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
     </div>
@@ -344,7 +345,10 @@ export function Board({ onNewTask }) {
     }
     <${Filters} />
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
-    <div id="board" role="group" aria-label="Columns" hidden=${isEmpty && !project} onKeyDown=${stepCards}
-      ...${dragging.handlers}>${views}</div>
+    ${
+      (!isEmpty || project) &&
+      html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}
+      ...${dragging.handlers}>${views}</div>`
+    }
     ${menu && html`<${MoveMenu} menu=${menu} close=${() => setMenu(null)} />`}`;
 }

@@ -81,12 +81,12 @@ function People({ label, value, change, disabled }) {
   const toggle = (id) =>
     change(value.includes(id) ? value.filter((other) => other !== id) : [...value, id]);
   const boxes = activeMembers().map(
-    ({ id, full_name }) => html`<label class="check">
+    ({ id, full_name }) => html`<label>
       <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
         onChange=${() => toggle(id)} /> ${full_name}
     </label>`,
   );
-  return html`<fieldset class="people"><legend>${label}</legend>${boxes}</fieldset>`;
+  return html`<fieldset class="people panel"><legend>${label}</legend>${boxes}</fieldset>`;
 }
 
 /** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */

@@ -40,7 +40,7 @@ function Entry({ entry, isOfTask }) {
   const [verb, details] = sentence(entry);
   const about = task && !isGone ? html`<a href=${link({ view: "", task })}>${title}</a>` : title;
   const what = isOfTask ? details || verb.replace(/ on$/, "") : html`${verb} ${about}`;
-  return html`<li class="entry">
+  return html`<li class="entry line">
     <${Avatar} person=${actor} />
     <div class="grow">
       <b>${actor.full_name}</b> ${what}

@@ -34,7 +34,7 @@ const table = ({ header, rows }) =>
 function item({ task, checked, tokens }) {
   const box =
     task && h("input", { type: "checkbox", checked, disabled: true, "aria-label": "Done" });
-  return h("li", { class: task ? "task-item" : "" }, [box, all(tokens)]);
+  return h("li", { style: task && { listStyle: "none" } }, [box, all(tokens)]);
 }
 
 const list = ({ ordered, start, items }) =>

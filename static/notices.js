@@ -44,8 +44,8 @@ function Notice({ id, text, action, isFault }) {
   };
   return html`<div class=${isFault ? "notice fault" : "notice"}>
     <p class="grow">${text}</p>
-    ${action && html`<button type="button" onClick=${act}>${action.words}</button>`}
-    <button type="button" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
+    ${action && html`<button type="button" class="quiet" onClick=${act}>${action.words}</button>`}
+    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
   </div>`;
 }
 

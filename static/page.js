@@ -209,7 +209,7 @@ function Header({ onHelp }) {
   <//>`;
   return html`<header>
     <b class="brand">${workspaceName}</b>
-    <nav aria-label="Views">
+    <nav class="grow" aria-label="Views">
       ${shown.map(([name, { title }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>${title}</a>`)}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"

@@ -43,8 +43,8 @@ export const Options = ({ pairs, chosen }) =>
 
 /** What a view shows that has nothing else to show. */
 export const Empty = ({ text, children }) =>
-  html`<div class="empty">
-    <svg viewBox="0 0 48 48" aria-hidden="true">
+  html`<div class="empty stack">
+    <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
       <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
     </svg>
     <p>${text}</p>
@@ -68,7 +68,7 @@ export function Dialog({ title, head, className = "", onClose, children }) {
     onClose();
   };
   const press = ({ target, offsetX }) => target === dialog.current && offsetX < 0 && onClose();
-  return html`<dialog ref=${dialog} class=${className} aria-label=${title} onCancel=${cancel}
+  return html`<dialog ref=${dialog} class="panel ${className}" aria-label=${title} onCancel=${cancel}
     onMouseDown=${press}>
     <div class="stack">
       <div class="head line">
@@ -99,7 +99,7 @@ export function Menu({ label, anchor, onClose, children }) {
     const items = [...menu.current.querySelectorAll("button, a")];
     items.at((items.indexOf(document.activeElement) + by) % items.length).focus();
   };
-  return html`<div ref=${menu} popover="auto" class="menu" role="group" aria-label=${label}
+  return html`<div ref=${menu} popover="auto" class="menu panel" role="group" aria-label=${label}
     onToggle=${(event) => event.newState === "closed" && onClose()} onKeyDown=${step}>${children}</div>`;
 }
 

@@ -299,7 +299,7 @@ export function Records({ of: name, project }) {
   const lists = [...groups].map(
     ([heading, some]) => html`<section class="stack" key=${heading}>
       ${heading && html`<h2>${heading}</h2>`}
-      <ul class="panel rows">${some.map(rowOf)}</ul>
+      <ul class="panel stack">${some.map(rowOf)}</ul>
     </section>`,
   );
   const add =

@@ -191,7 +191,7 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
     () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
     settings=${{ content: { label: "Your comment, changed" } }} autofocus="content" isChange
     draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${() => setEdited(false)} />`;
-  return html`<li class="entry">
+  return html`<li class="line">
     <${Avatar} person=${author} />
     <div class="grow">
       <b>${author.full_name}</b>${" "}
