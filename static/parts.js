@@ -35,7 +35,8 @@ export const ProjectName = ({ project }) =>
   html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;
 
 export const Progress = ({ of: name, stats: { done, total } }) =>
-  html`<progress aria-label="Progress of ${name}" max=${total || 1} value=${done}></progress>`;
+  html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
+    aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
 
 /** The options of a select, from `[value, words]` pairs. */
 export const Options = ({ pairs, chosen }) =>
