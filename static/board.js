@@ -116,22 +116,20 @@ function More({ column, tasks }) {
 /** A new task in a column, by its title and Enter. */
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
-  const [isBusy, setBusy] = useState(false);
   const add = async (event) => {
     event?.preventDefault();
-    if (isBusy || !text.trim()) return;
-    setBusy(true);
+    if (!text.trim()) return;
+    setText("");
     try {
       const task = await create("/tasks", { project_id: address.value.project, title: text });
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
-      setText("");
       await refresh();
     } catch (error) {
+      setText((since) => since || text);
       notifyFault(error, add);
     }
-    setBusy(false);
   };
-  return html`<form class="add field" onSubmit=${add} aria-busy=${isBusy}>
+  return html`<form class="add field" onSubmit=${add}>
     <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
       onInput=${(event) => setText(event.target.value)} />
   </form>`;
@@ -266,12 +264,14 @@ function Search() {
     aria-label="Search" placeholder="Search tasks" onInput=${input} />`;
 }
 
-function Filters() {
+const clearButton = () =>
+  html`<button type="button" class="quiet" onClick=${clearFilters}>Clear filters</button>`;
+
+function Filters({ isEmpty }) {
   const people = [["", "Anyone"], ["me", "Me"], ["none", "Nobody"], ...teamPairs()];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
   const milestones = [["", "Any milestone"], ...milestonePairs()];
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
-  const clear = html`<button type="button" class="quiet" onClick=${clearFilters}>Clear filters</button>`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
     <${Filter} name="person" label="Assignee" pairs=${people} />
@@ -279,16 +279,13 @@ function Filters() {
     <${Filter} name="due" label="Due" pairs=${DUES} />
     ${milestones.length > 1 && ofMilestone}
     <${Filter} name="sort" label="Order" pairs=${ORDERS} />
-    ${isFiltered() && clear}
+    ${isFiltered() && !isEmpty && clearButton()}
   </div>`;
 }
 
 function NoTasks({ onNewTask }) {
-  if (isFiltered()) {
-    return html`<${Empty} text="Nothing matches these filters.">
-      <button type="button" onClick=${clearFilters}>Clear filters</button>
-    <//>`;
-  }
+  if (isFiltered())
+    return html`<${Empty} text="Nothing matches these filters.">${clearButton()}<//>`;
   const canAdd = rights().isTeam && chosenProject()?.status !== "archived";
   return html`<${Empty} text="No tasks yet.">
     ${
@@ -343,7 +340,7 @@ export function Board({ onNewTask }) {
       html`<p class="band">There is no such project.
       <a href=${viewLink("", { project: "" })}>All projects</a></p>`
     }
-    <${Filters} />
+    <${Filters} isEmpty=${isEmpty} />
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
     ${
       (!isEmpty || project) &&

@@ -1,4 +1,5 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
+import { CallError } from "./api.js";
 import { faultText } from "./notices.js";
 import { Options } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
@@ -13,7 +14,7 @@ function parse(typed) {
   try {
     return JSON.parse(typed);
   } catch (error) {
-    throw Object.assign(new Error(`Content is not JSON: ${error.message}`), { status: 422 });
+    throw new CallError(422, `Content is not JSON: ${error.message}`);
   }
 }
 
@@ -52,6 +53,8 @@ function fieldOf(operation, name) {
   const none = isRequired ? "Choose…" : "None";
   return { name, kind, maxLength, values, isRequired, none: type.includes("null") && none };
 }
+
+const missingOf = ({ name, label = labelOf(name), missing }) => missing ?? `${label} is required`;
 
 export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].properties, name);
 
@@ -138,25 +141,27 @@ function useTyped(draft) {
  * fields, `note` says something about what is not saved yet, and a form that `isFixed` only shows.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
-  const {
-    names = Object.keys(SCHEMAS[operation].properties),
-    settings = {},
-    note,
-    children,
-  } = rest;
-  const { isChange, isFixed, autofocus } = rest;
+  const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;
+  const { children, isChange, isFixed, autofocus } = rest;
   const form = useRef(null);
   const [latest, keep] = useTyped(draft);
   const [said, say] = useState({ text: "" });
   const [isBusy, setBusy] = useState(false);
+  const isWaiting = useRef(false); // to be sent as soon as what is being sent was answered
   const { typed, origin = base } = latest.current;
   const changed = names.filter((name) => Object.hasOwn(typed, name));
-  const kind = (name) => KINDS[fieldOf(operation, name).kind];
+  const about = (name) => ({ ...fieldOf(operation, name), ...settings[name] });
+  const kind = (name) => KINDS[about(name).kind];
   const stored = (name) => kind(name).shown(base[name]);
   const value = (name) => typed[name] ?? stored(name);
   useEffect(() => {
     if (autofocus) form.current.elements[autofocus].focus();
   }, []);
+  useEffect(() => {
+    if (isBusy || !isWaiting.current) return;
+    isWaiting.current = false;
+    if (changed.length) form.current.requestSubmit();
+  }, [isBusy]);
 
   const edit = (name, text) => {
     const { [name]: before, ...others } = latest.current.typed;
@@ -168,19 +173,22 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   const rebase = (newer) => keep({ ...latest.current, origin: newer });
   const save = async (event) => {
     event.preventDefault();
+    isWaiting.current = isBusy;
     if (isBusy || (isChange && !changed.length)) return;
     setBusy(true);
     const before = latest.current.typed;
     try {
       const sent = (isChange ? changed : names).map((name) => [name, kind(name).sent(value(name))]);
+      const blank = sent.find(([name, content]) => content === null && about(name).isRequired);
+      if (blank) throw new CallError(422, missingOf(about(blank[0])));
       const given = isChange ? sent : sent.filter(([, content]) => content !== null);
       const text = await onSave(Object.fromEntries(given), origin, rebase);
-      const since = Object.entries(latest.current.typed).filter(
-        ([name, it]) => it !== before[name],
-      );
+      const all = Object.entries(latest.current.typed);
+      const since = all.filter(([name, it]) => it !== before[name]);
       keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
       say({ text });
     } catch (error) {
+      isWaiting.current = false;
       const retry = error.isTemporary && (() => form.current?.requestSubmit());
       say({ text: error.explained ?? faultText(error), isFault: true, retry });
       if (error.status === undefined) reportError(error); // a bug
@@ -193,8 +201,8 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     onCancel?.();
   };
   const field = (name, more) =>
-    html`<${Field} key=${name} field=${{ ...fieldOf(operation, name), ...settings[name] }}
-      value=${value(name)} change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
+    html`<${Field} key=${name} field=${about(name)} value=${value(name)}
+      change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
   const isOpen = !isFixed && (!isChange || changed.length > 0);
   const text = said.text || (changed.length > 0 && note?.(origin, changed));
   const retry = html`<button type="button" onClick=${said.retry}>Try again</button>`;

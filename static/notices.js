@@ -22,8 +22,14 @@ function add(notice) {
 
 /** Say what was done, with what can be done about it: `{words, run}`. */
 export function notify(text, action) {
-  const id = add({ text, action });
-  setTimeout(dismiss, SECONDS * 1000, id);
+  setTimeout(expire, SECONDS * 1000, add({ text, action }));
+}
+
+/** Dismiss a notice, unless somebody is about to use it. */
+function expire(id) {
+  const isUsed = place.querySelector(`#notice-${id}:is(:hover, :focus-within)`);
+  if (isUsed) setTimeout(expire, 1000, id);
+  else dismiss(id);
 }
 
 /** What a form or a notice says of an error. */
@@ -42,7 +48,7 @@ function Notice({ id, text, action, isFault }) {
     dismiss(id);
     action.run();
   };
-  return html`<div class=${isFault ? "notice fault" : "notice"}>
+  return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
     <p class="grow">${text}</p>
     ${action && html`<button type="button" class="quiet" onClick=${act}>${action.words}</button>`}
     <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>

@@ -17,6 +17,7 @@ import { projectsThatAre, workspace } from "./workspace.js";
 
 const OPERATION = "update_task_details";
 const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
+const MISSING = "Write a comment first";
 const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
@@ -189,7 +190,7 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
     html`<button type="button" class="quiet" onClick=${run}>${words}</button>`;
   const form =
     () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
-    settings=${{ content: { label: "Your comment, changed" } }} autofocus="content" isChange
+    settings=${{ content: { label: "Your comment, changed", missing: MISSING } }} autofocus="content" isChange
     draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${() => setEdited(false)} />`;
   return html`<li class="line">
     <${Avatar} person=${author} />
@@ -209,7 +210,7 @@ function Comments({ id, comments }) {
     await refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
-    settings=${{ content: { label: "New comment" } }} onSave=${send} />`;
+    settings=${{ content: { label: "New comment", missing: MISSING } }} onSave=${send} />`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
