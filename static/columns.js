@@ -1,8 +1,7 @@
 // The four lists of tasks that the board shows, loaded page by page.
-import { address, placeOf } from "./address.js";
 import { get, serverTime } from "./api.js";
 import { onRefresh } from "./refresh.js";
-import { Store } from "./store.js";
+import { address, placeOf, Store } from "./store.js";
 import { later, STATUSES } from "./words.js";
 
 const PAGE = 50;
@@ -35,14 +34,12 @@ const NOTHING = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false
 
 /** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
 function chunksOf(tasks, before) {
-  const starts = Array.from(
-    { length: Math.ceil(tasks.length / CHUNK) },
-    (_, place) => place * CHUNK,
-  );
-  const chunks = starts.map((start) => tasks.slice(start, start + CHUNK));
+  const count = Math.ceil(tasks.length / CHUNK);
+  const chunkAt = (at) => tasks.slice(at * CHUNK, (at + 1) * CHUNK);
   const isSame = (chunk, old) =>
     old?.length === chunk.length && chunk.every((task, place) => task === old[place]);
-  return chunks.map((chunk, place) => (isSame(chunk, before[place]) ? before[place] : chunk));
+  const kept = (chunk, at) => (isSame(chunk, before[at]) ? before[at] : chunk);
+  return Array.from({ length: count }, (_, at) => kept(chunkAt(at), at));
 }
 
 /** Tasks, and those of `others` that are not among them. */

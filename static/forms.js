@@ -1,7 +1,7 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
 import { CallError } from "./api.js";
 import { faultText } from "./notices.js";
-import { Options } from "./parts.js";
+import { button, Options } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { dayOf, labelOf, localTimeOf, words } from "./words.js";
 import { activeMembers, memberOf, milestonePairs, projectOf } from "./workspace.js";
@@ -18,6 +18,8 @@ function parse(typed) {
   }
 }
 
+const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
+
 // How a kind of field shows a stored value, and sends what was typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
 const KINDS = {
@@ -26,10 +28,7 @@ const KINDS = {
   email: TEXT,
   choice: TEXT,
   date: { ...TEXT, shown: dayOf },
-  "datetime-local": {
-    shown: localTimeOf,
-    sent: (typed) => (typed ? new Date(typed).toISOString() : null),
-  },
+  "datetime-local": { shown: localTimeOf, sent: instantOf },
   people: { shown: (value) => value ?? [], sent: (typed) => typed },
   json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: parse },
 };
@@ -83,13 +82,12 @@ export function valueInWords(operation, name, value) {
 function People({ label, value, change, disabled }) {
   const toggle = (id) =>
     change(value.includes(id) ? value.filter((other) => other !== id) : [...value, id]);
-  const boxes = activeMembers().map(
-    ({ id, full_name }) => html`<label>
-      <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
-        onChange=${() => toggle(id)} /> ${full_name}
-    </label>`,
-  );
-  return html`<fieldset class="people panel"><legend>${label}</legend>${boxes}</fieldset>`;
+  const boxOf = ({ id, full_name }) => html`<label>
+    <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
+      onChange=${() => toggle(id)} /> ${full_name}
+  </label>`;
+  return html`<fieldset class="people panel"><legend>${label}</legend>
+    ${activeMembers().map(boxOf)}</fieldset>`;
 }
 
 /** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
@@ -98,9 +96,8 @@ function Field({ field, value, change, isHeading, disabled }) {
   if (kind === "people") return html`<${People} ...${{ label, value, change, disabled }} />`;
   const onInput = (event) => change(event.target.value);
   const common = { name, disabled, required, maxLength, onInput };
-  if (isHeading) {
-    return html`<textarea ...${common} class="heading" aria-label=${label} rows="1" value=${value} />`;
-  }
+  const named = { ...common, value, class: "heading", "aria-label": label };
+  if (isHeading) return html`<textarea ...${named} rows="1" />`;
   const options = () => html`<${Options} pairs=${pairsOf(field, value)} chosen=${value} />`;
   const controls = {
     choice: () => html`<select ...${common}>${options()}</select>`,
@@ -124,8 +121,8 @@ function useTyped(draft) {
   const latest = useRef(state); // also for an answer that comes after more was typed
   const keep = (next) => {
     latest.current = next;
-    if (draft && Object.keys(next.typed).length)
-      sessionStorage.setItem(draft, JSON.stringify(next));
+    const isAny = Object.keys(next.typed).length > 0;
+    if (draft && isAny) sessionStorage.setItem(draft, JSON.stringify(next));
     else if (draft) dropDraft(draft);
     redraw(next);
   };
@@ -205,16 +202,12 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
       change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
   const isOpen = !isFixed && (!isChange || changed.length > 0);
   const text = said.text || (changed.length > 0 && note?.(origin, changed));
-  const retry = html`<button type="button" onClick=${said.retry}>Try again</button>`;
+  const retry = () => button("Try again", said.retry, "");
   const buttons = html`<button class="primary">${isBusy ? "Saving…" : label}</button>
-    ${
-      (onCancel || isChange) &&
-      html`<button type="button" onClick=${discard}>
-      ${isChange ? "Discard" : "Cancel"}</button>`
-    }`;
+    ${(onCancel || isChange) && button(isChange ? "Discard" : "Cancel", discard, "")}`;
   const actions = html`<div class="actions line">
     <div role="alert" class="message">
-      ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry}</div>`}
+      ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry()}</div>`}
     </div>
     ${isOpen && buttons}
   </div>`;

@@ -57,12 +57,10 @@ function Notice({ id, text, action, isFault }) {
 
 function Notices() {
   const { notices } = useStore(shown);
-  const [faults, others] = [true, false].map((kind) =>
-    notices.filter(({ isFault = false }) => isFault === kind),
-  );
-  const all = (some) => some.map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
-  return html`<div role="alert">${all(faults)}</div>
-    <div role="status">${all(others)}</div>`;
+  const all = (isWanted) =>
+    notices.filter(isWanted).map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
+  return html`<div role="alert">${all(({ isFault }) => isFault)}</div>
+    <div role="status">${all(({ isFault }) => !isFault)}</div>`;
 }
 
 /** Behind an open dialog the notices could not be used, so they are moved into it. */

@@ -16,6 +16,10 @@ export const memo = (draw) =>
     }
   };
 
+/** A button that does something; `more` are further attributes. */
+export const button = (words, run, kind = "quiet", more = {}) =>
+  html`<button type="button" class=${kind} onClick=${run} ...${more}>${words}</button>`;
+
 /** A day, as that of a due date, in words. */
 export const DateOf = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
@@ -24,12 +28,18 @@ export const DateOf = ({ at }) =>
 export const Moment = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
 
+const DOTS = { todo: "var(--edge)", in_progress: "var(--accent)", review: "#c81", done: "#396" };
+
 // An angle on the colour wheel that stays the same for a person or a project.
 const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });
 
 export const Avatar = ({ person }) =>
   html`<span class="avatar" role="img" aria-label=${person.full_name} title=${person.full_name}
     style=${hue(person)}>${initials(person.full_name)}</span>`;
+
+/** The dot of a status. */
+export const Dot = ({ status }) =>
+  html`<span class="dot" style=${{ background: DOTS[status] }}></span>`;
 
 export const ProjectName = ({ project }) =>
   html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;
@@ -47,9 +57,7 @@ export const Empty = ({ text, children }) =>
   html`<div class="empty stack">
     <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
       <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
-    </svg>
-    <p>${text}</p>
-    ${children}
+    </svg><p>${text}</p>${children}
   </div>`;
 
 /** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */
@@ -74,7 +82,7 @@ export function Dialog({ title, head, className = "", onClose, children }) {
     <div class="stack">
       <div class="head line">
         <div class="grow">${head ?? html`<h2>${title}</h2>`}</div>
-        <button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button>
+        ${button("✕", onClose, "icon", { "aria-label": "Close" })}
       </div>
       ${children}
     </div>
@@ -111,7 +119,7 @@ export function Copyable({ label, text }) {
   return html`<div class="line">
     <input class="grow" readonly aria-label=${label} value=${text}
       onFocus=${(event) => event.target.select()} />
-    ${navigator.clipboard && html`<button type="button" onClick=${copy}>Copy</button>`}
+    ${navigator.clipboard && button("Copy", copy, "")}
     <span role="status">${isCopied && "Copied."}</span>
   </div>`;
 }

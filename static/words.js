@@ -47,10 +47,7 @@ export const size = (bytes) =>
 
 /** The first letters of a person's first and last name. */
 export const initials = (name) => {
-  const letters = name
-    .trim()
-    .split(/\s+/)
-    .map((word) => Array.from(word)[0].toUpperCase());
+  const letters = Array.from(name.matchAll(/(?<!\S)\S/gu), ([letter]) => letter.toUpperCase());
   return letters[0] + (letters.length > 1 ? letters.at(-1) : "");
 };
 
