@@ -54,8 +54,9 @@ function unsentTasks() {
   return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
 }
 
-function Facts({ task, assignee, isUnsent, late }) {
+function Facts({ task, isUnsent }) {
   const { priority, due_date, comment_count } = task;
+  const [assignee, late] = [memberOf(task.assignee_id), isLate(task)];
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
     ${late ? "Overdue " : "Due "}<${DateOf} at=${due_date} />
@@ -70,16 +71,22 @@ function Facts({ task, assignee, isUnsent, late }) {
   </div>`;
 }
 
-/** A card. What it does not use, `day` and `place`, changes words and links on it. */
-const Card = memo(({ task, assignee, project, isTeam, isUnsent, late, openMenu }) => {
+function Card({ task, unsent, openMenu }) {
+  const project = !address.value.project && projectOf(task.project_id);
   const open = (event) => openMenu(task, event.currentTarget);
   const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
-  return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam}>
-    ${project && html`<p class="dim"><${ProjectName} project=${{ id: task.project_id, name: project }} /></p>`}
+  return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam()}>
+    ${project && html`<p class="dim"><${ProjectName} project=${project} /></p>`}
     <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
-    ${isTeam && button("⋯", open, "move icon", more)}
-    <${Facts} ...${{ task, assignee, isUnsent, late }} />
+    ${isTeam() && button("⋯", open, "move icon", more)}
+    <${Facts} task=${task} isUnsent=${unsent.includes(task.id)} />
   </li>`;
+}
+
+/** Some cards of a column, which are drawn again only when something changes of which they are made. */
+const Chunk = memo(({ tasks, ...context }) => {
+  const cards = tasks.map((task) => html`<${Card} key=${task.id} task=${task} ...${context} />`);
+  return html`<ul>${cards}</ul>`;
 });
 
 /** The end of a column with more tasks, which are loaded when one scrolls there. */
@@ -96,7 +103,6 @@ function More({ column, tasks }) {
   return html`<div ref=${end}>${button("Show more", load)}</div>`;
 }
 
-/** A new task in a column, by its title and Enter. */
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
   const add = async (event) => {
@@ -121,16 +127,6 @@ function QuickAdd({ status, title }) {
 const Skeleton = () =>
   html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
 
-/** Some cards of a column, which are drawn again only when something changes of which they are made. */
-const Chunk = memo(({ tasks, place, unsent, openMenu }) => {
-  const nameOf = ({ project_id }) => (address.value.project ? "" : projectOf(project_id)?.name);
-  const day = dayOf(serverTime());
-  const cardOf = (task) => html`<${Card} key=${task.id} project=${nameOf(task)} late=${isLate(task)}
-    assignee=${memberOf(task.assignee_id)} isUnsent=${unsent.includes(task.id)}
-    ...${{ task, day, place, openMenu }} isTeam=${isTeam()} />`;
-  return html`<ul>${tasks.map(cardOf)}</ul>`;
-});
-
 function ColumnView({ column, isOver, ...context }) {
   const { chunks, total, isExact, hasMore, isBusy, tasks } = useStore(column);
   const canAdd = isTeam() && chosenProject()?.status === "active";
@@ -152,7 +148,6 @@ function ColumnView({ column, isOver, ...context }) {
   </section>`;
 }
 
-/** Move the focus between cards by the arrow keys. */
 function stepCards(event) {
   const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
   if (!steps[event.key] || !event.target.matches(".card .title")) return;
@@ -168,7 +163,6 @@ function stepCards(event) {
   }
 }
 
-/** Cards that are dragged to another column. */
 function useDragging() {
   const [over, setOver] = useState("");
   const dragged = useRef(null);

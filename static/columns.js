@@ -12,7 +12,6 @@ const CHUNK = 50; // cards that are drawn together
 export const isLate = ({ due_date, status }) =>
   status !== "done" && due_date !== null && due_date < serverTime();
 
-/** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
   const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
@@ -106,7 +105,6 @@ class Column extends Store {
     }
   }
 
-  /** Load the next page. */
   async loadMore() {
     const { tasks, isBusy } = this.value;
     if (isBusy || this.loads) return;

@@ -43,7 +43,6 @@ function kindOf(name, { type, format, enum: values, maxLength }) {
   return maxLength > LONG ? "lines" : "text";
 }
 
-/** A field of an operation's request. */
 function fieldOf(operation, name) {
   const { properties, required } = SCHEMAS[operation];
   const { maxLength, enum: values, type } = properties[name];

@@ -22,7 +22,6 @@ function changeInWords(entity, field, [before, after]) {
   return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
 }
 
-/** What was done to something, and what has changed of it. */
 function sentence({ action, entity, changes }) {
   const commented = action === "created" ? "commented on" : `${action} a comment on`;
   if (entity === "comment") return [commented, ""];
@@ -75,7 +74,6 @@ export function TaskHistory({ id }) {
   return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
 }
 
-/** The activity of the workspace, by days. */
 export function Activity() {
   const [actor_id, setActor] = useState("");
   const isAny = ({ activity }) => activity.length;

@@ -34,7 +34,6 @@ async function start() {
 const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
 const focusOn = (id) => document.getElementById(id)?.focus();
 
-/** The page for who is not signed in. */
 function SignIn() {
   const [fault, setFault] = useState(session.value.why);
   const [isBusy, setBusy] = useState(false);
@@ -102,7 +101,6 @@ function Sidebar({ onNewProject }) {
   </aside>`;
 }
 
-/** The settings of a project, and its milestones. */
 function ProjectView() {
   const { project: id } = address.value;
   const [project, setProject] = useState(null);

@@ -24,7 +24,6 @@ export const button = (words, run, kind = "quiet", more = {}) =>
 export const DateOf = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
 
-/** A moment in the reader's time zone. */
 export const Moment = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
 
@@ -37,7 +36,6 @@ export const Avatar = ({ person }) =>
   html`<span class="avatar" role="img" aria-label=${person.full_name} title=${person.full_name}
     style=${hue(person)}>${initials(person.full_name)}</span>`;
 
-/** The dot of a status. */
 export const Dot = ({ status }) =>
   html`<span class="dot" style=${{ background: DOTS[status] }}></span>`;
 
@@ -112,7 +110,6 @@ export function Menu({ label, anchor, onClose, children }) {
     onToggle=${(event) => event.newState === "closed" && onClose()} onKeyDown=${step}>${children}</div>`;
 }
 
-/** Something to be passed on, with a button that copies it. */
 export function Copyable({ label, text }) {
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));

@@ -13,7 +13,6 @@ export class Store {
     for (const watcher of this.watchers) watcher();
   }
 
-  /** Change some members of the value. */
   set(changes) {
     this.replace({ ...this.value, ...changes });
   }

@@ -52,7 +52,6 @@ async function conflictOf(theirs, fields) {
     <ul>${list}</ul>Save again to replace theirs.`;
 }
 
-/** The description: read as Markdown, or edited. */
 function Description({ field, text, isFixed }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
@@ -219,7 +218,6 @@ function leave({ task, isGone }) {
   if (!document.querySelector("dialog[open]")) focusCard(id, status);
 }
 
-/** The dialog of the task that the address names. */
 export function TaskDialog({ id }) {
   const [loaded, setLoaded] = useState(null);
   const [isGone, setGone] = useState(false);
@@ -284,7 +282,6 @@ export function TaskDialog({ id }) {
   <//>`;
 }
 
-/** The form for a new task. */
 export function NewTask({ onClose }) {
   const chosen = chosenProject();
   const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
