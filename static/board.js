@@ -3,8 +3,8 @@ import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, DateOf, Dot, Empty, memo, Menu, Options, ProjectName } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { Avatar, button, DateOf, Dot, Empty, Menu, Options, ProjectName } from "./parts.js";
+import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
@@ -84,10 +84,10 @@ function Card({ task, unsent, openMenu }) {
 }
 
 /** Some cards of a column, which are drawn again only when something changes of which they are made. */
-const Chunk = memo(({ tasks, ...context }) => {
-  const cards = tasks.map((task) => html`<${Card} key=${task.id} task=${task} ...${context} />`);
-  return html`<ul>${cards}</ul>`;
-});
+function Chunk({ tasks, ...context }) {
+  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
+  return useMemo(() => html`<ul>${tasks.map(cardOf)}</ul>`, [tasks, ...Object.values(context)]);
+}
 
 /** The end of a column with more tasks, which are loaded when one scrolls there. */
 function More({ column, tasks }) {

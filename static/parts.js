@@ -1,20 +1,8 @@
 // Small parts of several views: dialogs, menus, people, times, what is shown where nothing is.
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
-import { Component, html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 import { dateInWords, initials, momentInWords } from "./words.js";
-
-/** A component that is drawn again only when one of its properties changes. */
-export const memo = (draw) =>
-  class extends Component {
-    shouldComponentUpdate(next) {
-      return Object.keys(next).some((name) => next[name] !== this.props[name]);
-    }
-
-    render(properties) {
-      return draw(properties);
-    }
-  };
 
 /** A button that does something; `more` are further attributes. */
 export const button = (words, run, kind = "quiet", more = {}) =>
@@ -51,12 +39,11 @@ export const Options = ({ pairs, chosen }) =>
   pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
 
 /** What a view shows that has nothing else to show. */
-export const Empty = ({ text, children }) =>
-  html`<div class="empty stack">
-    <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
-      <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
-    </svg><p>${text}</p>${children}
-  </div>`;
+export const Empty = ({ text, children }) => html`<div class="empty stack">
+  <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
+    <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
+  </svg><p>${text}</p>${children}
+</div>`;
 
 /** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */
 export function Dialog({ title, head, className = "", onClose, children }) {

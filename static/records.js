@@ -29,8 +29,7 @@ function nextHour() {
 /** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
 function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   if (api_key) {
-    const text =
-      "It is shown only now. A program sends it in the header Authorization: Bearer KEY.";
+    const text = "It is shown only now. A program sends it as Authorization: Bearer KEY.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
   const what = member.status === "invited" ? "Invitation" : "Sign-in link";
@@ -50,14 +49,12 @@ const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
 const redeliver = (id) => say("Sent again", post(`/deliveries/${id}/redeliver`));
 
 /**
- * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operations whose
- * forms `add` and `change` a row, the `facts` of a row and what else can be done with it (`actions`).
+ * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operation whose form
+ * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`).
  */
 const KINDS = {
   meetings: {
     noun: "meeting",
-    add: "create_meeting",
-    change: "update_meeting",
     names: "title starts_at ends_at location participant_ids project_id description".split(" "),
     settings: { location: { label: "Place or link" } },
     initial: () => ({ starts_at: nextHour() }),
@@ -73,13 +70,10 @@ const KINDS = {
       ${location && html`<${Place} location=${location} />`} <${OfProject} id=${project_id} />
       <${Avatar} person=${organizer} />
       ${participants.map((one) => one.id !== organizer.id && html`<${Avatar} person=${one} />`)}`,
-    text: ({ description }) => description,
     empty: "No meetings yet. You see those that you organize or take part in.",
   },
   whiteboards: {
     noun: "whiteboard",
-    add: "create_whiteboard",
-    change: "update_whiteboard",
     names: ["title", "project_id", "content"],
     settings: { content: { label: "Content (JSON)" } },
     edited: ({ id }) => get(`/whiteboards/${id}`),
@@ -92,13 +86,11 @@ const KINDS = {
   },
   members: {
     noun: "member",
-    titleOf: ({ full_name }) => full_name,
     add: "invite_member",
     names: ["full_name", "email", "role", "phone_number"],
     addWords: "Invite",
     addPath: "/members/invite",
     isSecret: true,
-    change: "update_member",
     initial: () => ({ role: "member" }),
     namesToChange: () => ["full_name", ...(rights().isAdmin ? ["role"] : []), "phone_number"],
     mayAdd: () => rights().isAdmin,
@@ -118,9 +110,7 @@ const KINDS = {
   },
   keys: {
     noun: "key",
-    titleOf: ({ name }) => name,
     load: async () => (await get("/keys")).keys.filter(isUsable),
-    add: "create_key",
     addWords: "New key for a program",
     isSecret: true,
     names: ["name", "scope", "expires_at"],
@@ -143,8 +133,6 @@ const KINDS = {
   },
   milestones: {
     noun: "milestone",
-    add: "create_milestone",
-    change: "update_milestone",
     names: ["title", "due_date", "description"],
     mayAdd: isTeam,
     mayChange: isTeam,
@@ -153,12 +141,10 @@ const KINDS = {
       ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
       <${Progress} of=${title} stats=${stats} />
       <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>`,
-    text: ({ description }) => description,
     empty: "No milestones yet. A milestone is a date that tasks lead up to.",
   },
   webhooks: {
     noun: "webhook",
-    titleOf: ({ name }) => name,
     facts: ({ state, url, reason, pending, events, failures }) => html`
       ${pill(capital(state), state === "active" ? "" : "urgent")}<code>${url}</code>
       <span>${events.join(", ")}</span><span>${pending} waiting</span>
@@ -182,7 +168,7 @@ const KINDS = {
 };
 
 const DEFAULTS = {
-  titleOf: ({ title }) => title,
+  titleOf: ({ title, name, full_name }) => title ?? name ?? full_name,
   edited: (row) => row,
   actions: () => [],
   mayAdd: () => false,
@@ -199,6 +185,7 @@ function kindOf(name, project) {
   return {
     path,
     load: async () => (await get(collection))[name],
+    add: `create_${kind.noun}`,
     addPath: collection,
     addWords: `New ${kind.noun}`,
     removal: (row) => `Delete the ${kind.noun} “${kind.titleOf(row)}”?`,
@@ -220,7 +207,7 @@ function Row({ kind, row, open, drop, run }) {
     <div class="grow">
       <p><b>${name}</b></p>
       <p class="facts line">${kind.facts(row)}</p>
-      ${kind.text?.(row) && html`<p class="dim">${kind.text(row)}</p>`}
+      ${row.description && html`<p class="dim">${row.description}</p>`}
     </div>
     <div>${actions.map(buttonOf)}</div>
   </li>`;
@@ -238,7 +225,7 @@ function Editor({ kind, base, close, done }) {
   };
   const title = isChange ? kind.titleOf(base) : kind.addWords;
   return html`<${Dialog} title=${title} onClose=${close}>
-    <${Form} operation=${isChange ? kind.change : kind.add} names=${names} settings=${kind.settings}
+    <${Form} operation=${isChange ? `update_${kind.noun}` : kind.add} names=${names} settings=${kind.settings}
       base=${base ?? kind.initial?.()} label=${isChange ? "Save changes" : "Create"}
       onSave=${save} onCancel=${close} ...${{ isChange, isFixed }} />
   <//>`;
