@@ -250,11 +250,9 @@ function Filters({ isEmpty }) {
 }
 
 function NoTasks({ onNewTask }) {
-  if (isFiltered())
-    return html`<${Empty} text="Nothing matches these filters.">${clearButton()}<//>`;
-  const words = workspace.value.projects.length
-    ? "Create the first task"
-    : "Create the first project";
+  const nothing = "Nothing matches these filters.";
+  if (isFiltered()) return html`<${Empty} text=${nothing}>${clearButton()}<//>`;
+  const words = `Create the first ${workspace.value.projects.length ? "task" : "project"}`;
   const canAdd = isTeam() && chosenProject()?.status !== "archived";
   return html`<${Empty} text="No tasks yet.">${canAdd && button(words, onNewTask, "primary")}<//>`;
 }
@@ -293,12 +291,13 @@ export function Board({ onNewTask }) {
     isOver=${dragging.over === column.status} />`;
   const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}
     ...${dragging.handlers}>${columns.map(viewOf)}</div>`;
+  const isUnknown = shown.project && isLoaded && !project;
   const unknown = html`<p class="band">There is no such project.
     <a href=${viewLink("", { project: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
-    ${shown.project && isLoaded && !project && unknown}
+    ${isUnknown && unknown}
     <${Filters} isEmpty=${isEmpty} />
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
-    ${(!isEmpty || project) && board}
+    ${(project || !(isEmpty || isUnknown)) && board}
     ${menu && html`<${MoveMenu} menu=${menu} close=${() => setMenu(null)} />`}`;
 }
