@@ -15,7 +15,7 @@ import { projectOf, projectsThatAre, rights, session, workspace } from "./worksp
 
 const OPERATION = "update_task_details";
 const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
-const MISSING = "Write a comment first";
+const CONTENT = { isRequired: true, missing: "Write a comment first" };
 const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
@@ -175,7 +175,7 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
   };
   const leave = () => setEdited(false);
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
-    settings=${{ content: { label: "Your comment, changed", missing: MISSING } }} isChange
+    settings=${{ content: { ...CONTENT, label: "Your comment, changed" } }} isChange
     autofocus="content" draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${leave} />`;
   return html`<li class="line">
     <${Avatar} person=${author} />
@@ -195,7 +195,7 @@ function Comments({ id, comments }) {
     await refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
-    settings=${{ content: { label: "New comment", missing: MISSING } }} onSave=${send} />`;
+    settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send} />`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
