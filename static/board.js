@@ -136,8 +136,8 @@ function ColumnView({ column, isOver, ...context }) {
     chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} />`);
   return html`<section class="column ${isOver ? "over" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
-    <h2 id=${id} tabindex="-1">
-      <${Dot} status=${column.status} />${column.title}
+    <h2 id=${id} class="line" tabindex="-1">
+      <span><${Dot} status=${column.status} />${column.title}</span>
       ${!isLoading && html`<span class="pill end">${number(total)}${!isExact && "+"}</span>`}
     </h2>
     <div class="grow">
