@@ -5,7 +5,6 @@ const root = document.documentElement.dataset.api;
 const unanswered = new Map(); // an Idempotency-Key for each creation that got no answer yet
 let newest = "";
 
-/** The server's time in its last answer. */
 export const serverTime = () => newest || now();
 
 /** Why a call failed: the status of the answer, or 0 if there was none. */

@@ -123,7 +123,7 @@ def test_a_wrong_field_is_named_and_stays_until_it_is_discarded(board, owner, pr
     save(dialog, {"Title": " "})
     expect(message(dialog)).to_have_text("Title is required.")
     comment(dialog, " ")
-    expect(message(dialog).last).to_have_text("Content is required.")
+    expect(message(dialog).last).to_have_text("Write a comment first.")
 
 
 def test_comments_are_added_changed_and_deleted(board, owner, join, project):
@@ -147,6 +147,9 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     press(comments.nth(1), "Edit")
     changed = dialog.get_by_label("Your comment, changed")
     expect(changed).to_be_focused()
+    changed.fill(" ")
+    press(dialog, "Save comment")
+    expect(message(dialog)).to_have_text("Write a comment first.")
     changed.fill("Second thoughts")
     press(dialog, "Save comment")
     expect(comments.nth(1)).to_contain_text("Second thoughts")
@@ -159,6 +162,19 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
     assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
     expect(history_of(dialog)).to_contain_text("deleted a comment")
+
+
+def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
+    task = owner.make_task(project, title="Talk")
+    dialog = opened(board, "Talk")
+    with held(board, "**/activity?*"):
+        comment(dialog, "First")
+        dialog.get_by_label("New comment").fill("Second")
+        press(dialog, "Saving…")
+    expect(dialog.get_by_role("list", name="Comments").get_by_role("listitem")).to_have_count(2)
+    expect(dialog.get_by_label("New comment")).to_have_value("")
+    sent = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    assert [comment["content"] for comment in sent] == ["First", "Second"]
 
 
 def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(board, owner, project):
