@@ -494,7 +494,8 @@ def doctor() -> None:
             problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         version = ".".join(map(str, SAFE_SQLITE))
-        click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {version} fixes a rare bug of WAL")
+        used = sqlite3.sqlite_version
+        click.echo(f"note: SQLite {used} is in use; that of a newer system, {version}, fixes a very rare bug")
     for problem, count in Counter(problems).items():
         click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
     if problems:

@@ -820,7 +820,8 @@ def _as_bad_database(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadDatabase(f"{path}: {error.strerror or error}") from error
+        hint = "; see who owns it and its folder" if isinstance(error, PermissionError) else ""
+        raise BadDatabase(f"{path}: {error.strerror or error}{hint}") from error
     except DATABASE_ERRORS as error:
         raise BadDatabase(f"{path} cannot be used: {error}") from error
 

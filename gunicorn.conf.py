@@ -220,6 +220,8 @@ threads = 16
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
+# For the files by which the master sees that workers live: no disk, which may block, or be read-only.
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
 # For whom switches the access log on: without the query, the referrer and the user name, which is where some

@@ -2,15 +2,22 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
 
 import pytest
 import requests
-from harness import OWNER_KEY, PATIENCE, hook, invoke, wait_until
+from harness import OWNER_KEY, PATIENCE, ROOT, hook, invoke, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
+PAGE = (ROOT / "deploy" / "README.md").read_text()
+TOLD = {
+    name
+    for row in re.findall(r"^\| (`tasks_[^|]*) \|", PAGE, re.MULTILINE)
+    for name in re.findall(r"\w+", row)
+}
 NAME = 'a "name"\\n\\'
 
 
@@ -25,6 +32,8 @@ def figures(server):
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(answer.text))
+    names = {line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")}
+    assert names | {"tasks_backup_age_seconds"} == TOLD
     assert all(family.documentation and family.type != "unknown" for family in families)
     return {
         (sample.name.removeprefix("tasks_"), *sample.labels.values()): sample.value
