@@ -23,7 +23,7 @@ import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
-from metrics import figures
+from metrics import BUSY, figures
 from models import Activity, StoredAnswer
 from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -96,7 +96,7 @@ class Worker(ThreadWorker):
     def handle(self, conn):
         """Bound the time in which a request's head arrives; gunicorn would wait for ever."""
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
-        with figures, conn.head:
+        with conn.head:
             return super().handle(conn)
 
     def handle_request(self, request, conn):
@@ -174,8 +174,13 @@ class Worker(ThreadWorker):
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close lingering connections too; gunicorn calls it once a second, also during a graceful stop."""
+        """Close lingering connections too, and tell how many requests there are.
+
+        gunicorn calls it after each event and once a second, also during a graceful stop.
+        """
         super().murder_pending()
+        idle = len(self.pending_conns) + len(self.keepalived_conns) + len(self.lingering)
+        figures.part[BUSY] = self.nr_conns - idle
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
             self.close_lingering(conn)
@@ -335,5 +340,6 @@ def post_worker_init(worker):
 
 def worker_exit(server, worker):
     """Let the sweeper finish what it is sending."""
+    figures.part[BUSY] = 0
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from database import backup_age, db
 from outbox import Webhook
@@ -67,22 +66,13 @@ class Figures:
             if len(self.webhooks) < MOST["webhook"]:
                 self.webhooks.setdefault(name, WEBHOOKS + len(self.webhooks) * OF_WEBHOOK)
 
-    def __enter__(self) -> None:
-        """A thread has a request."""
-        with self.lock:
-            self.part[BUSY] += 1
-
-    def __exit__(self, *failure: Any) -> None:
-        with self.lock:
-            self.part[BUSY] -= 1
-
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
-        place = (self.routes.get(endpoint) or self.routes[OTHER])[0]
-        part, bucket = self.part, place + len(CLASSES) + bisect_left(BUCKETS, seconds)
-        with self.lock:
+        part, place = self.part, (self.routes.get(endpoint) or self.routes[OTHER])[0]
+        bucket, total = place + len(CLASSES) + bisect_left(BUCKETS, seconds), place + OF_ROUTE - 1
+        with self.lock:  # of threads that have read the same value, one would be lost
             part[place + status // 100 - 2] += 1
             part[bucket] += 1
-            part[place + OF_ROUTE - 1] += seconds
+            part[total] += seconds
             if status == 503:
                 part[UNAVAILABLE] += 1
 
@@ -121,7 +111,9 @@ def _lines(cells: list[float]) -> Iterator[str]:
         yield _sample("request_seconds_sum", labels, row[-1])
         yield _sample("request_seconds_count", labels, counts[-1])
     yield from _family("unavailable_total", "counter", "Answers with 503.", [({}, cells[UNAVAILABLE])])
-    yield from _family("busy_threads", "gauge", "Threads that have a request.", [({}, cells[BUSY])])
+    yield from _family(
+        "busy_threads", "gauge", "Requests that have a thread, or wait for one.", [({}, cells[BUSY])]
+    )
     attempts = [
         ({"webhook": name, "result": result}, cells[at + place])
         for name, at in figures.webhooks.items()
