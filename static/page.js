@@ -303,7 +303,7 @@ function Workspace() {
       </div>
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
-    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} id=${chosen.task} />`}
+    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
     ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
