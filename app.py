@@ -971,11 +971,8 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
 @operation(schemas.PUT_TASK, schemas.TaskShown, role="member", headers=("ETag",), also={201: "It is new."})
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
-    try:
-        external_id = schemas.Name().deserialize(external_id)
-    except ValidationError as error:
-        raise Invalid(("external_id", error.messages[0])) from error
-    task, changes = Task.put(transaction, external_id, **fields)
+    named = schemas.EXTERNAL_ID.load({"external_id": external_id})
+    task, changes = Task.put(transaction, **named, **fields)
     if changes is None:
         request().success_status = 201
         emit(transaction, "task.created", {"task": task})

@@ -9,7 +9,7 @@ Escape = Callable[[str], str]
 Link = Callable[[str, str], str]  # of a URL and a text
 CHATS = ("slack", "discord")
 DISCORD_MOST = 2000  # characters of a message
-SHOWN_CHANGES = ("status", "priority", "due_date", "title")  # whose new values people can read
+SHOWN_CHANGES = ("status", "priority")  # whose new values are words
 
 
 def message(format: str, event: str, base_url: str) -> str:
@@ -52,8 +52,7 @@ def changed(changes: Mapping[str, list], shown: Callable[[Any], str]) -> list[st
     texts = []
     for field, (_, new) in changes.items():
         label = shown(field.removesuffix("_id").replace("_", " "))
-        value = str(new)[:10] if field == "due_date" else str(new).replace("_", " ")
-        texts.append(f"{label}: {shown(value)}" if field in SHOWN_CHANGES and new else label)
+        texts.append(f"{label}: {shown(new.replace('_', ' '))}" if field in SHOWN_CHANGES else label)
     return texts
 
 

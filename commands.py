@@ -268,7 +268,7 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
 @as_option
 @in_database
 def member_add(address: str | None, scope: str, email: str | None, **fields: str) -> None:
-    """Add an active member, such as an AI agent, and print an API key for it once."""
+    """Add an active member, as an AI agent, and print its API key."""
     actor = fetch_actor(email, "admin")
     user, _, domain = actor["email"].partition("@")
     name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
@@ -297,7 +297,10 @@ def print_link(link: str, expires_at: str) -> None:
 @as_option
 @in_database
 def import_command(file: IO[str], apply: bool, project: str | None, email: str | None) -> None:
-    """Import tasks from a CSV file, all or none of them; webhooks get no events of that."""
+    """Import tasks from a CSV file, all or none of them.
+
+    Webhooks get no events of an import.
+    """
     actor = fetch_actor(email, "member")
     with suppress(click.Abort), models.write(actor) as transaction:
         report = transfer.import_tasks(transaction, file, project)
@@ -672,6 +675,7 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # These may be meant for the program that is tested.
     environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
+    environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
     # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
     # may need the server for what it does then.
     options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}

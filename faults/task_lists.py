@@ -23,6 +23,12 @@ def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: s
             return task["due_date"] is not None and task["due_date"] < value
         case "updated_since":
             return task["updated_at"] >= value
+        case "completed_since":
+            return (task["completed_at"] or "") >= value
+        case "status" if value == "open":
+            return task["status"] != "done"
+        case "ready":
+            return task["status"] == "todo" and task["assignee_id"] is None
         case "q":
             texts = [plain(text) for text in (task["title"], task["description"] or "")]
             parts = plain(value).split('"')
@@ -54,10 +60,11 @@ def in_order(tasks: Iterable[Row], sort: str) -> list[Row]:
     return sorted(dated, key=lambda task: task[name], reverse=is_falling) + undated
 
 
-def page(tasks: list[Row], limit: int, offset: int) -> Row:
+def page(tasks: list[Row], sort: str, limit: int, offset: int) -> Row:
     """One page of the tasks of a list, with its pagination."""
     end = offset + limit
     has_more = end < len(tasks)
+    last = tasks[min(end, len(tasks)) - 1] if tasks and sort == "updated_at" and not offset else None
     pagination = {
         "total": len(tasks),
         "total_exact": True,
@@ -65,6 +72,7 @@ def page(tasks: list[Row], limit: int, offset: int) -> Row:
         "offset": offset,
         "has_more": has_more,
         "next_offset": end if has_more else None,
+        "next_after": last and f"{last['updated_at']}_{last['id']}",
     }
     return {"tasks": tasks[offset:end], "pagination": pagination}
 

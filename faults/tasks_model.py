@@ -47,14 +47,20 @@ FILTERS: dict[str, st.SearchStrategy] = {
     "project_id": NUMBERS,
     "milestone_id": NUMBERS,
     "assignee_id": NUMBERS | st.sampled_from(["me", "none"]),
-    "status": st.sampled_from(STATUSES),
+    "status": st.sampled_from([*STATUSES, "open"]),
+    "completed_since": NUMBERS,
+    "ready": st.just("true"),
     "priority": PRIORITY,
     "due_before": NUMBERS | st.sampled_from(TIMES),
     "updated_since": NUMBERS,
     "q": st.text(VISIBLE + ' "', min_size=1, max_size=5).filter(str.strip),
     "archived": st.just("false"),
 }
-COLUMNS = {"due_before": "due_date", "updated_since": "updated_at"}  # that a filter of another name compares
+COLUMNS = {
+    "due_before": "due_date",
+    "updated_since": "updated_at",
+    "completed_since": "completed_at",
+}  # that a filter of another name compares
 QUERIES = st.lists(st.sampled_from(sorted(FILTERS)), max_size=3, unique=True).flatmap(
     lambda names: st.fixed_dictionaries({name: FILTERS[name] for name in names})
 )
@@ -104,6 +110,7 @@ class TasksMachine(Machine):
         self.milestones: dict[str, str] = {}  # id: its project's
         self.tasks: dict[str, Row] = {}
         self.created: list[Created] = []
+        self.last_number = 0
         self.has_restarted = False
         self.connect()
         for project in self.data(self.send("GET", "/projects"))["projects"]:  # of the last example
@@ -141,7 +148,7 @@ class TasksMachine(Machine):
             if all(passes(task, *pair, archived=archived, me=self.members[0]) for pair in filters.items())
         ]
         query = filters | {"sort": sort, "limit": limit, "offset": offset}
-        expected = page(in_order(found, sort), limit, offset)
+        expected = page(in_order(found, sort), sort, limit, offset)
         self.compare(
             f"GET /tasks {query}", self.data(self.send("GET", f"/tasks?{urlencode(query)}")), expected
         )
@@ -227,10 +234,12 @@ class TasksMachine(Machine):
             body = self.resolved(body, project_id) | {"project_id": project_id}
             headers = {"Idempotency-Key": str(uuid4())}
             task = self.data(self.send("POST", "/tasks", body, headers), 201)
-            started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}}
+            started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}, "blocked_by": []}
             expected = dict.fromkeys(task) | started | body | {"created_by": self.members[0]}
-            expected |= {name: task[name] for name in ("id", "created_at", "updated_at")}
+            expected |= {name: task[name] for name in ("id", "number", "created_at", "updated_at")}
             self.compare("the new task", task, expected)
+            assert task["number"] > self.last_number, "a number came again, or fell"
+            self.last_number = task["number"]
             self.tasks[task["id"]] = task
             self.created.append(Created(body, headers, task))
 
@@ -257,7 +266,8 @@ class TasksMachine(Machine):
         task = self.tasks[self.chosen(self.tasks, edit.task)]
         body = self.resolved(edit.body, task["project_id"])
         headers, status = self.if_match(task, edit.expected)
-        answer = self.send(method, f"/tasks/{task['id']}{path}", body, headers)
+        name = task["number"] if edit.task % 2 else task["id"]
+        answer = self.send(method, f"/tasks/{name}{path}", body, headers)
         if shown := self.data(answer, status):
             self.compare("ETag", answer.headers["ETag"], f'"{shown["version"]}"')
             self.replace(task, {"status": "done"} if path == "/complete" else body, shown)
@@ -313,8 +323,10 @@ class TasksMachine(Machine):
     def read_lists_around_a_task(self, number: int, sort: str, offset: int) -> None:
         """Compare lists with each one and two filters whose value is that of one task."""
         task = self.tasks[self.chosen(self.tasks, number)]
-        values = {name: task[COLUMNS.get(name, name)] for name in FILTERS if name not in ("q", "archived")}
-        values |= {"q": task["title"][-2:].strip(), "archived": "false"}
+        values = {
+            name: task[COLUMNS.get(name, name)] for name in FILTERS if name not in ("q", "archived", "ready")
+        }
+        values |= {"q": task["title"][-2:].strip(), "archived": "false", "ready": "true"}
         pairs = [pair for pair in values.items() if pair[1] is not None]
         for some in (*combinations(pairs, 1), *combinations(pairs, 2)):
             self.compare_list(dict(some), sort, 3, offset)

@@ -5,7 +5,6 @@ const root = document.documentElement.dataset.api;
 const unanswered = new Map(); // an Idempotency-Key for each creation that got no answer yet
 let newest = "";
 
-/** The server's time in its last answer. */
 export const serverTime = () => newest || now();
 
 /** Why a call failed: the status of the answer, or 0 if there was none. */
@@ -77,7 +76,9 @@ export async function changeTask(task, changes) {
   } catch (error) {
     if (error.status !== 412) throw error;
     const theirs = await get(`/tasks/${task.id}`);
-    const fields = Object.keys(changes).filter((name) => theirs[name] !== task[name]);
+    const fields = Object.keys(changes).filter(
+      (name) => JSON.stringify(theirs[name]) !== JSON.stringify(task[name]),
+    );
     if (fields.length) throw Object.assign(error, { theirs, fields });
     return changeTask(theirs, changes);
   }

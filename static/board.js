@@ -1,29 +1,23 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { address, go, link, placeOf, viewLink } from "./address.js";
 import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, DateOf, Empty, memo, Menu, Options, ProjectName } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { Avatar, button, DateOf, Dot, Empty, Menu, Options, ProjectName } from "./parts.js";
+import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
-import { rights } from "./session.js";
-import { useStore } from "./store.js";
+import { address, go, link, placeOf, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, memberOf, milestonePairs, projectOf } from "./workspace.js";
-import { teamPairs, workspace } from "./workspace.js";
+import { isTeam, teamPairs, workspace } from "./workspace.js";
 
-const DUES = [
-  ["", "Any time"],
-  ["overdue", "Overdue"],
-  ["week", "Within 7 days"],
-];
-const ORDERS = [
-  ["", "Last changed"],
-  ["due_date", "Due date"],
-  ["-priority", "Priority"],
-  ["-created_at", "Newest"],
-];
+const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
+const ORDERS = {
+  "": "Last changed",
+  due_date: "Due date",
+  "-priority": "Priority",
+  "-created_at": "Newest",
+};
 const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
 
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
@@ -31,19 +25,14 @@ const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""
 
 /** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
 export function focusCard(id, status = shownTask(id)?.status) {
-  const card = document.querySelector(`[data-task="${id}"] .title`);
-  (
-    card ??
-    document.getElementById(`column-${status}`) ??
-    document.getElementById("title")
-  )?.focus();
+  const places = [`[data-task="${id}"] .title`, `#column-${status}`, "#title"];
+  const found = places.map((place) => document.querySelector(place));
+  found.find(Boolean)?.focus();
 }
 
 /** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
 async function move(task, status, { isUndo = false } = {}) {
-  const hadFocus = document
-    .querySelector(`[data-task="${task.id}"]`)
-    ?.contains(document.activeElement);
+  const hadFocus = document.activeElement.closest(`[data-task="${task.id}"]`);
   try {
     const moved = await changeTask(task, { status });
     const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
@@ -65,14 +54,17 @@ function unsentTasks() {
   return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
 }
 
-function Facts({ task, assignee, isUnsent, late }) {
+function Facts({ task, isUnsent }) {
   const { priority, due_date, comment_count } = task;
+  const [assignee, late] = [memberOf(task.assignee_id), isLate(task)];
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
     ${late ? "Overdue " : "Due "}<${DateOf} at=${due_date} />
   </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
+    <span>#${task.number}</span>
+    ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${priority !== "medium" && html`<span class="pill ${priority}">${PRIORITIES[priority]}</span>`}
     ${due_date && due}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}>${comment_count}</span>`}
@@ -81,21 +73,23 @@ function Facts({ task, assignee, isUnsent, late }) {
   </div>`;
 }
 
-/** A card. What it does not use, `day` and `place`, changes words and links on it. */
-const Card = memo(({ task, assignee, project, isTeam, isUnsent, late, openMenu }) => {
+function Card({ task, unsent, openMenu }) {
+  const project = !address.value.project && projectOf(task.project_id);
   const open = (event) => openMenu(task, event.currentTarget);
-  const label = `Move “${task.title}”`;
-  return html`<li class="card ${task.priority}" data-task=${task.id} draggable=${isTeam}>
-    ${project && html`<p class="dim"><${ProjectName} project=${{ id: task.project_id, name: project }} /></p>`}
-    <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
-    ${
-      isTeam &&
-      html`<button type="button" class="move icon" aria-label=${label} title="Move"
-      aria-haspopup="true" onClick=${open}>⋯</button>`
-    }
-    <${Facts} ...${{ task, assignee, isUnsent, late }} />
+  const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
+  return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam()}>
+    ${project && html`<p class="dim"><${ProjectName} project=${project} /></p>`}
+    <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
+    ${isTeam() && button("⋯", open, "move icon", more)}
+    <${Facts} task=${task} isUnsent=${unsent.includes(task.id)} />
   </li>`;
-});
+}
+
+/** Some cards of a column, which are drawn again only when something changes of which they are made. */
+function Chunk({ tasks, ...context }) {
+  const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
+  return useMemo(() => html`<ul>${tasks.map(cardOf)}</ul>`, [tasks, ...Object.values(context)]);
+}
 
 /** The end of a column with more tasks, which are loaded when one scrolls there. */
 function More({ column, tasks }) {
@@ -108,85 +102,61 @@ function More({ column, tasks }) {
     observer.observe(end.current);
     return () => observer.disconnect();
   }, [tasks]);
-  return html`<div ref=${end}>
-    <button type="button" class="quiet" onClick=${load}>Show more</button>
-  </div>`;
+  return html`<div ref=${end}>${button("Show more", load)}</div>`;
 }
 
-/** A new task in a column, by its title and Enter. */
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
-  const [isBusy, setBusy] = useState(false);
   const add = async (event) => {
     event?.preventDefault();
-    if (isBusy || !text.trim()) return;
-    setBusy(true);
+    if (!text.trim()) return;
+    setText("");
     try {
       const task = await create("/tasks", { project_id: address.value.project, title: text });
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
-      setText("");
       await refresh();
     } catch (error) {
+      setText((since) => since || text);
       notifyFault(error, add);
     }
-    setBusy(false);
   };
-  return html`<form class="add" onSubmit=${add} aria-busy=${isBusy}>
+  return html`<form class="add field" onSubmit=${add}>
     <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
       onInput=${(event) => setText(event.target.value)} />
   </form>`;
 }
 
-const Skeleton = () => html`<ul>${[1, 2, 3].map(() => html`<li class="card skeleton"></li>`)}</ul>`;
-
-/**
- * Some cards of a column, which are drawn again only when something about them changes: the tasks, the `names`
- * of people and projects, the `hour`, the address, what is `unsent`.
- */
-const Chunk = memo(({ tasks, place, unsent, openMenu }) => {
-  const { isTeam } = rights();
-  const nameOf = ({ project_id }) => (address.value.project ? "" : projectOf(project_id)?.name);
-  const day = dayOf(serverTime());
-  const cardOf = (
-    task,
-  ) => html`<${Card} key=${task.id} task=${task} assignee=${memberOf(task.assignee_id)}
-    project=${nameOf(task)} late=${isLate(task)} isUnsent=${unsent.includes(task.id)}
-    ...${{ day, place, isTeam, openMenu }} />`;
-  return html`<ul>${tasks.map(cardOf)}</ul>`;
-});
+const Skeleton = () =>
+  html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
 
 function ColumnView({ column, isOver, ...context }) {
   const { chunks, total, isExact, hasMore, isBusy, tasks } = useStore(column);
-  const canAdd = rights().isTeam && chosenProject()?.status === "active";
+  const canAdd = isTeam() && chosenProject()?.status === "active";
   const id = `column-${column.status}`;
   const isLoading = isBusy && !tasks.length;
-  const cards = chunks.map(
-    (chunk, place) => html`<${Chunk} key=${place} tasks=${chunk} ...${context} />`,
-  );
+  const cards = () =>
+    chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} />`);
   return html`<section class="column ${isOver ? "over" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
-    <h2 id=${id} tabindex="-1" data-status=${column.status}>
-      <span class="dot"></span>${column.title}
-      ${!isLoading && html`<span class="pill">${number(total)}${!isExact && "+"}</span>`}
+    <h2 id=${id} class="line" tabindex="-1">
+      <span><${Dot} status=${column.status} />${column.title}</span>
+      ${!isLoading && html`<span class="pill end">${number(total)}${!isExact && "+"}</span>`}
     </h2>
-    <div class="cards">
-      ${isLoading ? html`<${Skeleton} />` : cards}
+    <div class="grow">
+      ${isLoading ? html`<${Skeleton} />` : cards()}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
     </div>
     ${canAdd && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
   </section>`;
 }
 
-/** Move the focus between cards by the arrow keys. */
 function stepCards(event) {
   const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
-  const card = event.target.closest(".card");
-  if (!steps[event.key] || !card || event.target.tagName !== "A") return;
+  if (!steps[event.key] || !event.target.matches(".card .title")) return;
   event.preventDefault();
   const [aside, down] = steps[event.key];
-  const board = [...document.querySelectorAll(".column")].map((column) => [
-    ...column.querySelectorAll(".card .title"),
-  ]);
+  const cardsOf = (column) => [...column.querySelectorAll(".card .title")];
+  const board = [...document.querySelectorAll(".column")].map(cardsOf);
   const from = board.findIndex((column) => column.includes(event.target));
   const place = board[from].indexOf(event.target);
   if (down) return board[from][place + down]?.focus();
@@ -195,7 +165,6 @@ function stepCards(event) {
   }
 }
 
-/** Cards that are dragged to another column. */
 function useDragging() {
   const [over, setOver] = useState("");
   const dragged = useRef(null);
@@ -231,9 +200,8 @@ function MoveMenu({ menu, close }) {
     move(menu.task, status);
   };
   const others = Object.entries(STATUSES).filter(([status]) => status !== menu.task.status);
-  const items = others.map(
-    ([status, words]) => html`<button type="button" data-status=${status}
-      onClick=${() => choose(status)}><span class="dot"></span>${words}</button>`,
+  const items = others.map(([status, words]) =>
+    button(html`<${Dot} status=${status} />${words}`, () => choose(status), ""),
   );
   return html`<${Menu} label="Move to" anchor=${menu.anchor} onClose=${close}>${items}<//>`;
 }
@@ -265,38 +233,30 @@ function Search() {
     aria-label="Search" placeholder="Search tasks" onInput=${input} />`;
 }
 
-function Filters() {
+const clearButton = () => button("Clear filters", clearFilters);
+
+function Filters({ isEmpty }) {
   const people = [["", "Anyone"], ["me", "Me"], ["none", "Nobody"], ...teamPairs()];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
   const milestones = [["", "Any milestone"], ...milestonePairs()];
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
-  const clear = html`<button type="button" class="quiet" onClick=${clearFilters}>Clear filters</button>`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
     <${Filter} name="person" label="Assignee" pairs=${people} />
     <${Filter} name="priority" label="Priority" pairs=${priorities} />
-    <${Filter} name="due" label="Due" pairs=${DUES} />
+    <${Filter} name="due" label="Due" pairs=${Object.entries(DUES)} />
     ${milestones.length > 1 && ofMilestone}
-    <${Filter} name="sort" label="Order" pairs=${ORDERS} />
-    ${isFiltered() && clear}
+    <${Filter} name="sort" label="Order" pairs=${Object.entries(ORDERS)} />
+    ${isFiltered() && !isEmpty && clearButton()}
   </div>`;
 }
 
 function NoTasks({ onNewTask }) {
-  if (isFiltered()) {
-    return html`<${Empty} text="Nothing matches these filters.">
-      <button type="button" onClick=${clearFilters}>Clear filters</button>
-    <//>`;
-  }
-  const canAdd = rights().isTeam && chosenProject()?.status !== "archived";
-  return html`<${Empty} text="No tasks yet.">
-    ${
-      canAdd &&
-      html`<button type="button" class="primary" onClick=${onNewTask}>
-      ${workspace.value.projects.length ? "Create the first task" : "Create the first project"}
-    </button>`
-    }
-  <//>`;
+  const nothing = "Nothing matches these filters.";
+  if (isFiltered()) return html`<${Empty} text=${nothing}>${clearButton()}<//>`;
+  const words = `Create the first ${workspace.value.projects.length ? "task" : "project"}`;
+  const canAdd = isTeam() && chosenProject()?.status !== "archived";
+  return html`<${Empty} text="No tasks yet.">${canAdd && button(words, onNewTask, "primary")}<//>`;
 }
 
 function Archived({ project }) {
@@ -306,7 +266,7 @@ function Archived({ project }) {
     await refresh();
   };
   return html`<p class="band">This project is archived: it takes no new tasks.
-    ${rights().isTeam && html`<button type="button" class="quiet" onClick=${unarchive}>Unarchive</button>`}
+    ${isTeam() && button("Unarchive", unarchive)}
   </p>`;
 }
 
@@ -326,25 +286,20 @@ export function Board({ onNewTask }) {
   const unsent = unsentTasks();
   const isEmpty = states.every(({ tasks, isBusy }) => !tasks.length && !isBusy);
   const { members, projects } = workspace.value;
-  const names = JSON.stringify(
-    [members, projects].flat().map(({ id, name, full_name }) => [id, name ?? full_name]),
-  );
+  const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
+  const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards
   const context = { place, unsent, openMenu, names, hour: serverTime().slice(0, 13) };
-  const views = columns.map(
-    (column) =>
-      html`<${ColumnView} key=${column.status} column=${column} ...${context} isOver=${dragging.over === column.status} />`,
-  );
+  const viewOf = (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context}
+    isOver=${dragging.over === column.status} />`;
+  const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}
+    ...${dragging.handlers}>${columns.map(viewOf)}</div>`;
+  const isUnknown = shown.project && isLoaded && !project;
+  const unknown = html`<p class="band">There is no such project.
+    <a href=${viewLink("", { project: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
-    ${
-      shown.project &&
-      isLoaded &&
-      !project &&
-      html`<p class="band">There is no such project.
-      <a href=${viewLink("", { project: "" })}>All projects</a></p>`
-    }
-    <${Filters} />
+    ${isUnknown && unknown}
+    <${Filters} isEmpty=${isEmpty} />
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
-    <div id="board" role="group" aria-label="Columns" hidden=${isEmpty && !project} onKeyDown=${stepCards}
-      ...${dragging.handlers}>${views}</div>
+    ${(project || !(isEmpty || isUnknown)) && board}
     ${menu && html`<${MoveMenu} menu=${menu} close=${() => setMenu(null)} />`}`;
 }

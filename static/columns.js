@@ -1,8 +1,7 @@
 // The four lists of tasks that the board shows, loaded page by page.
-import { address, placeOf } from "./address.js";
 import { get, serverTime } from "./api.js";
 import { onRefresh } from "./refresh.js";
-import { Store } from "./store.js";
+import { address, placeOf, Store } from "./store.js";
 import { later, STATUSES } from "./words.js";
 
 const PAGE = 50;
@@ -13,7 +12,6 @@ const CHUNK = 50; // cards that are drawn together
 export const isLate = ({ due_date, status }) =>
   status !== "done" && due_date !== null && due_date < serverTime();
 
-/** The query of GET /tasks for what the address names. */
 function queryOf(status) {
   const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
   const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
@@ -35,14 +33,18 @@ const NOTHING = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false
 
 /** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
 function chunksOf(tasks, before) {
-  const starts = Array.from(
-    { length: Math.ceil(tasks.length / CHUNK) },
-    (_, place) => place * CHUNK,
-  );
-  const chunks = starts.map((start) => tasks.slice(start, start + CHUNK));
+  const count = Math.ceil(tasks.length / CHUNK);
+  const chunkAt = (at) => tasks.slice(at * CHUNK, (at + 1) * CHUNK);
   const isSame = (chunk, old) =>
     old?.length === chunk.length && chunk.every((task, place) => task === old[place]);
-  return chunks.map((chunk, place) => (isSame(chunk, before[place]) ? before[place] : chunk));
+  const kept = (chunk, at) => (isSame(chunk, before[at]) ? before[at] : chunk);
+  return Array.from({ length: count }, (_, at) => kept(chunkAt(at), at));
+}
+
+/** Tasks, and those of `others` that are not among them. */
+function joined(tasks, others) {
+  const known = new Set(tasks.map((task) => task.id));
+  return [...tasks, ...others.filter((task) => !known.has(task.id))];
 }
 
 class Column extends Store {
@@ -80,21 +82,29 @@ class Column extends Store {
     this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
   }
 
-  /** Load the beginning again. What was shown below stays, without what `isGone`. */
-  async load(isGone = () => false) {
-    const limit = Math.min(Math.max(PAGE, this.value.tasks.length), MOST);
+  /** Load the beginning again. What was shown below stays, without what `isGone`, or is loaded too, if `isAll`. */
+  async load(isGone = () => false, isAll = false) {
+    const shown = this.value.tasks;
+    const limit = Math.min(Math.max(PAGE, shown.length), MOST);
     this.loads += 1;
-    const found = await this.page(0, limit).finally(() => (this.loads -= 1));
-    if (!found) return;
-    const first = new Set(found.tasks.map((task) => task.id));
-    const before = new Set(this.value.tasks.slice(0, limit).map((task) => task.id));
-    const added = found.tasks.filter((task) => !before.has(task.id)).length; // which push as many down
-    const below = found.pagination.has_more ? this.value.tasks.slice(limit - added) : [];
-    const others = below.filter((task) => !first.has(task.id) && !isGone(task));
-    this.show([...found.tasks, ...others], found.pagination);
+    try {
+      let found = await this.page(0, limit);
+      let tasks = found?.tasks;
+      for (let at = limit; isAll && found?.pagination.has_more && at < shown.length; at += MOST) {
+        found = await this.page(at, MOST);
+        tasks = joined(tasks, found?.tasks ?? []);
+      }
+      if (!found) return;
+      const before = new Set(shown.slice(0, limit).map((task) => task.id));
+      const added = tasks.filter((task) => !before.has(task.id)).length; // which push as many down
+      const below = found.pagination.has_more && !isAll ? shown.slice(limit - added) : [];
+      const others = below.filter((task) => !isGone(task));
+      this.show(joined(tasks, others), found.pagination);
+    } finally {
+      this.loads -= 1;
+    }
   }
 
-  /** Load the next page. */
   async loadMore() {
     const { tasks, isBusy } = this.value;
     if (isBusy || this.loads) return;
@@ -102,9 +112,7 @@ class Column extends Store {
     try {
       const found = await this.page(tasks.length, MOST);
       if (!found) return;
-      const known = new Set(tasks.map((task) => task.id));
-      const next = found.tasks.filter((task) => !known.has(task.id));
-      this.show([...tasks, ...next], found.pagination);
+      this.show(joined(tasks, found.tasks), found.pagination);
       if (!found.tasks.length) this.set({ hasMore: false });
     } finally {
       if (this.value.tasks === tasks) this.set({ isBusy: false });
@@ -140,5 +148,5 @@ onRefresh(({ tasks, activity, isPartial, concerns }) => {
     value.tasks.some((task) => concerns(task.id));
   const isProjectChanged = activity.some(({ entity }) => entity === "project");
   const isGone = (task) => isProjectChanged || concerns(task.id);
-  return Promise.all(columns.filter(isStale).map((column) => column.load(isGone)));
+  return Promise.all(columns.filter(isStale).map((column) => column.load(isGone, isPartial)));
 });

@@ -1,6 +1,7 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
+import { CallError } from "./api.js";
 import { faultText } from "./notices.js";
-import { Options } from "./parts.js";
+import { button, Options } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { dayOf, labelOf, localTimeOf, words } from "./words.js";
 import { activeMembers, memberOf, milestonePairs, projectOf } from "./workspace.js";
@@ -13,9 +14,16 @@ function parse(typed) {
   try {
     return JSON.parse(typed);
   } catch (error) {
-    throw Object.assign(new Error(`Content is not JSON: ${error.message}`), { status: 422 });
+    throw new CallError(422, `Content is not JSON: ${error.message}`);
   }
 }
+
+function numbersOf(typed) {
+  if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
+  throw new CallError(422, "Blocked by takes the numbers of tasks, as #12 #15");
+}
+
+const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 
 // How a kind of field shows a stored value, and sends what was typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
@@ -25,16 +33,17 @@ const KINDS = {
   email: TEXT,
   choice: TEXT,
   date: { ...TEXT, shown: dayOf },
-  "datetime-local": {
-    shown: localTimeOf,
-    sent: (typed) => (typed ? new Date(typed).toISOString() : null),
-  },
+  "datetime-local": { shown: localTimeOf, sent: instantOf },
   people: { shown: (value) => value ?? [], sent: (typed) => typed },
+  tasks: {
+    shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
+    sent: numbersOf,
+  },
   json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: parse },
 };
 
 function kindOf(name, { type, format, enum: values, maxLength }) {
-  if (type.includes("array")) return "people";
+  if (type.includes("array")) return name.endsWith("_ids") ? "people" : "tasks";
   if (type.includes("object")) return "json";
   if (values || format === "uuid") return "choice";
   if (/_date$|^expires_at$/.test(name)) return "date";
@@ -43,7 +52,6 @@ function kindOf(name, { type, format, enum: values, maxLength }) {
   return maxLength > LONG ? "lines" : "text";
 }
 
-/** A field of an operation's request. */
 function fieldOf(operation, name) {
   const { properties, required } = SCHEMAS[operation];
   const { maxLength, enum: values, type } = properties[name];
@@ -52,6 +60,8 @@ function fieldOf(operation, name) {
   const none = isRequired ? "Choose…" : "None";
   return { name, kind, maxLength, values, isRequired, none: type.includes("null") && none };
 }
+
+const missingOf = ({ name, label = labelOf(name), missing }) => missing ?? `${label} is required`;
 
 export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].properties, name);
 
@@ -80,13 +90,12 @@ export function valueInWords(operation, name, value) {
 function People({ label, value, change, disabled }) {
   const toggle = (id) =>
     change(value.includes(id) ? value.filter((other) => other !== id) : [...value, id]);
-  const boxes = activeMembers().map(
-    ({ id, full_name }) => html`<label class="check">
-      <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
-        onChange=${() => toggle(id)} /> ${full_name}
-    </label>`,
-  );
-  return html`<fieldset class="people"><legend>${label}</legend>${boxes}</fieldset>`;
+  const boxOf = ({ id, full_name }) => html`<label>
+    <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
+      onChange=${() => toggle(id)} /> ${full_name}
+  </label>`;
+  return html`<fieldset class="people panel"><legend>${label}</legend>
+    ${activeMembers().map(boxOf)}</fieldset>`;
 }
 
 /** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
@@ -95,13 +104,13 @@ function Field({ field, value, change, isHeading, disabled }) {
   if (kind === "people") return html`<${People} ...${{ label, value, change, disabled }} />`;
   const onInput = (event) => change(event.target.value);
   const common = { name, disabled, required, maxLength, onInput };
-  if (isHeading) {
-    return html`<textarea ...${common} class="heading" aria-label=${label} rows="1" value=${value} />`;
-  }
+  const named = { ...common, value, class: "heading", "aria-label": label };
+  if (isHeading) return html`<textarea ...${named} rows="1" />`;
   const options = () => html`<${Options} pairs=${pairsOf(field, value)} chosen=${value} />`;
   const controls = {
     choice: () => html`<select ...${common}>${options()}</select>`,
     lines: () => html`<textarea ...${common} rows="4" value=${value} />`,
+    tasks: () => html`<input ...${common} placeholder="#12 #15" value=${value} />`,
     json: () => html`<textarea ...${common} rows="12" spellcheck=${false} value=${value} />`,
   };
   const input = () => html`<input ...${common} type=${kind} value=${value} />`;
@@ -112,7 +121,7 @@ export const drafts = () => Object.keys(sessionStorage);
 export const dropDraft = (name) => sessionStorage.removeItem(name);
 
 const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
-const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
+export const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
 
 /** What was typed and not sent, `{typed, origin}`, where `origin` is the base on which typing began. */
 function useTyped(draft) {
@@ -121,8 +130,8 @@ function useTyped(draft) {
   const latest = useRef(state); // also for an answer that comes after more was typed
   const keep = (next) => {
     latest.current = next;
-    if (draft && Object.keys(next.typed).length)
-      sessionStorage.setItem(draft, JSON.stringify(next));
+    const isAny = Object.keys(next.typed).length > 0;
+    if (draft && isAny) sessionStorage.setItem(draft, JSON.stringify(next));
     else if (draft) dropDraft(draft);
     redraw(next);
   };
@@ -138,25 +147,27 @@ function useTyped(draft) {
  * fields, `note` says something about what is not saved yet, and a form that `isFixed` only shows.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
-  const {
-    names = Object.keys(SCHEMAS[operation].properties),
-    settings = {},
-    note,
-    children,
-  } = rest;
-  const { isChange, isFixed, autofocus } = rest;
+  const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;
+  const { children, isChange, isFixed, autofocus } = rest;
   const form = useRef(null);
   const [latest, keep] = useTyped(draft);
   const [said, say] = useState({ text: "" });
   const [isBusy, setBusy] = useState(false);
+  const isWaiting = useRef(false); // to be sent as soon as what is being sent was answered
   const { typed, origin = base } = latest.current;
   const changed = names.filter((name) => Object.hasOwn(typed, name));
-  const kind = (name) => KINDS[fieldOf(operation, name).kind];
+  const about = (name) => ({ ...fieldOf(operation, name), ...settings[name] });
+  const kind = (name) => KINDS[about(name).kind];
   const stored = (name) => kind(name).shown(base[name]);
   const value = (name) => typed[name] ?? stored(name);
   useEffect(() => {
     if (autofocus) form.current.elements[autofocus].focus();
   }, []);
+  useEffect(() => {
+    if (isBusy || !isWaiting.current) return;
+    isWaiting.current = false;
+    if (changed.length) form.current.requestSubmit();
+  }, [isBusy]);
 
   const edit = (name, text) => {
     const { [name]: before, ...others } = latest.current.typed;
@@ -168,19 +179,22 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   const rebase = (newer) => keep({ ...latest.current, origin: newer });
   const save = async (event) => {
     event.preventDefault();
+    isWaiting.current = isBusy;
     if (isBusy || (isChange && !changed.length)) return;
     setBusy(true);
     const before = latest.current.typed;
     try {
       const sent = (isChange ? changed : names).map((name) => [name, kind(name).sent(value(name))]);
+      const blank = sent.find(([name, content]) => content === null && about(name).isRequired);
+      if (blank) throw new CallError(422, missingOf(about(blank[0])));
       const given = isChange ? sent : sent.filter(([, content]) => content !== null);
       const text = await onSave(Object.fromEntries(given), origin, rebase);
-      const since = Object.entries(latest.current.typed).filter(
-        ([name, it]) => it !== before[name],
-      );
+      const all = Object.entries(latest.current.typed);
+      const since = all.filter(([name, it]) => it !== before[name]);
       keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
       say({ text });
     } catch (error) {
+      isWaiting.current = false;
       const retry = error.isTemporary && (() => form.current?.requestSubmit());
       say({ text: error.explained ?? faultText(error), isFault: true, retry });
       if (error.status === undefined) reportError(error); // a bug
@@ -193,20 +207,16 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     onCancel?.();
   };
   const field = (name, more) =>
-    html`<${Field} key=${name} field=${{ ...fieldOf(operation, name), ...settings[name] }}
-      value=${value(name)} change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
+    html`<${Field} key=${name} field=${about(name)} value=${value(name)}
+      change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
   const isOpen = !isFixed && (!isChange || changed.length > 0);
   const text = said.text || (changed.length > 0 && note?.(origin, changed));
-  const retry = html`<button type="button" onClick=${said.retry}>Try again</button>`;
+  const retry = () => button("Try again", said.retry, "");
   const buttons = html`<button class="primary">${isBusy ? "Saving…" : label}</button>
-    ${
-      (onCancel || isChange) &&
-      html`<button type="button" onClick=${discard}>
-      ${isChange ? "Discard" : "Cancel"}</button>`
-    }`;
+    ${(onCancel || isChange) && button(isChange ? "Discard" : "Cancel", discard, "")}`;
   const actions = html`<div class="actions line">
     <div role="alert" class="message">
-      ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry}</div>`}
+      ${text && html`<div class=${said.isFault ? "fault" : "dim"}>${text} ${said.retry && retry()}</div>`}
     </div>
     ${isOpen && buttons}
   </div>`;

@@ -1,11 +1,11 @@
 // What was done, in sentences: of a task, and of the workspace.
-import { link } from "./address.js";
 import { get } from "./api.js";
 import { hasField, valueInWords } from "./forms.js";
 import { notifyFault } from "./notices.js";
-import { Avatar, Empty, Moment, Options } from "./parts.js";
+import { Avatar, button, Empty, Moment, Options } from "./parts.js";
 import { html, useEffect, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
+import { link } from "./store.js";
 import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
 import { teamPairs } from "./workspace.js";
 
@@ -13,8 +13,8 @@ const CUT = 100; // characters of a value
 
 function changeInWords(entity, field, [before, after]) {
   if (field === "attachment") return after ? `attached ${after}` : `removed ${before}`;
-  if (field === "milestone")
-    return `${before ? (after ? "changed" : "deleted") : "added"} a milestone`;
+  const verb = before ? (after ? "changed" : "deleted") : "added";
+  if (field === "milestone") return `${verb} a milestone`;
   if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
   const operation = entity === "task" ? "update_task_details" : `update_${entity}`;
   if (!hasField(operation, field)) return "";
@@ -22,10 +22,9 @@ function changeInWords(entity, field, [before, after]) {
   return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
 }
 
-/** What was done to something, and what has changed of it. */
 function sentence({ action, entity, changes }) {
-  if (entity === "comment")
-    return [action === "created" ? "commented on" : `${action} a comment on`, ""];
+  const commented = action === "created" ? "commented on" : `${action} a comment on`;
+  if (entity === "comment") return [commented, ""];
   if (action === "created") return [entity === "member" ? "invited" : "created", ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
   const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
@@ -40,7 +39,7 @@ function Entry({ entry, isOfTask }) {
   const [verb, details] = sentence(entry);
   const about = task && !isGone ? html`<a href=${link({ view: "", task })}>${title}</a>` : title;
   const what = isOfTask ? details || verb.replace(/ on$/, "") : html`${verb} ${about}`;
-  return html`<li class="entry">
+  return html`<li class="entry line">
     <${Avatar} person=${actor} />
     <div class="grow">
       <b>${actor.full_name}</b> ${what}
@@ -50,10 +49,9 @@ function Entry({ entry, isOfTask }) {
   </li>`;
 }
 
-const Entries = ({ entries, ...rest }) =>
-  html`<ol class="stack" aria-label="History">
-    ${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
-  </ol>`;
+const Entries = ({ entries, ...rest }) => html`<ol class="stack" aria-label="History">
+  ${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} ...${rest} />`)}
+</ol>`;
 
 /** The pages of a history, newest first: what was loaded, and a button for what was done earlier. */
 function useHistory(path, query, concerns) {
@@ -63,47 +61,35 @@ function useHistory(path, query, concerns) {
     setPages((shown) => (before ? [...shown, page] : [page]));
   };
   const show = (before) => load(before).catch((error) => notifyFault(error, () => show(before)));
-  useEffect(() => {
-    show();
-  }, [path, JSON.stringify(query)]);
+  useEffect(() => void show(), [path, JSON.stringify(query)]);
   useRefresh((changes) => concerns(changes) && load());
   const { has_more, next_before } = pages.at(-1)?.pagination ?? {};
-  const earlier = html`<button type="button" class="quiet" onClick=${() => show(next_before)}>
-    Show earlier
-  </button>`;
-  return [pages.flatMap((page) => page.activity), has_more && earlier, pages.length > 0];
+  const earlier = has_more && button("Show earlier", () => show(next_before));
+  return [pages.flatMap((page) => page.activity), earlier, pages.length > 0];
 }
 
 export function TaskHistory({ id }) {
-  const [entries, earlier] = useHistory(`/tasks/${id}/activity`, {}, ({ concerns }) =>
-    concerns(id),
-  );
+  const isOfIt = ({ concerns }) => concerns(id);
+  const [entries, earlier] = useHistory(`/tasks/${id}/activity`, {}, isOfIt);
   return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
 }
 
-/** The activity of the workspace, by days. */
 export function Activity() {
   const [actor_id, setActor] = useState("");
-  const query = { actor_id, limit: 50 };
-  const [entries, earlier, isLoaded] = useHistory(
-    "/activity",
-    query,
-    ({ activity }) => activity.length,
-  );
+  const isAny = ({ activity }) => activity.length;
+  const [entries, earlier, isLoaded] = useHistory("/activity", { actor_id, limit: 50 }, isAny);
   const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
-  const groups = [...days].map(
-    ([day, done]) =>
-      html`<section class="stack"><h2>${day}</h2><${Entries} entries=${done} /></section>`,
-  );
-  const people = [["", "Everybody"], ...teamPairs()];
+  const groupOf = ([day, done]) => html`<section class="stack">
+    <h2>${day}</h2><${Entries} entries=${done} />
+  </section>`;
   return html`<div class="page stack">
     <div>
       <select class="chip" aria-label="Done by" onChange=${(event) => setActor(event.target.value)}>
-        <${Options} pairs=${people} chosen=${actor_id} />
+        <${Options} pairs=${[["", "Everybody"], ...teamPairs()]} chosen=${actor_id} />
       </select>
     </div>
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." />`}
-    ${groups}
+    ${[...days].map(groupOf)}
     <div>${earlier}</div>
   </div>`;
 }

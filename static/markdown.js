@@ -1,68 +1,55 @@
 // Markdown as nodes: made from a lexer's tokens, never through HTML. What is no Markdown stays as typed.
 import { Lexer } from "./marked.js";
-import { h } from "./preact.js";
+import { h, html } from "./preact.js";
 
 const OPTIONS = { gfm: true, breaks: true };
 const INLINE_MOST = 2000; // characters; the lexer takes a second for some longer runs of text
 const SAFE = /^(https?:|mailto:)/i;
-const PLAIN = { paragraph: "p", strong: "strong", em: "em", del: "del", blockquote: "blockquote" };
+
+const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
+const inside = (tag) => (token) => h(tag, {}, all(token.tokens));
+const row = (tag, cells) => html`<tr>${cells.map(inside(tag))}</tr>`;
 
 function link({ href, tokens }) {
-  if (!SAFE.test(href)) return h("span", {}, all(tokens));
-  return h("a", { href, rel: "noopener noreferrer", target: "_blank" }, all(tokens));
+  if (!SAFE.test(href)) return html`<span>${all(tokens)}</span>`;
+  return html`<a href=${href} rel="noopener noreferrer" target="_blank">${all(tokens)}</a>`;
 }
-
-const row = (tag, cells) =>
-  h(
-    "tr",
-    {},
-    cells.map((cell) => h(tag, {}, all(cell.tokens))),
-  );
-
-const table = ({ header, rows }) =>
-  h("div", { class: "scroll", tabIndex: 0, role: "group", "aria-label": "Table" }, [
-    h("table", {}, [
-      h("thead", {}, row("th", header)),
-      h(
-        "tbody",
-        {},
-        rows.map((cells) => row("td", cells)),
-      ),
-    ]),
-  ]);
 
 function item({ task, checked, tokens }) {
-  const box =
-    task && h("input", { type: "checkbox", checked, disabled: true, "aria-label": "Done" });
-  return h("li", { class: task ? "task-item" : "" }, [box, all(tokens)]);
+  const box = html`<input type="checkbox" checked=${checked} disabled aria-label="Done" />`;
+  return html`<li style=${task && { listStyle: "none" }}>${task && box}${all(tokens)}</li>`;
 }
 
-const list = ({ ordered, start, items }) =>
-  h(ordered ? "ol" : "ul", { start: ordered && start !== 1 ? start : undefined }, items.map(item));
-
+/** What is made of each type of token; of another one its text. */
 const NODES = {
+  paragraph: inside("p"),
+  strong: inside("strong"),
+  em: inside("em"),
+  del: inside("del"),
+  blockquote: inside("blockquote"),
+  heading: ({ depth, tokens }) => h(`h${Math.min(depth + 3, 6)}`, {}, all(tokens)),
   br: () => h("br"),
   hr: () => h("hr"),
-  space: () => null,
-  checkbox: () => null, // which the item shows
-  code: ({ text }) => h("pre", { tabIndex: 0 }, h("code", {}, text)),
+  space: () => [],
+  checkbox: () => [], // which the item shows
+  code: ({ text }) => html`<pre tabindex="0"><code>${text}</code></pre>`,
   codespan: ({ text }) => h("code", {}, text),
-  heading: ({ depth, tokens }) => h(`h${Math.min(depth + 3, 6)}`, {}, all(tokens)),
-  link,
-  list,
-  table,
-  text: ({ text, tokens }) => (tokens ? all(tokens) : text),
   escape: ({ text }) => text,
+  text: ({ text, tokens }) => (tokens ? all(tokens) : text),
+  link,
+  list: ({ ordered, start, items }) =>
+    h(
+      ordered ? "ol" : "ul",
+      { start: ordered && start !== 1 ? start : undefined },
+      items.map(item),
+    ),
+  table: ({ header, rows }) => html`<div tabindex="0" role="group" aria-label="Table">
+    <table>
+      <thead>${row("th", header)}</thead>
+      <tbody>${rows.map((cells) => row("td", cells))}</tbody>
+    </table>
+  </div>`,
 };
-
-function node(token) {
-  const make = NODES[token.type];
-  if (make) return make(token);
-  const tag = PLAIN[token.type];
-  return tag ? h(tag, {}, all(token.tokens)) : token.raw;
-}
-
-const all = (tokens) => tokens.map(node);
 
 /** The tokens of a text; paragraphs that are too long to be read quickly are left as they are. */
 function tokensOf(text) {
@@ -75,13 +62,13 @@ function tokensOf(text) {
   return tokens;
 }
 
-export function Markdown({ text }) {
-  let nodes;
+function nodesOf(text) {
   try {
-    nodes = all(tokensOf(text));
+    return all(tokensOf(text));
   } catch (error) {
     if (!(error instanceof RangeError)) throw error; // thousands of levels deep
-    nodes = h("p", {}, text);
+    return text;
   }
-  return h("div", { class: "text" }, nodes);
 }
+
+export const Markdown = ({ text }) => html`<div class="text">${nodesOf(text)}</div>`;

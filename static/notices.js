@@ -22,8 +22,14 @@ function add(notice) {
 
 /** Say what was done, with what can be done about it: `{words, run}`. */
 export function notify(text, action) {
-  const id = add({ text, action });
-  setTimeout(dismiss, SECONDS * 1000, id);
+  setTimeout(expire, SECONDS * 1000, add({ text, action }));
+}
+
+/** Dismiss a notice, unless somebody is about to use it. */
+function expire(id) {
+  const isUsed = place.querySelector(`#notice-${id}:is(:hover, :focus-within)`);
+  if (isUsed) setTimeout(expire, 1000, id);
+  else dismiss(id);
 }
 
 /** What a form or a notice says of an error. */
@@ -42,21 +48,19 @@ function Notice({ id, text, action, isFault }) {
     dismiss(id);
     action.run();
   };
-  return html`<div class=${isFault ? "notice fault" : "notice"}>
+  return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
     <p class="grow">${text}</p>
-    ${action && html`<button type="button" onClick=${act}>${action.words}</button>`}
-    <button type="button" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
+    ${action && html`<button type="button" class="quiet" onClick=${act}>${action.words}</button>`}
+    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
   </div>`;
 }
 
 function Notices() {
   const { notices } = useStore(shown);
-  const [faults, others] = [true, false].map((kind) =>
-    notices.filter(({ isFault = false }) => isFault === kind),
-  );
-  const all = (some) => some.map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
-  return html`<div role="alert">${all(faults)}</div>
-    <div role="status">${all(others)}</div>`;
+  const all = (isWanted) =>
+    notices.filter(isWanted).map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
+  return html`<div role="alert">${all(({ isFault }) => isFault)}</div>
+    <div role="status">${all(({ isFault }) => !isFault)}</div>`;
 }
 
 /** Behind an open dialog the notices could not be used, so they are moved into it. */

@@ -1,21 +1,20 @@
-// The page: who is signed in, the frame around the views, and the keyboard.
-import { address, go, viewLink } from "./address.js";
+// The page: signing in, the frame around the views, and the keyboard.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { Board } from "./board.js";
 import { columns, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
-import { notify, notifyFault } from "./notices.js";
-import { Avatar, Copyable, Dialog, Menu, Moment, ProjectName, Progress } from "./parts.js";
+import { faultText, notify, notifyFault } from "./notices.js";
+import { Avatar, button, Copyable, Dialog, Menu, Moment, ProjectName, Progress } from "./parts.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
-import { draftOf, loadSession, rights, session, SignIn, signOut } from "./session.js";
-import { useStore } from "./store.js";
+import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
 import { words } from "./words.js";
-import { chosenProject, forgetWorkspace, loadMilestones, loadWorkspace } from "./workspace.js";
-import { projectOf, projectsThatAre, workspace } from "./workspace.js";
+import { chosenProject, draftOf, forgetWorkspace, isTeam, loadMilestones } from "./workspace.js";
+import { loadSession, loadWorkspace, projectOf, projectsThatAre, rights } from "./workspace.js";
+import { session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs } = document.documentElement.dataset;
 const SHORTCUTS = {
@@ -32,14 +31,42 @@ async function start() {
   startRefresh(serverTime());
 }
 
-const begin = () =>
-  start().catch((error) => {
-    if (error.status !== 401) notifyFault(error, begin);
-  });
+const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
+const focusOn = (id) => document.getElementById(id)?.focus();
 
-async function enter() {
-  await start();
-  document.getElementById("title").focus(); // the key's field had the focus
+function SignIn() {
+  const [fault, setFault] = useState(session.value.why);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await post("/session", { api_key: event.target.elements.key.value.trim() });
+      await start();
+      focusOn("title"); // the key's field had the focus
+    } catch (error) {
+      setFault(faultText(error));
+      setBusy(false);
+    }
+  };
+  return html`<main class="entrance">
+    <form class="panel stack" onSubmit=${submit} aria-busy=${isBusy}>
+      <h1>${workspaceName}</h1>
+      <p>Open your sign-in link in this browser, or sign in with an API key.</p>
+      <input name="user" autocomplete="username" value=${workspaceName} hidden readonly />
+      <label class="field">API key
+        <input name="key" type="password" autocomplete="current-password" required autofocus />
+      </label>
+      <p role="alert" class=${fault && "fault"}>${fault}</p>
+      <button class="primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
+      <details>
+        <summary>Lost your link or key?</summary>
+        Owners and admins make a new sign-in link under People. Whoever runs the server makes one with
+        ${" "}<code>flask --app app member link EMAIL</code>.
+      </details>
+      <p class="dim">Task service · <a href=${docs}>The API</a></p>
+    </form>
+  </main>`;
 }
 
 function ProjectLink({ project, isCurrent }) {
@@ -62,33 +89,24 @@ function Sidebar({ onNewProject }) {
   const stats = { total: sum("total"), done: sum("done"), overdue: sum("overdue") };
   const all = { id: "", name: "All projects", stats };
   const isCurrent = ({ id }) => id === project && ["", "project"].includes(view);
-  const links = (some) =>
-    some.map(
-      (one) => html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`,
-    );
-  const add = html`<button type="button" class="quiet" onClick=${onNewProject}>New project</button>`;
+  const linkOf = (one) =>
+    html`<${ProjectLink} key=${one.id} project=${one} isCurrent=${isCurrent(one)} />`;
+  const more = html`<details open=${archived.some(isCurrent)}>
+    <summary>Archived</summary><ul>${archived.map(linkOf)}</ul>
+  </details>`;
   return html`<aside aria-label="Projects">
-    <ul id="projects">${links([all, ...active])}</ul>
-    ${rights().isTeam && add}
-    ${
-      archived.length > 0 &&
-      html`<details open=${archived.some(isCurrent)}>
-      <summary>Archived</summary><ul>${links(archived)}</ul>
-    </details>`
-    }
+    <ul id="projects">${[all, ...active].map(linkOf)}</ul>
+    ${isTeam() && button("New project", onNewProject)}
+    ${archived.length > 0 && more}
   </aside>`;
 }
 
-/** The settings of a project, and its milestones. */
 function ProjectView() {
   const { project: id } = address.value;
   const [project, setProject] = useState(null);
   const load = () => get(`/projects/${id}`).then(setProject, (error) => notifyFault(error, load));
-  useEffect(() => {
-    load();
-  }, [id, JSON.stringify(projectOf(id))]);
+  useEffect(() => void load(), [id, JSON.stringify(projectOf(id))]);
   if (project?.id !== id) return null;
-  const { isTeam } = rights();
   const change = async (fields) => {
     setProject(await patch(`/projects/${id}`, fields));
     await refresh();
@@ -97,31 +115,27 @@ function ProjectView() {
   const isArchived = project.status === "archived";
   const archive = async () => {
     const status = isArchived ? "active" : "archived";
-    const undo = {
-      words: "Undo",
-      run: () => change({ status: project.status }).catch(notifyFault),
-    };
-    await change({ status }).then(() => notify(`${project.name} is ${status}.`, undo), notifyFault);
+    const unarchive = () => change({ status: project.status }).catch(notifyFault);
+    const say = () => notify(`${project.name} is ${status}.`, { words: "Undo", run: unarchive });
+    await change({ status }).then(say, notifyFault);
   };
   const drop = async () => {
     const what = `“${project.name}” and its ${project.stats.total} tasks`;
     if (!confirm(`Delete ${what} for good?`)) return;
-    await remove(`/projects/${id}`, { force: "true" }).then(
-      () => go({ project: "", view: "" }),
-      notifyFault,
-    );
+    const leave = () => go({ project: "", view: "" });
+    await remove(`/projects/${id}`, { force: "true" }).then(leave, notifyFault);
     await refresh();
   };
   const buttons = html`<div class="actions line">
-    <button type="button" onClick=${archive}>${isArchived ? "Unarchive" : "Archive"}</button>
-    <button type="button" class="danger" onClick=${drop}>Delete project</button>
+    ${button(isArchived ? "Unarchive" : "Archive", archive, "")}
+    ${button("Delete project", drop, "danger")}
   </div>`;
   return html`<div class="page stack">
     <section class="panel stack">
       <${Form} operation="update_project" names=${["name", "description", "owner_id"]} isChange
-        base=${{ ...project, owner_id: project.owner.id }} isFixed=${!isTeam} label="Save changes"
+        base=${{ ...project, owner_id: project.owner.id }} isFixed=${!isTeam()} label="Save changes"
         draft=${draftOf(`project ${id}`)} onSave=${change} />
-      ${isTeam && buttons}
+      ${isTeam() && buttons}
     </section>
     <h2>Milestones</h2>
     <${Records} of="milestones" project=${id} />
@@ -139,9 +153,7 @@ function Account() {
     return "Saved.";
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
-  const made =
-    invitation &&
-    html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
+  const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it there. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
   return html`<div class="page stack">
     <section class="panel stack">
@@ -152,26 +164,26 @@ function Account() {
     <section class="panel stack">
       <h2>Another device</h2>
       <p>A sign-in link signs you in on your phone, or in another browser.</p>
-      ${isWriter && html`<div><button type="button" onClick=${make}>Make a sign-in link</button></div>`}
-      ${made}
+      <div>${isWriter && button("Make a sign-in link", make, "")}</div>
+      ${invitation && made()}
     </section>
     <h2>Keys and sessions</h2>
     <${Records} of="keys" />
   </div>`;
 }
 
-const Webhooks = () =>
-  html`<div class="page stack"><${Records} of="webhooks" />
-    <h2>Deliveries that failed</h2><${Records} of="deliveries" /></div>`;
+const Webhooks = () => html`<div class="page stack">
+  <${Records} of="webhooks" /><h2>Deliveries that failed</h2><${Records} of="deliveries" />
+</div>`;
 
-const List = ({ name }) => html`<div class="page"><${Records} of=${name} key=${name} /></div>`;
+const list = (name) => () => html`<div class="page"><${Records} of=${name} /></div>`;
 
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
   "": { title: "Board" },
-  meetings: { title: "Meetings", view: () => html`<${List} name="meetings" />` },
-  whiteboards: { title: "Whiteboards", view: () => html`<${List} name="whiteboards" />` },
-  people: { title: "People", view: () => html`<${List} name="members" />` },
+  meetings: { title: "Meetings", view: list("meetings") },
+  whiteboards: { title: "Whiteboards", view: list("whiteboards") },
+  people: { title: "People", view: list("members") },
   activity: { title: "Activity", view: Activity },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
@@ -195,21 +207,17 @@ function Header({ onHelp }) {
   const { isAdmin, isWriter } = rights();
   const shown = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
   const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
-  const help = () => {
-    close();
-    onHelp();
-  };
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
     <p class="dim">${member.full_name}, ${isWriter ? words(member.role) : "may only read"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
-    <button type="button" onClick=${help}>Keyboard shortcuts</button>
-    <button type="button" onClick=${() => signOut().catch(notifyFault)}>Sign out</button>
+    ${button("Keyboard shortcuts", onHelp, "")}
+    ${button("Sign out", () => signOut().catch(notifyFault), "")}
   <//>`;
   return html`<header>
     <b class="brand">${workspaceName}</b>
-    <nav aria-label="Views">
+    <nav class="grow" aria-label="Views">
       ${shown.map(([name, { title }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>${title}</a>`)}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
@@ -219,9 +227,8 @@ function Header({ onHelp }) {
 }
 
 function Help({ onClose }) {
-  const rows = Object.entries(SHORTCUTS).map(
-    ([key, text]) => html`<tr><th><kbd>${key}</kbd></th><td>${text}</td></tr>`,
-  );
+  const row = ([key, text]) => html`<tr><th><kbd>${key}</kbd></th><td>${text}</td></tr>`;
+  const rows = Object.entries(SHORTCUTS).map(row);
   return html`<${Dialog} title="Keyboard shortcuts" onClose=${onClose}><table>${rows}</table><//>`;
 }
 
@@ -254,8 +261,6 @@ function useKeys(keys) {
   });
 }
 
-const focusOn = (id) => document.getElementById(id)?.focus();
-
 function skip(event) {
   event.preventDefault(); // the address names what is shown
   focusOn("title");
@@ -267,18 +272,16 @@ function Workspace() {
   const { isLoaded } = useStore(workspace);
   const [dialog, setDialog] = useState("");
   const close = () => setDialog("");
-  const { isTeam } = rights();
   const { view } = VIEWS[viewOf(chosen)];
   const title = titleOf(chosen);
-  const newTask = () => isTeam && setDialog(projectsThatAre("active").length ? "task" : "project");
+  const newTask = () =>
+    isTeam() && setDialog(projectsThatAre("active").length ? "task" : "project");
   const help = () => setDialog("help");
   useKeys({ n: newTask, "/": () => focusOn("search"), "?": help });
   useLayoutEffect(() => {
     document.title = `${title} – ${workspaceName}`;
   }, [title]);
-  useEffect(() => {
-    loadMilestones().catch(notifyFault);
-  }, [chosen.project]);
+  useEffect(() => void loadMilestones().catch(notifyFault), [chosen.project]);
   useEffect(() => {
     const current = document.querySelectorAll("[aria-current=page]");
     for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "center" });
@@ -287,7 +290,7 @@ function Workspace() {
   const other = view
     ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
     : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;
-  const add = html`<button type="button" class="primary end" id="new-task" onClick=${newTask}>New task</button>`;
+  const add = () => button("New task", newTask, "primary end", { id: "new-task" });
   return html`<div id="workspace">
     <a class="skip" href="#title" onClick=${skip}>Skip to the content</a>
     <${Header} onHelp=${help} />
@@ -296,11 +299,11 @@ function Workspace() {
       <div class="line">
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
-        ${!view && isTeam && project?.status !== "archived" && add}
+        ${!view && isTeam() && project?.status !== "archived" && add()}
       </div>
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
-    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} id=${chosen.task} />`}
+    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
     ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
@@ -316,7 +319,7 @@ function Page() {
     forgetWorkspace();
     for (const column of columns) column.clear();
   }, [isOut]);
-  if (isOut) return html`<${SignIn} onEnter=${enter} />`;
+  if (isOut) return html`<${SignIn} />`;
   return member && html`<${Workspace} />`;
 }
 

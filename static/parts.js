@@ -1,28 +1,21 @@
 // Small parts of several views: dialogs, menus, people, times, what is shown where nothing is.
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
-import { Component, html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 import { dateInWords, initials, momentInWords } from "./words.js";
 
-/** A component that is drawn again only when one of its properties changes. */
-export const memo = (draw) =>
-  class extends Component {
-    shouldComponentUpdate(next) {
-      return Object.keys(next).some((name) => next[name] !== this.props[name]);
-    }
-
-    render(properties) {
-      return draw(properties);
-    }
-  };
+/** A button that does something; `more` are further attributes. */
+export const button = (words, run, kind = "quiet", more = {}) =>
+  html`<button type="button" class=${kind} onClick=${run} ...${more}>${words}</button>`;
 
 /** A day, as that of a due date, in words. */
 export const DateOf = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${dateInWords(at, serverTime())}</time>`;
 
-/** A moment in the reader's time zone. */
 export const Moment = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
+
+const DOTS = { todo: "var(--edge)", in_progress: "var(--accent)", review: "#c81", done: "#396" };
 
 // An angle on the colour wheel that stays the same for a person or a project.
 const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });
@@ -31,25 +24,26 @@ export const Avatar = ({ person }) =>
   html`<span class="avatar" role="img" aria-label=${person.full_name} title=${person.full_name}
     style=${hue(person)}>${initials(person.full_name)}</span>`;
 
+export const Dot = ({ status }) =>
+  html`<span class="dot" style=${{ background: DOTS[status] }}></span>`;
+
 export const ProjectName = ({ project }) =>
   html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;
 
 export const Progress = ({ of: name, stats: { done, total } }) =>
-  html`<progress aria-label="Progress of ${name}" max=${total || 1} value=${done}></progress>`;
+  html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
+    aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
 
 /** The options of a select, from `[value, words]` pairs. */
 export const Options = ({ pairs, chosen }) =>
   pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
 
 /** What a view shows that has nothing else to show. */
-export const Empty = ({ text, children }) =>
-  html`<div class="empty">
-    <svg viewBox="0 0 48 48" aria-hidden="true">
-      <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
-    </svg>
-    <p>${text}</p>
-    ${children}
-  </div>`;
+export const Empty = ({ text, children }) => html`<div class="empty stack">
+  <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
+    <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
+  </svg><p>${text}</p>${children}
+</div>`;
 
 /** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */
 export function Dialog({ title, head, className = "", onClose, children }) {
@@ -68,12 +62,12 @@ export function Dialog({ title, head, className = "", onClose, children }) {
     onClose();
   };
   const press = ({ target, offsetX }) => target === dialog.current && offsetX < 0 && onClose();
-  return html`<dialog ref=${dialog} class=${className} aria-label=${title} onCancel=${cancel}
+  return html`<dialog ref=${dialog} class="panel ${className}" aria-label=${title} onCancel=${cancel}
     onMouseDown=${press}>
     <div class="stack">
       <div class="head line">
         <div class="grow">${head ?? html`<h2>${title}</h2>`}</div>
-        <button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button>
+        ${button("✕", onClose, "icon", { "aria-label": "Close" })}
       </div>
       ${children}
     </div>
@@ -99,18 +93,17 @@ export function Menu({ label, anchor, onClose, children }) {
     const items = [...menu.current.querySelectorAll("button, a")];
     items.at((items.indexOf(document.activeElement) + by) % items.length).focus();
   };
-  return html`<div ref=${menu} popover="auto" class="menu" role="group" aria-label=${label}
+  return html`<div ref=${menu} popover="auto" class="menu panel" role="group" aria-label=${label}
     onToggle=${(event) => event.newState === "closed" && onClose()} onKeyDown=${step}>${children}</div>`;
 }
 
-/** Something to be passed on, with a button that copies it. */
 export function Copyable({ label, text }) {
   const [isCopied, setCopied] = useState(false);
   const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));
   return html`<div class="line">
     <input class="grow" readonly aria-label=${label} value=${text}
       onFocus=${(event) => event.target.select()} />
-    ${navigator.clipboard && html`<button type="button" onClick=${copy}>Copy</button>`}
+    ${navigator.clipboard && button("Copy", copy, "")}
     <span role="status">${isCopied && "Copied."}</span>
   </div>`;
 }

@@ -1,19 +1,18 @@
 // Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
-import { viewLink } from "./address.js";
 import { create, get, patch, post, remove } from "./api.js";
 import { Form } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, Copyable, DateOf, Dialog, Empty, Moment, ProjectName, Progress } from "./parts.js";
+import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
+import { ProjectName, Progress } from "./parts.js";
 import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
-import { isMe, mayManage, rights, session } from "./session.js";
-import { useStore } from "./store.js";
+import { useStore, viewLink } from "./store.js";
 import { capital, count, dayHeading, now, timeOf, words } from "./words.js";
-import { memberName, projectOf, workspace } from "./workspace.js";
+import { isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
+import { rights, session, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
 const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
-const isTeam = () => rights().isTeam;
 
 function Place({ location }) {
   if (!/^https?:/i.test(location) || !URL.canParse(location)) return html`<span>${location}</span>`;
@@ -30,13 +29,12 @@ function nextHour() {
 /** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
 function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   if (api_key) {
-    const text =
-      "It is shown only now. A program sends it as Authorization: Bearer, followed by the key.";
+    const text = "It is shown only now. A program sends it as Authorization: Bearer KEY.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
-  const title = `${member.status === "invited" ? "Invitation" : "Sign-in link"} for ${member.full_name}`;
+  const what = member.status === "invited" ? "Invitation" : "Sign-in link";
   const text = html`Pass it on. It works once, until <${Moment} at=${expires_at} />.`;
-  return { title, secret: enrollment_link, text };
+  return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
 
 const isUsable = ({ revoked_at, expires_at }) => !revoked_at && (!expires_at || expires_at > now());
@@ -48,25 +46,16 @@ async function loadFailedDeliveries() {
 }
 
 const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
+const redeliver = (id) => say("Sent again", post(`/deliveries/${id}/redeliver`));
 
 /**
- * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operations whose
- * forms `add` and `change` a row, the `facts` of a row and what else can be done with it (`actions`).
+ * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operation whose form
+ * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`).
  */
 const KINDS = {
   meetings: {
     noun: "meeting",
-    add: "create_meeting",
-    change: "update_meeting",
-    names: [
-      "title",
-      "starts_at",
-      "ends_at",
-      "location",
-      "participant_ids",
-      "project_id",
-      "description",
-    ],
+    names: "title starts_at ends_at location participant_ids project_id description".split(" "),
     settings: { location: { label: "Place or link" } },
     initial: () => ({ starts_at: nextHour() }),
     edited: (row) => ({ ...row, participant_ids: row.participants.map(({ id }) => id) }),
@@ -79,16 +68,12 @@ const KINDS = {
         ${ends_at && `–${timeOf(ends_at)}`}
       </time>
       ${location && html`<${Place} location=${location} />`} <${OfProject} id=${project_id} />
-      ${[organizer, ...participants.filter(({ id }) => id !== organizer.id)].map(
-        (person) => html`<${Avatar} person=${person} />`,
-      )}`,
-    text: ({ description }) => description,
+      <${Avatar} person=${organizer} />
+      ${participants.map((one) => one.id !== organizer.id && html`<${Avatar} person=${one} />`)}`,
     empty: "No meetings yet. You see those that you organize or take part in.",
   },
   whiteboards: {
     noun: "whiteboard",
-    add: "create_whiteboard",
-    change: "update_whiteboard",
     names: ["title", "project_id", "content"],
     settings: { content: { label: "Content (JSON)" } },
     edited: ({ id }) => get(`/whiteboards/${id}`),
@@ -101,13 +86,11 @@ const KINDS = {
   },
   members: {
     noun: "member",
-    titleOf: ({ full_name }) => full_name,
     add: "invite_member",
     names: ["full_name", "email", "role", "phone_number"],
     addWords: "Invite",
     addPath: "/members/invite",
     isSecret: true,
-    change: "update_member",
     initial: () => ({ role: "member" }),
     namesToChange: () => ["full_name", ...(rights().isAdmin ? ["role"] : []), "phone_number"],
     mayAdd: () => rights().isAdmin,
@@ -120,21 +103,14 @@ const KINDS = {
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
     facts: ({ role, email, phone_number }) => html`${pill(words(role))}
       <a href="mailto:${email}">${email}</a> <span>${phone_number}</span>`,
-    actions: (row) =>
-      mayManage(row)
-        ? [
-            [
-              row.status === "invited" ? "New link" : "Sign-in link",
-              () => post(`/members/${row.id}/invitation`),
-            ],
-          ]
-        : [],
+    actions: (row) => {
+      const make = () => post(`/members/${row.id}/invitation`);
+      return mayManage(row) ? [[row.status === "invited" ? "New link" : "Sign-in link", make]] : [];
+    },
   },
   keys: {
     noun: "key",
-    titleOf: ({ name }) => name,
     load: async () => (await get("/keys")).keys.filter(isUsable),
-    add: "create_key",
     addWords: "New key for a program",
     isSecret: true,
     names: ["name", "scope", "expires_at"],
@@ -157,8 +133,6 @@ const KINDS = {
   },
   milestones: {
     noun: "milestone",
-    add: "create_milestone",
-    change: "update_milestone",
     names: ["title", "due_date", "description"],
     mayAdd: isTeam,
     mayChange: isTeam,
@@ -167,12 +141,10 @@ const KINDS = {
       ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
       <${Progress} of=${title} stats=${stats} />
       <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>`,
-    text: ({ description }) => description,
     empty: "No milestones yet. A milestone is a date that tasks lead up to.",
   },
   webhooks: {
     noun: "webhook",
-    titleOf: ({ name }) => name,
     facts: ({ state, url, reason, pending, events, failures }) => html`
       ${pill(capital(state), state === "active" ? "" : "urgent")}<code>${url}</code>
       <span>${events.join(", ")}</span><span>${pending} waiting</span>
@@ -190,15 +162,13 @@ const KINDS = {
     facts: ({ status, attempts, last_status, last_error, created_at }) => html`
       ${pill(capital(status), "urgent")}<span>${count(attempts, "attempt")}</span>
       <span>${last_error ?? `answered ${last_status}`}</span><${Moment} at=${created_at} />`,
-    actions: ({ id }) => [
-      ["Send again", () => say("Sent again", post(`/deliveries/${id}/redeliver`))],
-    ],
+    actions: ({ id }) => [["Send again", () => redeliver(id)]],
     empty: "Every delivery has arrived.",
   },
 };
 
 const DEFAULTS = {
-  titleOf: ({ title }) => title,
+  titleOf: ({ title, name, full_name }) => title ?? name ?? full_name,
   edited: (row) => row,
   actions: () => [],
   mayAdd: () => false,
@@ -215,6 +185,7 @@ function kindOf(name, project) {
   return {
     path,
     load: async () => (await get(collection))[name],
+    add: `create_${kind.noun}`,
     addPath: collection,
     addWords: `New ${kind.noun}`,
     removal: (row) => `Delete the ${kind.noun} “${kind.titleOf(row)}”?`,
@@ -229,18 +200,16 @@ function Row({ kind, row, open, drop, run }) {
   const actions = [...kind.actions(row)];
   if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", open]);
   if (kind.mayRemove(row)) actions.push([kind.removeWords, drop]);
-  const buttons = actions.map(
-    ([text, action]) => html`<button type="button" class="quiet" aria-label="${text}: ${name}"
-      onClick=${() => run(action)}>${text}</button>`,
-  );
+  const buttonOf = ([words, action]) =>
+    button(words, () => run(action), "quiet", { "aria-label": `${words}: ${name}` });
   return html`<li class="row line">
     ${row.full_name && html`<${Avatar} person=${row} />`}
     <div class="grow">
       <p><b>${name}</b></p>
       <p class="facts line">${kind.facts(row)}</p>
-      ${kind.text?.(row) && html`<p class="dim">${kind.text(row)}</p>`}
+      ${row.description && html`<p class="dim">${row.description}</p>`}
     </div>
-    <div>${buttons}</div>
+    <div>${actions.map(buttonOf)}</div>
   </li>`;
 }
 
@@ -256,7 +225,7 @@ function Editor({ kind, base, close, done }) {
   };
   const title = isChange ? kind.titleOf(base) : kind.addWords;
   return html`<${Dialog} title=${title} onClose=${close}>
-    <${Form} operation=${isChange ? kind.change : kind.add} names=${names} settings=${kind.settings}
+    <${Form} operation=${isChange ? `update_${kind.noun}` : kind.add} names=${names} settings=${kind.settings}
       base=${base ?? kind.initial?.()} label=${isChange ? "Save changes" : "Create"}
       onSave=${save} onCancel=${close} ...${{ isChange, isFixed }} />
   <//>`;
@@ -272,9 +241,7 @@ export function Records({ of: name, project }) {
   useStore(workspace);
   const load = async () => setRows(await kind.load());
   const reload = () => load().catch((error) => notifyFault(error, reload));
-  useEffect(() => {
-    reload();
-  }, [name, project]);
+  useEffect(() => void reload(), [name, project]);
   useRefresh(({ activity, isPartial }) => {
     const concerned = { milestone: ["project", "task"], key: ["member"] }[kind.noun] ?? [kind.noun];
     return (isPartial || activity.some(({ entity }) => concerned.includes(entity))) && load();
@@ -296,26 +263,19 @@ export function Records({ of: name, project }) {
     return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
   };
   const groups = Map.groupBy(rows ?? [], (row) => kind.group?.(row) ?? "");
-  const lists = [...groups].map(
-    ([heading, some]) => html`<section class="stack" key=${heading}>
-      ${heading && html`<h2>${heading}</h2>`}
-      <ul class="panel rows">${some.map(rowOf)}</ul>
-    </section>`,
-  );
-  const add =
-    kind.mayAdd() &&
-    html`<button type="button" class="primary" onClick=${() => setEdited({})}>
-    ${kind.addWords}</button>`;
+  const listOf = ([heading, some]) => html`<section class="stack" key=${heading}>
+    ${heading && html`<h2>${heading}</h2>`}
+    <ul class="panel stack">${some.map(rowOf)}</ul>
+  </section>`;
+  const add = kind.mayAdd() && button(kind.addWords, () => setEdited({}), "primary");
+  const shown = () => html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
+    <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
+  <//>`;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${rows?.length > 0 && html`<div>${add}</div>`}
     ${rows?.length === 0 && html`<${Empty} text=${kind.empty}>${add}<//>`}
-    ${lists}
+    ${[...groups].map(listOf)}
     ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
-    ${
-      secret &&
-      html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
-      <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
-    <//>`
-    }
+    ${secret && shown()}
   </div>`;
 }

@@ -58,9 +58,8 @@ async function look() {
   const error = isPaused ? null : await takeChanges().catch((failure) => failure);
   if (!since) return; // signed out meanwhile
   if (notice && !error) dismiss(notice);
-  if (!error) notice = null;
-  else
-    notice ??= notifyFault(error, refresh, `What you see is from ${momentInWords(serverTime())}. `);
+  const from = `What you see is from ${momentInWords(serverTime())}. `;
+  notice = error ? (notice ?? notifyFault(error, refresh, from)) : null;
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
 }
 

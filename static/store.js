@@ -1,4 +1,4 @@
-// State outside of components; those that show it are drawn again when it changes.
+// State outside of components, which are drawn again when it changes; among it the address of what is shown.
 import { useLayoutEffect, useReducer } from "./preact.js";
 
 export class Store {
@@ -13,7 +13,6 @@ export class Store {
     for (const watcher of this.watchers) watcher();
   }
 
-  /** Change some members of the value. */
   set(changes) {
     this.replace({ ...this.value, ...changes });
   }
@@ -27,4 +26,32 @@ export function useStore(store) {
     return () => store.watchers.delete(redraw);
   }, [store]);
   return store.value;
+}
+
+function parse() {
+  const { mine, ...names } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  return mine ? { person: "me", ...names } : names; // `mine` stands in older bookmarks
+}
+
+const format = (names) =>
+  `#${new URLSearchParams(Object.entries(names).filter(([, value]) => value))}`;
+
+/** What stands in the page's address after the #, which browsers send to no server. */
+export const address = new Store(parse());
+addEventListener("hashchange", () => address.replace(parse()));
+
+/** The address with these changes; an empty value leaves a name out. */
+export const link = (changes) => format({ ...address.value, ...changes });
+
+/** What the address names but for the view and the opened task, as one text. */
+export const placeOf = ({ task, view, ...chosen }) => JSON.stringify(chosen);
+
+/** The address of another view of the chosen project, or of what `more` says. */
+export const viewLink = (view, more = {}) =>
+  format({ project: address.value.project, view, ...more });
+
+/** Go there; `replace` leaves no step for the back button, as for each letter of a search. */
+export function go(changes, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", link(changes));
+  address.replace(parse());
 }

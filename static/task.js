@@ -1,22 +1,29 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
-import { address, go } from "./address.js";
 import { changeTask, create, download, get, patch, remove } from "./api.js";
 import { focusCard } from "./board.js";
-import { drafts, dropDraft, Form, valueInWords } from "./forms.js";
+import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { Markdown } from "./markdown.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, Dialog, Moment, ProjectName } from "./parts.js";
+import { Avatar, button, Dialog, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
-import { draftOf, isMe, rights, session } from "./session.js";
-import { useStore } from "./store.js";
+import { address, go, link, useStore } from "./store.js";
 import { labelOf, size } from "./words.js";
-import { chosenProject, memberName, milestonePairs, projectOf } from "./workspace.js";
-import { projectsThatAre, workspace } from "./workspace.js";
+import { chosenProject, draftOf, isMe, isTeam, memberName, milestonePairs } from "./workspace.js";
+import { projectOf, projectsThatAre, rights, session, workspace } from "./workspace.js";
 
 const OPERATION = "update_task_details";
-const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
+const FIELDS = [
+  "status",
+  "assignee_id",
+  "priority",
+  "milestone_id",
+  "start_date",
+  "due_date",
+  "blocked_by",
+];
+const CONTENT = { isRequired: true, missing: "Write a comment first" };
 const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
@@ -47,14 +54,12 @@ async function loadTask(id) {
 /** What somebody else has changed that was also typed here. */
 async function conflictOf(theirs, fields) {
   const { activity } = await get(`/tasks/${theirs.id}/activity`, { entity: "task", limit: 1 });
-  const theirsOf = (name) =>
-    `${labelOf(name)}, theirs: ${valueInWords(OPERATION, name, theirs[name])}`;
+  const valueOf = (name) => valueInWords(OPERATION, name, theirs[name]);
+  const list = fields.map((name) => html`<li>${labelOf(name)}, theirs: ${valueOf(name)}</li>`);
   return html`${activity[0].actor.full_name} has changed this task meanwhile. What you typed is still in its fields.
-    <ul>${fields.map((name) => html`<li>${theirsOf(name)}</li>`)}</ul>
-    Save again to replace theirs.`;
+    <ul>${list}</ul>Save again to replace theirs.`;
 }
 
-/** The description: read as Markdown, or edited. */
 function Description({ field, text, isFixed }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
@@ -63,19 +68,20 @@ function Description({ field, text, isFixed }) {
   }, [isEdited]);
   if (isEdited) return html`<div ref=${area}>${field("description")}</div>`;
   const words = text ? "Edit description" : "Add a description";
-  const edit = html`<button type="button" class="quiet" onClick=${() => setEdited(true)}>${words}</button>`;
-  return html`<div>${text && html`<${Markdown} text=${text} />`}${!isFixed && edit}</div>`;
+  const edit = () => button(words, () => setEdited(true));
+  return html`<div>${text && html`<${Markdown} text=${text} />`}${!isFixed && edit()}</div>`;
 }
+
+const linkTo = ({ number, title }) =>
+  html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
 
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
 function TaskForm({ task, milestones, take }) {
-  const isFixed = !rights().isTeam;
-  const settings = {
-    ...SETTINGS,
-    milestone_id: { none: "None", pairs: milestonePairs(milestones) },
-  };
+  const isFixed = !isTeam();
+  const ofProject = { none: "None", pairs: milestonePairs(milestones) };
+  const settings = { ...SETTINGS, milestone_id: ofProject };
   const note = (origin, changed) =>
-    changed.some((name) => task[name] !== origin[name])
+    changed.some((name) => !isSame(task[name], origin[name]))
       ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
       : "Not saved yet.";
   const save = async (changes, origin, rebase) => {
@@ -100,6 +106,7 @@ function TaskForm({ task, milestones, take }) {
       </div>
       <div class="task-fields">
         ${FIELDS.map((name) => field(name))}
+        ${task.blocked_by.map(linkTo)}
         <p class="dim">
           Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed
           ${" "}<${Moment} at=${task.updated_at} />
@@ -132,13 +139,9 @@ function Attachment({ attachment: { id, task_id, filename, content_type: type, s
   const isPicture = PICTURES.includes(type) && bytes <= PREVIEW_MOST;
   return html`<li class="file line">
     ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
-    <button type="button" class="quiet" onClick=${open}>${filename}</button>
+    ${button(filename, open)}
     <span class="dim">${size(bytes)}</span>
-    ${
-      rights().isTeam &&
-      html`<button type="button" class="icon" aria-label="Remove ${filename}"
-      onClick=${drop}>✕</button>`
-    }
+    ${isTeam() && button("✕", drop, "icon", { "aria-label": `Remove ${filename}` })}
   </li>`;
 }
 
@@ -146,11 +149,8 @@ async function attach(id, files) {
   for (const file of files) {
     const body = new FormData();
     body.append("file", file);
-    await create(
-      `/tasks/${id}/attachments`,
-      body,
-      `${file.name} ${file.size} ${file.lastModified}`,
-    );
+    const { name, size, lastModified } = file;
+    await create(`/tasks/${id}/attachments`, body, `${name} ${size} ${lastModified}`);
   }
 }
 
@@ -168,7 +168,7 @@ function Attachments({ attachments, add }) {
     <ul aria-label="Attachments">
       ${attachments.map((one) => html`<${Attachment} key=${one.id} attachment=${one} />`)}
     </ul>
-    ${rights().isTeam && input}
+    ${isTeam() && input}
   </section>`;
 }
 
@@ -185,20 +185,18 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
     await act(() => remove(path), "Delete this comment?");
     document.getElementById("comments-title")?.focus();
   };
-  const button = (words, run) =>
-    html`<button type="button" class="quiet" onClick=${run}>${words}</button>`;
-  const form =
-    () => html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
-    settings=${{ content: { label: "Your comment, changed" } }} autofocus="content" isChange
-    draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${() => setEdited(false)} />`;
-  return html`<li class="entry">
+  const leave = () => setEdited(false);
+  const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
+    settings=${{ content: { ...CONTENT, label: "Your comment, changed" } }} isChange
+    autofocus="content" draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${leave} />`;
+  return html`<li class="line">
     <${Avatar} person=${author} />
     <div class="grow">
       <b>${author.full_name}</b>${" "}
       <span class="dim"><${Moment} at=${created_at} />${edited_at && " (edited)"}</span>
       ${isMine && button("Edit", () => setEdited(true))}
       ${(isMine || rights().isAdmin) && button("Delete", drop)}
-      ${isEdited ? form() : html`<${Markdown} text=${content} />`}
+      ${isEdited ? form : html`<${Markdown} text=${content} />`}
     </div>
   </li>`;
 }
@@ -209,7 +207,7 @@ function Comments({ id, comments }) {
     await refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
-    settings=${{ content: { label: "New comment" } }} onSave=${send} />`;
+    settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send} />`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
@@ -220,50 +218,51 @@ function Comments({ id, comments }) {
 }
 
 /** Take leave of a task, and say what was typed and not sent; the drafts of a deleted one go. */
-function leave({ id, title, status }, isGone) {
-  if (session.value.isOut) return;
+function leave({ task, isGone }) {
+  if (session.value.isOut || !task) return;
+  const { id, number, title, status } = task;
   const unsent = [draftOfTask(id), draftOfComment(id)].filter((name) => drafts().includes(name));
   if (isGone) unsent.forEach(dropDraft);
   else if (unsent.length) {
-    const open = { words: "Open", run: () => go({ task: id }) };
+    const open = { words: "Open", run: () => go({ task: number }) };
     notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
   if (!document.querySelector("dialog[open]")) focusCard(id, status);
 }
 
-/** The dialog of the task that the address names. */
-export function TaskDialog({ id }) {
+/** The opened task, which the address names by its number or id. */
+export function TaskDialog({ name }) {
   const [loaded, setLoaded] = useState(null);
   const [isGone, setGone] = useState(false);
   const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
-  const isOpen = () => address.value.task === id;
+  const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
-    const found = await loadTask(id);
+    const found = await loadTask(name);
     if (isOpen()) setLoaded(found);
   };
   useEffect(() => {
     load().catch((error) => {
       if (!isOpen()) return;
-      notifyFault(error, () => go({ task: id }));
+      notifyFault(error, () => go({ task: name }));
       go({ task: "" }, { replace: true });
     });
-    return () =>
-      latest.current.task && setTimeout(leave, 0, latest.current.task, latest.current.isGone);
+    return () => setTimeout(leave, 0, latest.current);
   }, []);
   useRefresh(({ concerns }) => {
     const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
-    return loaded && concerns(id) && load().catch(gone);
+    return loaded && concerns(loaded.task.id) && load().catch(gone);
   });
   if (!loaded) return null;
   const { task, comments, milestones } = loaded;
+  const { id } = task;
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
   const add = (files) => act(() => attach(id, files));
   const receive = (event, { files }) => {
-    if (!files.length || !rights().isTeam) return;
+    if (!files.length || !isTeam()) return;
     event.preventDefault();
     add([...files]);
   };
@@ -278,30 +277,26 @@ export function TaskDialog({ id }) {
     This task was deleted meanwhile. What you typed is still here, to be copied.
   </p>`;
   const project = projectOf(task.project_id);
-  const head = html`<span class="dim">${project && html`<${ProjectName} project=${project} />`}</span>`;
+  const ofProject = project && html`<${ProjectName} project=${project} />`;
+  const head = html`<span class="dim">#${task.number} ${ofProject}</span>`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
     <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
       <${TaskForm} ...${{ task, milestones, take }} />
-      <div class="task-talk stack">
+      <div class="stack">
         <${Attachments} attachments=${task.attachments} add=${add} />
         <${Comments} id=${id} comments=${comments} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>
-        ${
-          rights().isTeam &&
-          html`<div><button type="button" class="danger"
-          onClick=${() => act(drop, question)}>Delete task</button></div>`
-        }
+        <div>${isTeam() && button("Delete task", () => act(drop, question), "danger")}</div>
       </div>
     </div>
   <//>`;
 }
 
-/** The form for a new task. */
 export function NewTask({ onClose }) {
   const chosen = chosenProject();
   const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
@@ -312,10 +307,8 @@ export function NewTask({ onClose }) {
   const save = async (body) => {
     const task = await create("/tasks", body);
     onClose();
-    notify(`Created “${task.title}”.`, {
-      words: "Open",
-      run: () => go({ view: "", task: task.id }),
-    });
+    const open = { words: "Open", run: () => go({ view: "", task: task.number }) };
+    notify(`Created “${task.title}”.`, open);
     await refresh();
     focusCard(task.id, task.status);
   };

@@ -34,23 +34,18 @@ const SAYINGS = [
 const refusalOf = ({ field, message }) =>
   `${labelOf(field)} ${SAYINGS.reduce((said, pair) => said.replace(...pair), message)}`;
 
-/** The details of a refusal as sentences. */
 export const refusalsOf = (details) => details.map(refusalOf).join(". ");
 
 /** A number with spaces between thousands, as 4 066. */
 export const number = (value) => new Intl.NumberFormat("fr").format(value);
 export const count = (value, noun) => `${number(value)} ${value === 1 ? noun : `${noun}s`}`;
 
-/** The size of a file. */
 export const size = (bytes) =>
   bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** The first letters of a person's first and last name. */
 export const initials = (name) => {
-  const letters = name
-    .trim()
-    .split(/\s+/)
-    .map((word) => Array.from(word)[0].toUpperCase());
+  const letters = Array.from(name.matchAll(/(?<!\S)\S/gu), ([letter]) => letter.toUpperCase());
   return letters[0] + (letters.length > 1 ? letters.at(-1) : "");
 };
 

@@ -1,8 +1,55 @@
-// Who works here, and the projects with their progress and milestones.
-import { address } from "./address.js";
-import { get } from "./api.js";
-import { onRefresh } from "./refresh.js";
-import { Store } from "./store.js";
+// Who is signed in and what they may do, and who and what is in the workspace: members, projects, milestones.
+import { get, remove } from "./api.js";
+import { dismissAll } from "./notices.js";
+import { onRefresh, stopRefresh } from "./refresh.js";
+import { address, Store } from "./store.js";
+
+const NOBODY = { member: null, key: null };
+
+/** Who is signed in; `isOut` when that is known to be nobody, with the reason why. */
+export const session = new Store({ ...NOBODY, isOut: false, why: "" });
+
+export async function loadSession() {
+  const { member, key } = await get("/me");
+  const reader = sessionStorage.getItem("reader");
+  if (reader && reader !== member.id) sessionStorage.clear(); // somebody else's drafts
+  sessionStorage.setItem("reader", member.id);
+  session.set({ member, key, isOut: false, why: "" });
+}
+
+/** What the member may do with this session; the server decides the same. */
+export function rights() {
+  const { member, key } = session.value;
+  const isWriter = key.scope === "write";
+  const isOwner = isWriter && member.role === "owner";
+  const isAdmin = isOwner || (isWriter && member.role === "admin");
+  return { isWriter, isTeam: isWriter && member.role !== "client", isAdmin, isOwner };
+}
+
+export const isTeam = () => rights().isTeam;
+export const isMe = (person) => person.id === session.value.member.id;
+
+/** Whether the caller may change this member, and their keys and links. */
+export function mayManage(person) {
+  const { isWriter, isAdmin, isOwner } = rights();
+  return isWriter && (isMe(person) || (person.role === "owner" ? isOwner : isAdmin));
+}
+
+/** The name under which this tab keeps what the member typed and did not send. */
+export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}`;
+
+export async function signOut() {
+  await remove("/session");
+  sessionStorage.clear();
+  location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
+}
+
+document.addEventListener("signed-out", ({ detail }) => {
+  const { member, why } = session.value;
+  stopRefresh();
+  dismissAll();
+  session.set({ ...NOBODY, isOut: true, why: member ? `You are signed out: ${detail}.` : why });
+});
 
 const NOTHING = { members: [], projects: [], milestones: [], isLoaded: false };
 
@@ -27,28 +74,24 @@ export async function loadWorkspace() {
   workspace.set({ isLoaded: true });
 }
 
-export const memberOf = (id) => workspace.value.members.find((member) => member.id === id);
+const find = (list, id) => workspace.value[list].find((one) => one.id === id);
+const ofStatus = (list, status) => workspace.value[list].filter((one) => one.status === status);
+
+export const memberOf = (id) => find("members", id);
 export const memberName = (id) => memberOf(id)?.full_name ?? "a former member";
-export const projectOf = (id) => workspace.value.projects.find((project) => project.id === id);
+export const projectOf = (id) => find("projects", id);
 export const chosenProject = () => projectOf(address.value.project);
-export const projectsThatAre = (status) =>
-  workspace.value.projects.filter((project) => project.status === status);
-export const activeMembers = () =>
-  workspace.value.members.filter((member) => member.status === "active");
+export const projectsThatAre = (status) => ofStatus("projects", status);
+export const activeMembers = () => ofStatus("members", "active");
 
-/** The team as `[value, words]` pairs, to choose from. */
+/** The team, and milestones (of the chosen project), as `[value, words]` pairs to choose from. */
 export const teamPairs = () =>
-  activeMembers()
-    .filter((member) => member.kind === "team")
-    .map((member) => [member.id, member.full_name]);
-
-/** Milestones as `[value, words]` pairs; by default those of the chosen project. */
+  activeMembers().flatMap(({ id, kind, full_name }) => (kind === "team" ? [[id, full_name]] : []));
 export const milestonePairs = (milestones = workspace.value.milestones) =>
   milestones.map(({ id, title }) => [id, title]);
 
 onRefresh(({ activity, isPartial }) => {
-  const concerns = (...entities) =>
-    isPartial || activity.some(({ entity }) => entities.includes(entity));
+  const concerns = (...names) => isPartial || activity.some(({ entity }) => names.includes(entity));
   const isProgress = concerns("project", "task");
   return Promise.all([
     concerns("member") && loadMembers(),

@@ -242,6 +242,22 @@ def test_what_was_done_is_said_for_some_seconds(sign_in, owner, project):
         expect(notice(page)).to_contain_text(re.compile(said or "^$"))
 
 
+def test_a_notice_stays_while_it_has_the_focus_or_the_pointer(sign_in, owner, project):
+    owner.make_task(project, title="Walk")
+    page = sign_in(address=f"#project={project['id']}")
+    page.clock.install()
+    choose(page, "Walk", "Review")
+    expect(column(page, "Review").get_by_role("link", name="Walk")).to_be_focused()
+    undo = notice(page).get_by_role("button", name="Undo")
+    for use, leave in ((undo.focus, undo.blur), (undo.hover, page.locator("h1").hover)):
+        use()
+        page.clock.run_for(9000)
+        expect(undo).to_be_visible()
+        leave()
+    page.clock.run_for(2000)
+    expect(notice(page)).to_be_empty()
+
+
 def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, owner, project):
     aside, *_ = (owner.make_task(project, title=title) for title in ("Aside", "Below", "Above"))
     owner.data(owner.patch(f"/tasks/{aside['id']}", {"status": "review"}))
@@ -261,6 +277,7 @@ def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, own
     board.keyboard.type("n?/")
     expect(board).to_have_url(re.compile("q=n%3F%2F"))
     expect(board.get_by_text("Nothing matches these filters.")).to_be_visible()
+    expect(board.get_by_role("button", name="Clear filters")).to_have_count(1)
     press_key("Escape")
     expect(board.get_by_label("Search")).not_to_be_focused()
     board.get_by_role("link", name="Skip to the content").press("Enter")
@@ -381,6 +398,10 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     expect(cards).to_have_count(181)
     expect(todo).to_have_accessible_name("To do 181")
     expect(more).to_be_hidden()
+    server.rows("UPDATE task SET updated_at = '2099-01-01T00:00:00.000Z' WHERE title = 'Older'")
+    cards.first.scroll_into_view_if_needed()
+    refresh(board)  # more than one answer holds
+    expect(cards).to_have_count(181)
 
 
 @pytest.mark.parametrize("role", ["client", "a key that may only read"])

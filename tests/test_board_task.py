@@ -4,6 +4,7 @@ import re
 
 from board import (
     card,
+    check_page,
     choose,
     comment,
     fault,
@@ -123,7 +124,7 @@ def test_a_wrong_field_is_named_and_stays_until_it_is_discarded(board, owner, pr
     save(dialog, {"Title": " "})
     expect(message(dialog)).to_have_text("Title is required.")
     comment(dialog, " ")
-    expect(message(dialog).last).to_have_text("Content is required.")
+    expect(message(dialog).last).to_have_text("Write a comment first.")
 
 
 def test_comments_are_added_changed_and_deleted(board, owner, join, project):
@@ -147,6 +148,9 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     press(comments.nth(1), "Edit")
     changed = dialog.get_by_label("Your comment, changed")
     expect(changed).to_be_focused()
+    changed.fill(" ")
+    press(dialog, "Save comment")
+    expect(message(dialog)).to_have_text("Write a comment first.")
     changed.fill("Second thoughts")
     press(dialog, "Save comment")
     expect(comments.nth(1)).to_contain_text("Second thoughts")
@@ -159,6 +163,19 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
     assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
     expect(history_of(dialog)).to_contain_text("deleted a comment")
+
+
+def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
+    task = owner.make_task(project, title="Talk")
+    dialog = opened(board, "Talk")
+    with held(board, "**/activity?*"):
+        comment(dialog, "First")
+        dialog.get_by_label("New comment").fill("Second")
+        press(dialog, "Saving…")
+    expect(dialog.get_by_role("list", name="Comments").get_by_role("listitem")).to_have_count(2)
+    expect(dialog.get_by_label("New comment")).to_have_value("")
+    sent = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+    assert [comment["content"] for comment in sent] == ["First", "Second"]
 
 
 def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(board, owner, project):
@@ -254,6 +271,26 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     press(fault(board), "Try again")
     expect(board.get_by_role("dialog", name="Late").get_by_label("Status")).to_have_value("review")
     assert owner.data(owner.get(f"/tasks/{quick['id']}"))["status"] == "todo"
+
+
+def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
+    blocker, task = owner.make_task(project, title="Blocker"), owner.make_task(project, title="Blocked")
+    refresh(board, "Blocked")
+    expect(card(board, "Blocked")).to_contain_text(f"#{task['number']}")
+    dialog = opened(board, "Blocked")
+    assert board.url.endswith(f"&task={task['number']}")
+    save(dialog, {"Blocked by": "the first"})
+    expect(message(dialog)).to_contain_text("Blocked by takes the numbers of tasks")
+    save(dialog, {"Blocked by": f"#{blocker['number']}"})
+    link = dialog.get_by_role("link", name=f"#{blocker['number']} Blocker")
+    expect(link).to_be_visible()
+    check_page(board)
+    link.click()
+    dialog = board.get_by_role("dialog", name="Blocker")
+    save(dialog, {"Blocked by": str(task["number"])})
+    expect(message(dialog)).to_contain_text(f"#{task['number']} waits for #{blocker['number']} itself")
+    press(dialog, "Close")
+    expect(card(board, "Blocked").get_by_text("Blocked", exact=True)).to_have_count(2)
 
 
 # With others

@@ -1,7 +1,6 @@
 """Webhooks in the formats of Slack and Discord, and URLs that are secrets."""
 
 import json
-import re
 
 import pytest
 from harness import EVERY_EVENT, PATIENT, hook
@@ -40,9 +39,10 @@ def texts(chats):
 
 
 def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
-    task = owner.make_task(owner.make_project(), title="Ship it")
+    task = owner.make_task(owner.make_project(), title="Ship_it")
     path, url = f"/tasks/{task['id']}", f"https://tasks.example.com/a/#task={task['id']}"
-    owner.patch(f"{path}/details", {"status": "in_progress", "due_date": "2026-12-01", "description": "Long"})
+    fields = {"status": "in_progress", "description": "Long", "due_date": "2026-12-01"}
+    owner.patch(f"{path}/details", fields)
     owner.post(f"{path}/complete")
     owner.post(f"{path}/comments", {"content": "Well\n done"})
     owner.delete(path)
@@ -51,21 +51,15 @@ def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
     slack, discord = texts(chats)
     said = [
         "Olga Owner created {}",
-        "Olga Owner changed {}: status: in progress, description, due date: 2026-12-01",
+        "Olga Owner changed {}: status: in progress, description, due date",
         "Olga Owner completed {}",
         "Olga Owner commented on {}: Well done",
-        "Olga Owner deleted the task Ship it",
+        "Olga Owner deleted the task Ship_it",
         "Olga Owner invited Ana",
     ]
-    ordered = [re.sub(r": status.*", "", text) for text in slack]
-    assert ordered == [re.sub(r": status.*", "", text).format(f"<{url}|Ship it>") for text in said]
-    assert sorted(slack[1].partition(">: ")[2].split(", ")) == [
-        "description",
-        "due date: 2026-12-01",
-        "status: in progress",
-    ]
-    assert discord[0] == f"Olga Owner created [Ship it](<{url}>)"
-    assert discord[1].endswith("due date: 2026\\-12\\-01")
+    assert slack == [text.format(f"<{url}|Ship_it>") for text in said]
+    assert discord[0] == f"Olga Owner created [Ship\\_it](<{url}>)"
+    assert discord[1].endswith(">): status: in progress, description, due date")
 
 
 def test_somebody_who_joined_and_a_test_are_lines_too(chats, owner):

@@ -167,7 +167,7 @@ def test_the_examples_pass_the_schemas_that_check_bodies():
 
 
 def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
-    """In the table, the requests, the answers, the tools, the page and the README."""
+    """In the table, the requests, the answers, the tools, the page and docs/api.md."""
 
     def arguments(tool):
         return set(TOOLS[tool].definition["inputSchema"]["properties"])
@@ -183,7 +183,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
-    programs = {"metadata", "external_id", "blocked_by"}  # which people do not set
+    programs = {"metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken - {"external_id"}}
@@ -194,7 +194,9 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert filters == FILTERS.keys() - {"unassigned", "open", "other_words", "until"}
     of_agents = filters - {"archived", "after", "created_by", "external_id"} | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
-    (told,) = re.findall("^`GET /tasks` filters by .*?[.] ", (ROOT / "README.md").read_text(), re.M | re.S)
+    told = (
+        (ROOT / "docs" / "api.md").read_text().partition("`GET /tasks` filters by")[2].partition("History")[0]
+    )
     assert {name for name in filters if f"`{name}" not in told} == set()
 
 
