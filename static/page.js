@@ -62,7 +62,7 @@ function SignIn() {
       <details>
         <summary>Lost your link or key?</summary>
         Owners and admins make a new sign-in link under People. Whoever runs the server makes one with
-        ${" "}<code>flask --app app member link EMAIL</code>.
+        ${" "}the command <code>member link EMAIL</code>.
       </details>
       <p class="dim">Task service · <a href=${docs}>The API</a></p>
     </form>
