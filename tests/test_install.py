@@ -94,3 +94,7 @@ def test_what_is_installed_serves_a_workspace_for_tests_in_the_folder_of_another
     (here["cwd"] / "config.toml").write_text('title = "of another program"')
     output = run(tasks, "throwaway", "--", sys.executable, "-c", ASK, **here)
     assert f'"version":"{schemas.VERSION}"' in output
+
+
+def test_the_changelog_begins_with_this_version():
+    assert f"# Changelog\n\n## {schemas.VERSION}\n" in (ROOT / "CHANGELOG.md").read_text()
