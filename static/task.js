@@ -278,7 +278,7 @@ export function TaskDialog({ name }) {
   </p>`;
   const project = projectOf(task.project_id);
   const ofProject = project && html`<${ProjectName} project=${project} />`;
-  const head = html`<span class="dim">#${task.number} ${ofProject}</span>`;
+  const head = html`<span class="dim line">#${task.number} ${ofProject}</span>`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
     <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
