@@ -1,7 +1,8 @@
-"""The command line, `flask --app app …`: thin commands over the other modules."""
+"""The command line, `flask --app app …` or `tasks …`: thin commands over the other modules."""
 
 import math
 import os
+import platform
 import re
 import secrets
 import signal
@@ -16,11 +17,13 @@ from datetime import UTC, datetime
 from functools import partial, reduce, wraps
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, SubprocessError, check_output
 from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO
 
 import click
+import gunicorn.app.wsgiapp
+import gunicorn.util
 import orjson
 from flask import Flask, current_app
 from flask.cli import AppGroup, with_appcontext
@@ -30,6 +33,7 @@ import database
 import gateway
 import models
 import schemas
+import settings
 import transfer
 import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
@@ -37,16 +41,19 @@ from outbox import Delivery, Webhook
 from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
 from startup import add_owner, bootstrap, check_webhooks, create_database
 
-NO_OWNER = "there is no owner yet; run: flask --app app init"
+NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
+def every_command() -> list[click.Command]:
+    commands = [init, serve, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
+    commands += [import_command, export_command, redeliver_command, version]
+    return [*commands, key_commands, member_commands, project_commands, webhook_commands]
+
+
 def register(app: Flask) -> None:
-    commands = [init, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
-    commands += [import_command, export_command, redeliver_command]
-    commands += [key_commands, member_commands, project_commands, webhook_commands]
-    for command in commands:
+    for command in every_command():
         app.cli.add_command(command)
 
 
@@ -148,7 +155,7 @@ def init() -> None:
     click.echo(f"The database {database.db.database} is ready.")
     if first is None:
         click.echo("The workspace already has an owner.")
-        click.echo("To sign in, get a link:  flask --app app member link EMAIL")
+        click.echo(f"To sign in, get a link:  {settings.program} member link EMAIL")
         return
     owner, made = first
     click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
@@ -159,6 +166,33 @@ def init() -> None:
         url = config["SERVER"]["base_url"]
         click.echo(f"API key for programs, shown only now:  {made}")
         click.echo(f'Try it:  curl -H "Authorization: Bearer {made}" {url}{schemas.API}/context')
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", metavar="[OPTION OF GUNICORN]...", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Serve the workspace; gunicorn gets what follows, as `-b :9000`."""
+    sys.argv[1:] = ["-c", str(HOME / "gunicorn.conf.py"), *arguments]
+    sys.path.append(gunicorn.util.getcwd())  # or gunicorn would put it before our own modules
+    gunicorn.app.wsgiapp.run(prog=f"{settings.program} serve")
+
+
+@click.command()
+def version() -> None:
+    """Print the versions of the program and of what it runs on."""
+    click.echo(about())
+
+
+def about() -> str:
+    """What a report of a fault begins with."""
+    commit = ""
+    if (HOME / ".git").exists():  # else git would look in the folders above
+        words = ("git", "-c", f"safe.directory={HOME}", "-C", str(HOME), "rev-parse", "--short", "HEAD")
+        with suppress(OSError, SubprocessError):
+            commit = f" ({check_output(words, text=True, stderr=DEVNULL).strip()})"  # noqa: S603 - no shell
+    last = max(database.MIGRATIONS.glob("*.py")).stem
+    runs_on = f"SQLite {sqlite3.sqlite_version}, Python {platform.python_version()}"
+    return f"Task service {schemas.VERSION}{commit}, last migration {last}, {runs_on}"
 
 
 key_commands = AppGroup("key", help="Create, list and revoke API keys.")
@@ -365,7 +399,7 @@ def webhook_id(name_or_id: str) -> str:
     for webhook in Webhook.listing():
         if name_or_id in (webhook["name"], webhook["id"]):
             return webhook["id"]
-    raise click.ClickException(f"no webhook is called {name_or_id}; see: flask --app app webhook list")
+    raise click.ClickException(f"no webhook is called {name_or_id}; see: {settings.program} webhook list")
 
 
 def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
@@ -480,6 +514,7 @@ def doctor() -> None:
     Each problem is printed as a line; with one or more, the exit code is 1.
     """
     config = current_app.config
+    click.echo(f"note: {about()}")
     problems = database_problems()
     for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -597,7 +632,7 @@ def seed(tasks: int, seed: int, today: int | None) -> None:
         Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
     database.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
-    click.echo(f"{counts}; flask --app app project list")
+    click.echo(f"{counts}; {settings.program} project list")
 
 
 # A server to throw away -----------------------------------------------------------------------

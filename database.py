@@ -87,6 +87,7 @@ class Database(SqliteDatabase):
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
+        self._changes = 0  # that the connection for writing had made when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
@@ -190,6 +191,7 @@ class Database(SqliteDatabase):
                 connection.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
                 self._wait = seconds
             connection.execute("BEGIN IMMEDIATE")
+            self._changes = connection.total_changes
 
     def _commit(self, connection: sqlite3.Connection, group: "Group", turn: ExitStack) -> None:
         """Hand the turn on and wait for the commit of the group, or make it. Raises `Unavailable`."""
@@ -198,7 +200,9 @@ class Database(SqliteDatabase):
             group.wait()
         else:
             connection.execute("COMMIT")
-            self.refused_since, group.failed = None, False
+            group.failed = False
+            if connection.total_changes > self._changes:  # a commit of nothing succeeds on a full disk
+                self.refused_since = None
         if group.failed:
             raise Unavailable("the database could not store this with what others wrote")
 

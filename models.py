@@ -1315,7 +1315,7 @@ def settled_time() -> str | None:
 
     A transaction has one time, and others of the same millisecond may follow: this waits until it is over.
     """
-    with write():
+    with db.writing():
         last = Task.last_change.value()
         if last and last >= now():
             time.sleep(0.002)

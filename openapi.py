@@ -14,7 +14,7 @@ import schemas
 from database import ApiError, Row
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
-from schemas import API, VERSION, Choice, Shown, Strict
+from schemas import API, API_VERSION, Choice, Shown, Strict
 from wire import SESSION_COOKIE
 
 
@@ -72,7 +72,7 @@ ERROR_SCHEMA = {
 META_SCHEMA = _object(
     {
         "timestamp": {"type": "string", "format": "date-time"},
-        "version": {"type": "string", "examples": [VERSION]},
+        "version": {"type": "string", "examples": [API_VERSION]},
         "request_id": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
     }
 )
@@ -115,7 +115,7 @@ ACTION_EXAMPLE = {
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a view declares about its operation; `app.operation` explains the fields."""
+    """What a view declares about its operation; `operation.operation` explains the fields."""
 
     takes: Schema
     gives: Schema | str | None
@@ -204,7 +204,7 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of these operations, the errors, the events, and the gateway's actions."""
     plugin = MarshmallowPlugin(schema_name_resolver=_name_of_shown)
     info = {"description": DESCRIPTION}
-    spec = APISpec("Task service", VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
+    spec = APISpec("Task service", API_VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     converter.add_attribute_function(_refer_to_enumeration)

@@ -23,7 +23,8 @@ from limits import READ_SECONDS, UPLOAD_SECONDS
 from lists import SORTS
 
 API = "/api/v1"  # the paths of the JSON API begin with it
-VERSION = "1.1"
+VERSION = "1.1.0"  # of the program
+API_VERSION = VERSION.rpartition(".")[0]
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised

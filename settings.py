@@ -37,6 +37,10 @@ NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
 
 
+# How the program was called, and where config.toml and tasks.db are unless it is said; `__main__` sets both.
+program, folder = "flask --app app", Path(__file__).parent
+
+
 class SettingsError(Exception):
     """A setting that cannot be used; the message is one line."""
 
@@ -61,8 +65,8 @@ def read_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_file() -> Path:
-    """The path in `TASKS_CONFIG`, or that of config.toml beside this module."""
-    return Path(os.environ.get("TASKS_CONFIG") or Path(__file__).with_name("config.toml")).absolute()
+    """The path in `TASKS_CONFIG`, or that of config.toml beside this module, or where `tasks` was called."""
+    return Path(os.environ.get("TASKS_CONFIG") or folder / "config.toml").absolute()
 
 
 def _read_file(path: Path) -> dict[str, Any]:

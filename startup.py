@@ -43,6 +43,7 @@ def hold(config: dict[str, Any]) -> Held:
         if is_missing():
             log.warning("There was no database at %s; a new one is made", db.database)
         create_database(configured, locks)
+        log.info("The database is %s", db.database)
         if key and (made := bootstrap(config, key)):
             log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
         with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire

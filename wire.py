@@ -29,7 +29,7 @@ import schemas
 from database import DATABASE_ERRORS, ApiError, Row, Unavailable, is_outage, new_request_id, now, to_json
 from metrics import OTHER, figures
 from models import KEY_PREFIX, ApiKey, Invalid, NotFound
-from schemas import API, VERSION
+from schemas import API, API_VERSION
 
 log = logging.getLogger("tasks")
 SESSION_COOKIE = "tasks_session"
@@ -302,7 +302,7 @@ class Response:
 
 def envelope(request_id: str, content: Row) -> bytes:
     """The JSON of a response of the API: its content and its `meta`."""
-    return to_json(content | {"meta": {"timestamp": now(), "version": VERSION, "request_id": request_id}})
+    return to_json(content | {"meta": {"timestamp": now(), "version": API_VERSION, "request_id": request_id}})
 
 
 class PathError(ApiError):

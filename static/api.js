@@ -76,7 +76,9 @@ export async function changeTask(task, changes) {
   } catch (error) {
     if (error.status !== 412) throw error;
     const theirs = await get(`/tasks/${task.id}`);
-    const fields = Object.keys(changes).filter((name) => theirs[name] !== task[name]);
+    const fields = Object.keys(changes).filter(
+      (name) => JSON.stringify(theirs[name]) !== JSON.stringify(task[name]),
+    );
     if (fields.length) throw Object.assign(error, { theirs, fields });
     return changeTask(theirs, changes);
   }

@@ -63,6 +63,8 @@ function Facts({ task, isUnsent }) {
   </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
+    <span>#${task.number}</span>
+    ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${priority !== "medium" && html`<span class="pill ${priority}">${PRIORITIES[priority]}</span>`}
     ${due_date && due}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}>${comment_count}</span>`}
@@ -77,7 +79,7 @@ function Card({ task, unsent, openMenu }) {
   const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
   return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam()}>
     ${project && html`<p class="dim"><${ProjectName} project=${project} /></p>`}
-    <a class="title" href=${link({ task: task.id })} draggable=${false}>${task.title}</a>
+    <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
     ${isTeam() && button("⋯", open, "move icon", more)}
     <${Facts} task=${task} isUnsent=${unsent.includes(task.id)} />
   </li>`;

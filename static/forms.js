@@ -18,6 +18,11 @@ function parse(typed) {
   }
 }
 
+function numbersOf(typed) {
+  if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
+  throw new CallError(422, "Blocked by takes the numbers of tasks, as #12 #15");
+}
+
 const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 
 // How a kind of field shows a stored value, and sends what was typed.
@@ -30,11 +35,15 @@ const KINDS = {
   date: { ...TEXT, shown: dayOf },
   "datetime-local": { shown: localTimeOf, sent: instantOf },
   people: { shown: (value) => value ?? [], sent: (typed) => typed },
+  tasks: {
+    shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
+    sent: numbersOf,
+  },
   json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: parse },
 };
 
 function kindOf(name, { type, format, enum: values, maxLength }) {
-  if (type.includes("array")) return "people";
+  if (type.includes("array")) return name.endsWith("_ids") ? "people" : "tasks";
   if (type.includes("object")) return "json";
   if (values || format === "uuid") return "choice";
   if (/_date$|^expires_at$/.test(name)) return "date";
@@ -101,6 +110,7 @@ function Field({ field, value, change, isHeading, disabled }) {
   const controls = {
     choice: () => html`<select ...${common}>${options()}</select>`,
     lines: () => html`<textarea ...${common} rows="4" value=${value} />`,
+    tasks: () => html`<input ...${common} placeholder="#12 #15" value=${value} />`,
     json: () => html`<textarea ...${common} rows="12" spellcheck=${false} value=${value} />`,
   };
   const input = () => html`<input ...${common} type=${kind} value=${value} />`;
@@ -111,7 +121,7 @@ export const drafts = () => Object.keys(sessionStorage);
 export const dropDraft = (name) => sessionStorage.removeItem(name);
 
 const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
-const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
+export const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
 
 /** What was typed and not sent, `{typed, origin}`, where `origin` is the base on which typing began. */
 function useTyped(draft) {

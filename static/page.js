@@ -62,7 +62,7 @@ function SignIn() {
       <details>
         <summary>Lost your link or key?</summary>
         Owners and admins make a new sign-in link under People. Whoever runs the server makes one with
-        ${" "}<code>flask --app app member link EMAIL</code>.
+        ${" "}the command <code>member link EMAIL</code>.
       </details>
       <p class="dim">Task service · <a href=${docs}>The API</a></p>
     </form>
@@ -303,7 +303,7 @@ function Workspace() {
       </div>
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
-    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} id=${chosen.task} />`}
+    ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
     ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}

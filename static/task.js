@@ -1,20 +1,28 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, remove } from "./api.js";
 import { focusCard } from "./board.js";
-import { drafts, dropDraft, Form, valueInWords } from "./forms.js";
+import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { Markdown } from "./markdown.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, Dialog, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
-import { address, go, useStore } from "./store.js";
+import { address, go, link, useStore } from "./store.js";
 import { labelOf, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, milestonePairs } from "./workspace.js";
 import { projectOf, projectsThatAre, rights, session, workspace } from "./workspace.js";
 
 const OPERATION = "update_task_details";
-const FIELDS = ["status", "assignee_id", "priority", "milestone_id", "start_date", "due_date"];
+const FIELDS = [
+  "status",
+  "assignee_id",
+  "priority",
+  "milestone_id",
+  "start_date",
+  "due_date",
+  "blocked_by",
+];
 const CONTENT = { isRequired: true, missing: "Write a comment first" };
 const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -64,13 +72,16 @@ function Description({ field, text, isFixed }) {
   return html`<div>${text && html`<${Markdown} text=${text} />`}${!isFixed && edit()}</div>`;
 }
 
+const linkTo = ({ number, title }) =>
+  html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
+
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
 function TaskForm({ task, milestones, take }) {
   const isFixed = !isTeam();
   const ofProject = { none: "None", pairs: milestonePairs(milestones) };
   const settings = { ...SETTINGS, milestone_id: ofProject };
   const note = (origin, changed) =>
-    changed.some((name) => task[name] !== origin[name])
+    changed.some((name) => !isSame(task[name], origin[name]))
       ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
       : "Not saved yet.";
   const save = async (changes, origin, rebase) => {
@@ -95,6 +106,7 @@ function TaskForm({ task, milestones, take }) {
       </div>
       <div class="task-fields">
         ${FIELDS.map((name) => field(name))}
+        ${task.blocked_by.map(linkTo)}
         <p class="dim">
           Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed
           ${" "}<${Moment} at=${task.updated_at} />
@@ -208,43 +220,45 @@ function Comments({ id, comments }) {
 /** Take leave of a task, and say what was typed and not sent; the drafts of a deleted one go. */
 function leave({ task, isGone }) {
   if (session.value.isOut || !task) return;
-  const { id, title, status } = task;
+  const { id, number, title, status } = task;
   const unsent = [draftOfTask(id), draftOfComment(id)].filter((name) => drafts().includes(name));
   if (isGone) unsent.forEach(dropDraft);
   else if (unsent.length) {
-    const open = { words: "Open", run: () => go({ task: id }) };
+    const open = { words: "Open", run: () => go({ task: number }) };
     notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
   if (!document.querySelector("dialog[open]")) focusCard(id, status);
 }
 
-export function TaskDialog({ id }) {
+/** The opened task, which the address names by its number or id. */
+export function TaskDialog({ name }) {
   const [loaded, setLoaded] = useState(null);
   const [isGone, setGone] = useState(false);
   const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
-  const isOpen = () => address.value.task === id;
+  const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
-    const found = await loadTask(id);
+    const found = await loadTask(name);
     if (isOpen()) setLoaded(found);
   };
   useEffect(() => {
     load().catch((error) => {
       if (!isOpen()) return;
-      notifyFault(error, () => go({ task: id }));
+      notifyFault(error, () => go({ task: name }));
       go({ task: "" }, { replace: true });
     });
     return () => setTimeout(leave, 0, latest.current);
   }, []);
   useRefresh(({ concerns }) => {
     const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
-    return loaded && concerns(id) && load().catch(gone);
+    return loaded && concerns(loaded.task.id) && load().catch(gone);
   });
   if (!loaded) return null;
   const { task, comments, milestones } = loaded;
+  const { id } = task;
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
   const add = (files) => act(() => attach(id, files));
   const receive = (event, { files }) => {
@@ -263,7 +277,8 @@ export function TaskDialog({ id }) {
     This task was deleted meanwhile. What you typed is still here, to be copied.
   </p>`;
   const project = projectOf(task.project_id);
-  const head = html`<span class="dim">${project && html`<${ProjectName} project=${project} />`}</span>`;
+  const ofProject = project && html`<${ProjectName} project=${project} />`;
+  const head = html`<span class="dim line">#${task.number} ${ofProject}</span>`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
     <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
@@ -292,7 +307,7 @@ export function NewTask({ onClose }) {
   const save = async (body) => {
     const task = await create("/tasks", body);
     onClose();
-    const open = { words: "Open", run: () => go({ view: "", task: task.id }) };
+    const open = { words: "Open", run: () => go({ view: "", task: task.number }) };
     notify(`Created “${task.title}”.`, open);
     await refresh();
     focusCard(task.id, task.status);

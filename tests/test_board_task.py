@@ -4,6 +4,7 @@ import re
 
 from board import (
     card,
+    check_page,
     choose,
     comment,
     fault,
@@ -270,6 +271,26 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     press(fault(board), "Try again")
     expect(board.get_by_role("dialog", name="Late").get_by_label("Status")).to_have_value("review")
     assert owner.data(owner.get(f"/tasks/{quick['id']}"))["status"] == "todo"
+
+
+def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
+    blocker, task = owner.make_task(project, title="Blocker"), owner.make_task(project, title="Blocked")
+    refresh(board, "Blocked")
+    expect(card(board, "Blocked")).to_contain_text(f"#{task['number']}")
+    dialog = opened(board, "Blocked")
+    assert board.url.endswith(f"&task={task['number']}")
+    save(dialog, {"Blocked by": "the first"})
+    expect(message(dialog)).to_contain_text("Blocked by takes the numbers of tasks")
+    save(dialog, {"Blocked by": f"#{blocker['number']}"})
+    link = dialog.get_by_role("link", name=f"#{blocker['number']} Blocker")
+    expect(link).to_be_visible()
+    check_page(board)
+    link.click()
+    dialog = board.get_by_role("dialog", name="Blocker")
+    save(dialog, {"Blocked by": str(task["number"])})
+    expect(message(dialog)).to_contain_text(f"#{task['number']} waits for #{blocker['number']} itself")
+    press(dialog, "Close")
+    expect(card(board, "Blocked").get_by_text("Blocked", exact=True)).to_have_count(2)
 
 
 # With others

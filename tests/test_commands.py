@@ -87,7 +87,7 @@ def test_every_command_has_help_and_is_in_the_readme():
 LINK = r"http://127\.0\.0\.1:8000/enroll/([\w-]{43})"
 
 
-def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_once(home):
+def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_once(home, monkeypatch):
     said = says(home, "init", PORT="8123")
     assert f"The database {home.database} is ready." in said
     assert "Olga Owner <owner@example.com>" in said
@@ -97,6 +97,8 @@ def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_o
     again = says(home, "init")
     assert "The workspace already has an owner." in again
     assert "flask --app app member link EMAIL" in again
+    monkeypatch.setattr("settings.program", "tasks")
+    assert "link:  tasks member link EMAIL" in says(home, "init")
     assert "tms_" not in again
     assert "/enroll/" not in again
     owner = home.start().client(key)

@@ -13,6 +13,7 @@ from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook
 from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent
 from standardwebhooks.webhooks import Webhook
 
+import schemas
 import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
@@ -160,7 +161,7 @@ def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
     assert headers["x-service-signature"] == expected
     assert headers["x-service-event"] == "task.updated"
     assert headers["content-type"] == "application/json"
-    assert headers["user-agent"].startswith("task-service/")
+    assert headers["user-agent"] == f"task-service/{schemas.VERSION}"
     assert headers["webhook-id"] == call.event["id"]
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 30
     assert re.fullmatch("[0-9a-f-]{36}", headers["x-service-delivery"])

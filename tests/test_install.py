@@ -1,0 +1,100 @@
+"""The wheel: what it holds and needs, and the program that it installs."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import requests
+from harness import PATIENCE, ROOT
+
+import schemas
+
+pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+FILES = ("*.py", "migrations/*.py", "static/*", "templates/*", "config.example.toml")
+MIGRATION = max((ROOT / "migrations").glob("*.py")).stem
+ASK = """
+import os, requests
+headers = {"Authorization": f"Bearer {os.environ['TASKS_KEY']}"}
+print(requests.get(os.environ["TASKS_URL"] + "/api/v1/health", headers=headers).text)
+"""
+
+
+def run(*words, **options):
+    """What a program prints, which has to succeed."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, ROOT)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def tasks(wheel):
+    """The program, in an environment of its own that has the packages of this one besides."""
+    home = wheel.parent / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", home)
+    Path(sysconfig.get_path("purelib", vars={"base": home}), "shared.pth").write_text(
+        sysconfig.get_path("purelib")
+    )
+    run(*PIP, "--python", home / "bin" / "python", "install", "--no-deps", "--no-index", wheel)
+    return home / "bin" / "tasks"
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A folder that somebody else's modules are in, and no settings."""
+    for name in ("app", "models", "settings", "throwaway"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+    return {"cwd": tmp_path, "env": variables}
+
+
+def test_the_wheel_has_the_service_in_one_folder_and_needs_what_serves(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        info = f"task_service-{schemas.VERSION}.dist-info"
+        needed = re.findall("^Requires-Dist: (.*)$", archive.read(f"{info}/METADATA").decode(), re.MULTILINE)
+    assert {name.partition("/")[0] for name in names} == {"task_service", info}
+    files = {f"task_service/{file.relative_to(ROOT)}" for glob in FILES for file in ROOT.glob(glob)}
+    held = {name for name in names if not name.startswith(info)}
+    assert held == files - {"task_service/hatch_build.py"}
+    serving = (ROOT / "requirements.txt").read_text().partition("# What tests")[0].lower()
+    assert sorted(needed) == sorted(re.findall("^.*==.*$", serving, re.MULTILINE))
+
+
+def test_what_is_installed_serves_a_workspace_in_the_working_directory(tasks, here, tmp_path):
+    about = run(tasks, "version", **here)
+    assert about.startswith(f"Task service {schemas.VERSION}, last migration {MIGRATION}, SQLite ")
+    assert "/enroll/" in run(tasks, "init", **here)
+    command = [tasks, "serve", "-b", "127.0.0.1:0", "--threads", "4"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **here) as server:
+        log = ""
+        while "Listening at" not in log and (line := server.stderr.readline()):
+            log += line
+        address = re.search(r"http://[\d.:]+", log)[0]
+        assert requests.get(f"{address}/api/v1/health", timeout=PATIENCE).ok
+        server.terminate()
+        server.stderr.read()
+    assert f"The database is {tmp_path / 'tasks.db'}" in log and server.returncode == 0
+
+
+def test_what_is_installed_serves_a_workspace_for_tests_in_the_folder_of_another_program(tasks, here):
+    (here["cwd"] / "config.toml").write_text('title = "of another program"')
+    output = run(tasks, "throwaway", "--", sys.executable, "-c", ASK, **here)
+    assert f'"version":"{schemas.VERSION}"' in output
+
+
+def test_the_changelog_begins_with_this_version():
+    assert f"# Changelog\n\n## {schemas.VERSION}\n" in (ROOT / "CHANGELOG.md").read_text()
