@@ -8,13 +8,14 @@ import mmap
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
 from database import backup_age, db
-from outbox import Webhook
+from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths
 
@@ -101,15 +102,17 @@ def _lines(cells: list[float]) -> Iterator[str]:
     yield from _family("info", "gauge", "The version that serves.", [({"version": VERSION}, 1)])
     used = [(labels, cells[at : at + OF_ROUTE]) for at, labels in figures.routes.values()]
     used = [(labels, row) for labels, row in used if any(row)]
-    classes = [({**labels, "status": name}, n) for labels, row in used for name, n in zip(CLASSES, row)]  # noqa: B905
+    classes = [
+        ({**labels, "status": name}, row[place]) for labels, row in used for place, name in enumerate(CLASSES)
+    ]
     yield from _family("requests_total", "counter", "Requests that were answered.", classes)
     yield from _family("request_seconds", "histogram", "Time until an answer began.", [])
     for labels, row in used:
-        counts = list(accumulate(row[len(CLASSES) : -1]))
-        for most, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+        sums = list(accumulate(row[len(CLASSES) : -1]))
+        for most, count in zip((*map(str, BUCKETS), "+Inf"), sums, strict=True):
             yield _sample("request_seconds_bucket", {**labels, "le": most}, count)
         yield _sample("request_seconds_sum", labels, row[-1])
-        yield _sample("request_seconds_count", labels, counts[-1])
+        yield _sample("request_seconds_count", labels, sums[-1])
     yield from _family("unavailable_total", "counter", "Answers with 503.", [({}, cells[UNAVAILABLE])])
     yield from _family(
         "busy_threads", "gauge", "Requests that have a thread, or wait for one.", [({}, cells[BUSY])]
@@ -122,9 +125,11 @@ def _lines(cells: list[float]) -> Iterator[str]:
     ]
     yield from _family("delivery_attempts_total", "counter", "Attempts to send a delivery.", attempts)
     backlog = Webhook.backlog.all()
-    states = ("pending", "waiting", "refused")
-    left = [({"webhook": without_paths(row["name"]), "status": s}, row[s]) for row in backlog for s in states]
-    yield from _family("deliveries", "gauge", "Deliveries that are not delivered.", left)
+    left: Counter[tuple[str, str]] = Counter()  # since names without paths may be equal
+    for row in backlog:
+        left.update({(without_paths(row["name"]), status): row[status] for status in Delivery.UNDELIVERED})
+    counts = [({"webhook": name, "status": status}, n) for (name, status), n in left.items()]
+    yield from _family("deliveries", "gauge", "Deliveries that are not delivered.", counts)
     oldest = min((row["oldest"] for row in backlog if row["oldest"]), default=None)
     age = max(time.time() - datetime.fromisoformat(oldest).timestamp(), 0) if oldest else 0
     yield from _family("oldest_pending_seconds", "gauge", "Age of the oldest that is pending.", [({}, age)])

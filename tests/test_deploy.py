@@ -23,7 +23,7 @@ from harness import BIN, OWNER_KEY, PATIENCE, ROOT, wait_until
 from proxy import NGINX, nginx
 
 from app import create_app
-from settings import read_settings
+from settings import load_settings, read_settings
 
 DEPLOY = ROOT / "deploy"
 README = (DEPLOY / "README.md").read_text()
@@ -39,13 +39,8 @@ def text(name):
 
 
 def unit(name):
-    """A unit's settings by section; a repeated one is a list, in several lines."""
-
-    class Repeated(dict):
-        def __setitem__(self, key, value):
-            super().__setitem__(key, self[key] + value if isinstance(value, list) and key in self else value)
-
-    parser = configparser.RawConfigParser(dict_type=Repeated, strict=False)
+    """A unit's settings by section; of a repeated one the last."""
+    parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str
     parser.read(DEPLOY / name)
     return parser
@@ -57,7 +52,7 @@ def conf():
 
 
 @pytest.fixture
-def example():
+def instructions():
     """The Dockerfile's instructions, by their first words."""
     joined = text("Dockerfile").replace("\\\n", "")
     return [line.split(" ", 1) for line in joined.splitlines() if line and line[0] != "#"]
@@ -69,6 +64,7 @@ def test_units_wrapper_and_replication_name_the_same_places():
     wrapper = text("tasks")
     for word in ("TASKS_CONFIG=/etc/tasks/config.toml", "MALLOC_MMAP_THRESHOLD_=1048576"):
         assert f"Environment={word}\n" in text("tasks.service")
+    assert word in text("Dockerfile")
     assert "TASKS_CONFIG=/etc/tasks/config.toml\n" in wrapper
     assert service["EnvironmentFile"] == "-/etc/tasks/env"
     assert "</etc/tasks/env\n" in wrapper
@@ -79,7 +75,7 @@ def test_units_wrapper_and_replication_name_the_same_places():
     assert Path(replicated["path"]).parent == Path("/var/lib", service["StateDirectory"])
 
 
-def test_ports_times_and_addresses_are_those_of_the_code(conf, example):
+def test_ports_times_and_addresses_are_those_of_the_code(conf, instructions):
     address = conf["bind"]
     assert f"proxy_pass http://{address};" in text("nginx.conf")
     assert f"{{$UPSTREAM:{address}}}" in text("Caddyfile")
@@ -87,19 +83,27 @@ def test_ports_times_and_addresses_are_those_of_the_code(conf, example):
     compose = yaml.safe_load(text("compose.yaml"))["services"]
     assert compose["tasks"]["ports"] == [f"{address}:{port}"]
     assert compose["caddy"]["environment"]["UPSTREAM"] == f"tasks:{port}"
-    assert ["EXPOSE", port] in example
-    assert ["CMD", f'["gunicorn", "--bind", "0.0.0.0:{port}"]'] in example
+    assert ["EXPOSE", port] in instructions
+    assert ["CMD", f'["gunicorn", "--bind", "0.0.0.0:{port}"]'] in instructions
     assert f"http://{address}/api/v1/health" in text("Dockerfile")
-    for seconds in (
-        unit("tasks.service")["Service"]["TimeoutStopSec"],
-        compose["tasks"]["stop_grace_period"],
-    ):
-        assert int(seconds.removesuffix("s")) > conf["graceful_timeout"]
+    least = unit("tasks.service")["Service"]["TimeoutStopSec"], compose["tasks"]["stop_grace_period"]
+    assert all(int(seconds.removesuffix("s")) > conf["graceful_timeout"] for seconds in least)
 
 
-def test_the_compose_file_fits_image_and_settings(monkeypatch, example):
+def test_the_settings_that_are_named_exist():
+    named = {
+        name
+        for file in DEPLOY.iterdir()
+        for name in re.findall(r"TASKS_([A-Z]+)__([A-Z_]+)", file.read_text())
+    }
+    assert len(named) >= 3
+    for section, key in named:
+        assert key.lower() in load_settings({})[section.lower()]
+
+
+def test_the_compose_file_fits_image_and_settings(monkeypatch, instructions):
     service = yaml.safe_load(text("compose.yaml"))["services"]["tasks"]
-    assert [f"data:{folder}" for word, folder in example if word == "VOLUME"] == service["volumes"]
+    assert [f"data:{folder}" for word, folder in instructions if word == "VOLUME"] == service["volumes"]
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
         DEPLOY / "Dockerfile"
     )
@@ -108,9 +112,9 @@ def test_the_compose_file_fits_image_and_settings(monkeypatch, example):
     assert read_settings({})["server"]["base_url"] == "http://127.0.0.1:8000"
 
 
-def test_the_build_context_has_what_is_copied_and_nothing_else(example):
+def test_the_build_context_has_what_is_copied_and_nothing_else(instructions):
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
-    copied = {name for word, rest in example if word == "COPY" for name in rest.split()[:-1]}
+    copied = {name for word, rest in instructions if word == "COPY" for name in rest.split()[:-1]}
     assert copied == set(taken)
     for private in (".git", ".venv", "config.toml", "tasks.db", "deploy", "tests", "secrets.json"):
         assert not any(fnmatch(private, pattern) for pattern in taken), private
@@ -193,9 +197,9 @@ def test_the_command_runs_as_the_service_does(wrapper):
     assert "note: the newest backup in " in run(wrapper, "tasks", "doctor")
 
 
-def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(example):
+def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instructions):
     """As the image's user where this is root, who may become another one."""
-    (user,) = (rest for word, rest in example if word == "USER")
+    (user,) = (rest for word, rest in instructions if word == "USER")
     assert re.fullmatch(r"(\d+):\1", user)
     uid = int(user.partition(":")[0])
     become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if os.geteuid() == 0 else []
@@ -210,12 +214,12 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(exampl
             path.chmod(0o755)
         if become:
             os.chown(data, uid, uid)
-        for names in [rest.split()[:-1] for word, rest in example if word == "COPY"]:
+        for names in [rest.split()[:-1] for word, rest in instructions if word == "COPY"]:
             for path in [path for name in names for path in ROOT.glob(name)]:
                 copy = shutil.copytree if path.is_dir() else shutil.copy
                 copy(path, home / path.name)
         subprocess.run(["chmod", "-R", "a+rX,a-w", home], check=True)
-        (pairs,) = (rest for word, rest in example if word == "ENV")
+        (pairs,) = (rest for word, rest in instructions if word == "ENV")
         environment = dict(pair.split("=") for pair in pairs.replace("=/data", f"={data}").split())
         assert environment["TMPDIR"] == str(data)
         environment |= {"PATH": os.environ["PATH"]}
@@ -225,10 +229,10 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(exampl
         )
         assert b"API key for programs" in done.stdout, done.stderr
         with socket.create_server(("127.0.0.1", 0)) as listener, Path(folder, "log").open("w") as log:
-            (command,) = (json.loads(rest) for word, rest in example if word == "CMD")
+            (command,) = (json.loads(rest) for word, rest in instructions if word == "CMD")
             words = [*become, BIN / command[0], "--bind", f"fd://{listener.fileno()}"]
             server = subprocess.Popen(words, stdout=log, stderr=log, pass_fds=[listener.fileno()], **options)
-            (health,) = (rest for word, rest in example if word == "HEALTHCHECK")
+            (health,) = (rest for word, rest in instructions if word == "HEALTHCHECK")
             code = json.loads(health.partition("CMD ")[2])[2]
             port = str(listener.getsockname()[1])
             check = [
