@@ -52,6 +52,8 @@ def older_database(path: Path, version: str, rows: int = 20) -> None:
         Runner(older, str(MIGRATIONS)).up(version)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA foreign_keys = 1")
+        connection.execute("BEGIN")
+        connection.execute("PRAGMA defer_foreign_keys = 1")  # a table that was made anew comes late
         for table in table_names(connection):
             references = {row[3]: row[2] for row in connection.execute(f"PRAGMA foreign_key_list({table})")}
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
@@ -76,7 +78,8 @@ def value(table: str, column: str, kind: str, references: dict[str, str], number
     if column == "entity_id":
         return row_id(VALUES["activity.entity"][number % 3], number)
     if column == "id" or column in references:
-        return number + 1 if column.endswith("_seq") else row_id(references.get(column, table), number)
+        is_number = column.endswith(("_seq", "_number"))
+        return number + 1 if is_number else row_id(references.get(column, table), number)
     if kind == "INTEGER":
         return number + 1
     if kind == "BLOB":
