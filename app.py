@@ -5,17 +5,14 @@ What a request passes stands in that order, after `wire.Request`: `Service`, `op
 errors, and returns a row or a page of rows. There is no SQL in this module.
 """
 
-import contextlib
-import hashlib
 import os
 import re
 import secrets
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache, cached_property, lru_cache, partial, wraps
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -23,8 +20,6 @@ from urllib.parse import quote, urlsplit
 import flask_swagger_ui
 import orjson
 from flask import Blueprint, Flask, render_template
-from marshmallow import Schema, ValidationError
-from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -37,7 +32,7 @@ import gateway
 import limits
 import schemas
 import tools
-from database import LOCK_SECONDS, ApiError, Row, Unavailable, check_in_place, db, digest, now, to_json
+from database import LOCK_SECONDS, ApiError, Row, check_in_place, db, now, to_json
 from lists import task_page
 from meetings import Meeting, Whiteboard
 from models import (
@@ -50,24 +45,21 @@ from models import (
     Conflict,
     Forbidden,
     Gone,
-    Invalid,
     Invitation,
     Member,
     Milestone,
     NotFound,
     PreconditionFailed,
     Project,
-    StoredAnswer,
     Task,
     Transaction,
-    permit,
-    write,
 )
-from openapi import Declaration, Operation, body_schemas, document
+from openapi import Operation, body_schemas, document
+from operation import operation
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
-from webhooks import deliver, emit, enable, ping, redeliver, resume
+from webhooks import emit, enable, ping, redeliver, resume
 from wire import SESSION_COOKIE, PathError, Request, Response, as_api_error, envelope, request, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -77,7 +69,6 @@ STARTED = time.monotonic()
 
 api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
-uploads = threading.BoundedSemaphore(limits.UPLOADS)
 
 
 # The application ------------------------------------------------------------------------------
@@ -198,186 +189,6 @@ class TooMany(ApiError):
     def __init__(self, seconds: int):
         super().__init__(f"too many requests; try again in {seconds} s")
         self.headers = {"Retry-After": str(seconds)}
-
-
-def authorize(caller: Row, role: str, *, writes: bool) -> None:
-    """Raise `Forbidden` unless the caller has at least this role, and a key that may do it."""
-    permit(caller, role)
-    if writes and caller["scope"] != "write":
-        raise Forbidden("your key's scope is read; this takes a key of scope write")
-
-
-# An operation ---------------------------------------------------------------------------------
-
-
-def operation(
-    takes: Schema = schemas.NOTHING,
-    gives: type[Schema] | str | None = None,
-    *,
-    reads: str = "json",
-    status: int = 200,
-    role: str | None = "client",
-    raises: tuple[type[ApiError], ...] = (),
-    headers: tuple[str, ...] = (),
-    also: Mapping[int, str] | None = None,
-    after_delivery: Callable[[Any], Row] | None = None,
-    of_session: bool = False,
-) -> Callable[[Callable], Callable]:
-    """Declare a view: what it takes and answers, and what the document says about it.
-
-    `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
-    view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
-    answer that is not a JSON object; without it the view serves a file of a page, which the document does
-    not list. `reads` is what is read of the request: "json" (or the query), "file" (a form with a file), or
-    "nothing" for a page, whose links and forms may have any parameters, and whose errors are pages.
-    `status` is that of a success, `also` are others with their descriptions. `role` is the least role that
-    may call it; with None no key is needed. `raises` are the errors that not every operation may answer, and
-    `headers` those of a success. With `of_session` it takes the cookie of a session, of any scope.
-
-    A view that writes runs in one transaction, which is its first argument; the deliveries that the
-    transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
-    which makes the answer's data of what the view returns.
-    """
-    answered = gives() if isinstance(gives, type) else gives
-    declaration = Declaration(
-        takes, answered, reads, status, role, raises, headers, dict(also or {}), of_session
-    )
-
-    def decorate(view: Callable) -> Callable:
-        @wraps(view)
-        def answer(**ids: str) -> Any:
-            current = request()
-            is_read = current.method in ("GET", "HEAD")
-            if role is not None:
-                authorize(current.caller, role, writes=not is_read and not of_session)
-            ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
-            if is_read:
-                with db.limit(limits.QUERY_SECONDS):
-                    data = view(
-                        **ids, **({} if reads == "nothing" else read_query(takes, current.query_string))
-                    )
-            else:
-                with upload_slot() if reads == "file" else contextlib.nullcontext():
-                    data = perform(view, ids | read_arguments(declaration), declaration)
-            if after_delivery:
-                data = after_delivery(data)
-            return data if callable(data) else success(data, current.success_status or status)
-
-        answer.declaration = declaration  # type: ignore[attr-defined]
-        return answer
-
-    return decorate
-
-
-@contextlib.contextmanager
-def upload_slot() -> Iterator[None]:
-    """Let at most `UPLOADS` files be received at a time. Raises `Unavailable`."""
-    if not uploads.acquire(blocking=False):
-        raise Unavailable(f"{limits.UPLOADS} files are being uploaded at the moment; try again")
-    try:
-        yield
-    finally:
-        uploads.release()
-
-
-def read_arguments(declaration: Declaration) -> Row:
-    """What a request that writes holds for its view, checked.
-
-    Raises as `Request`'s readers do, and `ValidationError`.
-    """
-    current, takes = request(), declaration.takes
-    if declaration.reads == "nothing":
-        return {}
-    body = current.get_upload() if declaration.reads == "file" else current.get_json()
-    if current.method == "DELETE":
-        if body:
-            check(schemas.NOTHING, body)
-        return read_query(takes, current.query_string)
-    if current.query_string:
-        read_query(schemas.NOTHING, current.query_string)
-    return check(takes, body) if body or takes is not schemas.NOTHING else {}
-
-
-@lru_cache(maxsize=1024)
-def read_query(takes: Schema, query: bytes) -> Row:
-    """What a query string holds for a view, checked; read once, since clients repeat their queries."""
-    return check(takes, request().args) if query or takes is not schemas.NOTHING else {}
-
-
-def check(schema: Schema, fields: Row | MultiDict) -> Row:
-    """What the schema loads from the fields. Raises `ValidationError`, also for a repeated field."""
-    if not isinstance(fields, MultiDict):
-        return schema.load(fields)
-    problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
-    try:
-        loaded = schema.load(fields.to_dict())
-    except ValidationError as error:
-        raise ValidationError(error.messages_dict | problems) from error
-    if problems:
-        raise ValidationError(problems)
-    return loaded
-
-
-def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
-    """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
-    current, role = request(), declaration.role
-    repeatable = idempotency(declaration, arguments)
-    with write(current.caller, current.request_id) as transaction:
-        if role is not None:  # the key or the role may have changed while the body arrived
-            transaction.actor = current.authenticate()
-            authorize(transaction.actor, role, writes=not declaration.of_session)
-        run = partial(view, transaction, **arguments)
-        data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-    if transaction.deliveries or transaction.left_to_sweeper:
-        counts = deliver(transaction)
-        current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
-    return data
-
-
-def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | None:
-    """The `Idempotency-Key` of a request that creates, with a digest of the request; None without one.
-
-    Raises `Invalid` where the answer may not be stored.
-    """
-    key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
-    if key is None or declaration.status != 201:
-        return None
-    if not declaration.is_repeatable:
-        raise Invalid(
-            ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
-        )
-    if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
-        raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    sent = {name: value for name, value in arguments.items() if name != "folded"}
-    return key, digest(f"{request().path} {_ordered(sent)!r}")
-
-
-def _ordered(value: Any) -> Any:
-    """The value in a fixed order, with digests in place of files."""
-    if isinstance(value, bytes):
-        return hashlib.sha256(value).hexdigest()
-    if isinstance(value, dict):
-        return sorted((name, _ordered(inner)) for name, inner in value.items())
-    return value
-
-
-def run_once(
-    transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
-) -> Row:
-    """Run the view and store its answer; or, where an answer is stored, return that. Raises `KeyReused`."""
-    current = request()
-    if stored := StoredAnswer.find(transaction, key, fingerprint):
-        current.success_status = stored["status"]
-        current.success_headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
-        return stored["data"]
-    data = run()
-    StoredAnswer.keep(transaction, key, fingerprint, status, current.success_headers, data)
-    return data
-
-
-def success(data: Row, status: int) -> Response:
-    content = envelope(request().request_id, {"success": True, "data": data})
-    return Response(content, status, request().success_headers)
 
 
 def error_response(error: Exception) -> Response:

@@ -115,7 +115,7 @@ ACTION_EXAMPLE = {
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a view declares about its operation; `app.operation` explains the fields."""
+    """What a view declares about its operation; `operation.operation` explains the fields."""
 
     takes: Schema
     gives: Schema | str | None

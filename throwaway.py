@@ -22,11 +22,12 @@ from marshmallow import ValidationError, fields, validate, validates_schema
 
 import gateway
 import schemas
-from app import error_response, success
+from app import error_response
 from commands import HOME, INBOX, start_of_throwaway
 from database import ApiError, EncodedJSON, Row, db
 from limits import READ_SECONDS
 from models import ApiKey, not_found
+from operation import success
 from outbox import Event
 from settings import GIVEN, Number
 from wire import STATUS_LINES, Request, Response, Unauthorized, envelope, thread
