@@ -39,8 +39,8 @@ def tasks(wheel):
     """The program, in an environment of its own that has the packages of this one besides."""
     home = wheel.parent / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", home)
-    packages = sysconfig.get_path("purelib")
-    Path(packages.replace(sys.prefix, str(home)), "shared.pth").write_text(packages)
+    own = sysconfig.get_path("purelib", vars={"base": home})
+    Path(own, "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
     run(*PIP, "--python", home / "bin" / "python", "install", "--no-deps", "--no-index", wheel)
     return home / "bin" / "tasks"
 
