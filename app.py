@@ -23,7 +23,7 @@ from flask import Blueprint, Flask, render_template
 from werkzeug.exceptions import HTTPException
 from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import UnicodeConverter
+from werkzeug.routing import Map, UnicodeConverter
 from werkzeug.urls import iri_to_uri
 from werkzeug.utils import send_from_directory
 
@@ -35,6 +35,7 @@ import tools
 from database import LOCK_SECONDS, ApiError, Row, check_in_place, db, now, to_json
 from lists import task_page
 from meetings import Meeting, Whiteboard
+from metrics import exposition, figures
 from models import (
     PROFILE,
     Activity,
@@ -55,7 +56,7 @@ from models import (
     Transaction,
 )
 from openapi import Operation, body_schemas, document
-from operation import operation
+from operation import authorize, operation
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
@@ -99,9 +100,19 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
     commands.register(app.cli)
+    figures.name_routes(labels(app.url_map))
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
     return app
+
+
+def labels(url_map: Map) -> dict[str, dict[str, str]]:
+    """Method and path of each endpoint, as the figures have them."""
+    named = {name: {"method": "", "route": name} for name in ("gateway", "tools")}
+    for rule in url_map.iter_rules():
+        (method,) = (rule.methods or set()) - {"HEAD"}  # of an endpoint, as its path
+        named[rule.endpoint] = {"method": method, "route": re.sub(r"<(?:\w+:)?(\w+)>", r":\1", rule.rule)}
+    return named
 
 
 class Identifier(UnicodeConverter):
@@ -131,9 +142,14 @@ class Service(Flask):
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
         if route := gateway.find_route(environ["PATH_INFO"]):  # no view must answer there
+            current.endpoint = "gateway"
             return gateway.answer(route, current)
         try:
-            response = tools.answer_agent(current) if current.path in tools.PATHS else self.respond(current)
+            if current.path in tools.PATHS:
+                current.endpoint = "tools"
+                response = tools.answer_agent(current)
+            else:
+                response = self.respond(current)
         except Exception as error:
             response = error_response(error)
         return response(environ, current.start)
@@ -151,6 +167,7 @@ class Service(Flask):
         try:
             endpoint, ids = self.match(current.path, current.method)
             view = self.view_functions[endpoint]
+            current.endpoint = endpoint
         except HTTPException as error:
             failure = error
         if current.in_api:
@@ -290,6 +307,14 @@ def get_health() -> Row:
         "uptime_seconds": int(time.monotonic() - STARTED),
         "checks": {"database": "ok", "writes_refused_since": db.refused_since, "webhooks": waiting},
     }
+
+
+@pages.get("/metrics")
+@operation(reads="nothing", role=None)
+def get_metrics() -> Response:
+    """Show an owner or admin the figures of the service, as Prometheus reads them."""
+    authorize(request().authenticate(), "admin", writes=False)
+    return Response(exposition().encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @api.get("/enroll/<string:token>")

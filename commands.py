@@ -41,6 +41,7 @@ from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets
 from startup import add_owner, bootstrap, check_webhooks, create_database
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
+BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
@@ -524,7 +525,8 @@ def doctor() -> None:
             problems.append(str(error))
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         version = ".".join(map(str, SAFE_SQLITE))
-        click.echo(f"note: SQLite {sqlite3.sqlite_version} is in use; {version} fixes a rare bug of WAL")
+        used = sqlite3.sqlite_version
+        click.echo(f"note: SQLite {used} is in use; that of a newer system, {version}, fixes a very rare bug")
     for problem, count in Counter(problems).items():
         click.echo(f"problem: {problem}" + (f" ({count} times)" if count > 1 else ""))
     if problems:
@@ -541,7 +543,7 @@ def database_problems() -> list[str]:
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not models.Member.active_owners.one():
             problems.append(NO_OWNER)
-        return problems + delivery_problems()
+        return problems + backup_problems() + delivery_problems()
     except database.BadDatabase as error:
         return [*problems, str(error)]
     except database.DATABASE_ERRORS as error:
@@ -551,13 +553,27 @@ def database_problems() -> list[str]:
         return [*problems, f"the database cannot be read ({error}); {remedy}"]
 
 
+def backup_problems() -> list[str]:
+    """Print the age of the newest backup, or return what is wrong with it; without a folder nothing is."""
+    if not (folder := database.backups()).is_dir():
+        return []
+    if (age := database.backup_age()) is None:
+        return [f"there is no backup (*.db) in {folder}"]
+    said = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
+    if age > BACKUP_AGE:
+        return [said]
+    click.echo(f"note: {said}")
+    return []
+
+
 def delivery_problems() -> list[str]:
     """Print the numbers of deliveries that wait; returns a problem for each disabled webhook."""
     if pending := Delivery.pending.value():
         click.echo(f"note: deliveries that are pending: {pending}")
-    for row in Delivery.left_over.all():
-        number = f"deliveries to {row['name']} that are {row['status']}: {row['count']}"
-        click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
+    for row in Webhook.backlog.all():
+        for status in filter(row.get, ("refused", "waiting")):
+            number = f"deliveries to {row['name']} that are {status}: {row[status]}"
+            click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
     return [
         f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"
         for webhook in Webhook.listing()

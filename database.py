@@ -824,7 +824,8 @@ def _as_bad_database(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadDatabase(f"{path}: {error.strerror or error}") from error
+        hint = "; see who owns it and its folder" if isinstance(error, PermissionError) else ""
+        raise BadDatabase(f"{path}: {error.strerror or error}{hint}") from error
     except DATABASE_ERRORS as error:
         raise BadDatabase(f"{path} cannot be used: {error}") from error
 
@@ -877,6 +878,20 @@ def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
 
 
 # Copies ---------------------------------------------------------------------------------------
+
+
+def backups() -> Path:
+    """The folder beside the database in which copies are looked for; it may be a link."""
+    return Path(db.database).with_name("backups")
+
+
+def backup_age() -> float | None:
+    """Seconds since the newest copy, a `*.db`, was written into `backups`; None without one."""
+    written = []
+    for file in backups().glob("*.db"):
+        with suppress(OSError):  # it was deleted meanwhile
+            written.append(file.stat().st_mtime)
+    return max(time.time() - max(written), 0.0) if written else None
 
 
 def backup(target: Path) -> None:

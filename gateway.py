@@ -8,7 +8,6 @@ nothing is run here.
 import hmac
 import logging
 import math
-import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -139,8 +138,7 @@ class GatewayError(Exception):
 
 def answer(route: Route, request: Request) -> Iterable[bytes]:
     """Answer a request on a route. Each step may raise `GatewayError`, in this order."""
-    # Without the port, which some proxies write too, another one for each connection.
-    key = route.path, re.sub(r"(^[\d.]+|\]):\d+$", r"\1", request.remote_addr or "")
+    key = route.path, request.client_address
     try:
         _admit(request, key)
     except GatewayError as error:

@@ -23,6 +23,7 @@ import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
+from metrics import BUSY, figures
 from models import Activity, StoredAnswer
 from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -173,8 +174,13 @@ class Worker(ThreadWorker):
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close lingering connections too; gunicorn calls it once a second, also during a graceful stop."""
+        """Close lingering connections too, and tell how many requests there are.
+
+        gunicorn calls it after each event and once a second, also during a graceful stop.
+        """
         super().murder_pending()
+        idle = len(self.pending_conns) + len(self.keepalived_conns) + len(self.lingering)
+        figures.part[BUSY] = self.nr_conns - idle
         at = time.monotonic()
         for conn in [conn for conn in self.lingering if conn.timeout <= at]:
             self.close_lingering(conn)
@@ -219,6 +225,8 @@ threads = 16
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
+# For the files by which the master sees that workers live: no disk, which may block, or be read-only.
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
 # For whom switches the access log on: without the query, the referrer and the user name, which is where some
@@ -253,6 +261,7 @@ def on_starting(server):
         startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
+    figures.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
 
 
@@ -285,6 +294,7 @@ def on_reload(server):
         server.log.error("Nothing is reloaded. %s", error, exc_info=is_bug)
     else:
         server.app.callable = app
+        server.log.info("The configuration and its secrets are read again.")
 
 
 def limit_unread(server):
@@ -302,7 +312,9 @@ def post_request(worker, request, environ, response):
 
 
 def pre_fork(server, worker):
-    """Choose the worker's core: the one that fewest of the living workers have."""
+    """Choose the worker's part of the figures, and its core: the one that fewest of the living have."""
+    taken = [other.part for other in server.WORKERS.values()]
+    worker.part = min({*range(figures.parts)} - {*taken}, default=0)  # more than that share one
     with contextlib.suppress(AttributeError):  # not Linux
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
         first = server.pid % len(cores)  # spreads several servers on one machine over its cores
@@ -310,7 +322,8 @@ def pre_fork(server, worker):
 
 
 def post_worker_init(worker):
-    """Pin the worker, keep some of its threads for reads, and start its sweeper."""
+    """Let the worker count, pin it, keep some of its threads for reads, and start its sweeper."""
+    figures.use(worker.part)
     if pin:
         # Before the pool starts: affinity belongs to the thread, and is inherited.
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
@@ -327,5 +340,6 @@ def post_worker_init(worker):
 
 def worker_exit(server, worker):
     """Let the sweeper finish what it is sending."""
+    figures.part[BUSY] = 0
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()

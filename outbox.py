@@ -89,6 +89,18 @@ class Webhook(Entity):
         """Every webhook by name, with the number of deliveries that are pending."""
         return sorted_by(cls.shown_rows.all(), "name")
 
+    @statement
+    def backlog(cls: Any):
+        """Each webhook's numbers of deliveries that are not delivered, and the time of the oldest one."""
+        of_webhook = Delivery.webhook == cls.id
+        counts = [
+            Delivery.select(fn.COUNT(SQL("*"))).where(of_webhook, condition).alias(name)
+            for name, condition in Delivery.UNDELIVERED.items()
+        ]
+        pending = Delivery.select(Delivery.created_at).where(of_webhook, Delivery.is_pending)
+        oldest = pending.order_by(Delivery.event).limit(1).alias("oldest")
+        return cls.select(cls.name, *counts, oldest).order_by(cls.name)
+
     @classmethod
     def shown_configured(cls, id: str) -> Row:
         """The webhook. Raises `NotFound`, and `Conflict` where it left the configuration."""
@@ -291,6 +303,8 @@ class Delivery(Entity):
     NOUN = "delivery"
     is_pending: ClassVar[Any] = status == "pending"
     is_waiting: ClassVar[Any] = status == "waiting"
+    is_refused: ClassVar[Any] = status == "refused"
+    UNDELIVERED: ClassVar[Row] = {"pending": is_pending, "waiting": is_waiting, "refused": is_refused}
     of_webhook: ClassVar[Any] = webhook == placeholder("webhook_id")
     can_be_sent: ClassVar[Any] = (
         is_pending
@@ -366,13 +380,6 @@ class Delivery(Entity):
     @statement
     def pending(cls: Any):
         return cls.select(fn.COUNT(SQL("*"))).where(cls.is_pending)
-
-    @statement
-    def left_over(cls: Any):
-        """The numbers of deliveries that are refused or waiting, by the webhook's name."""
-        counts = cls.select(Webhook.name, cls.status, fn.COUNT(SQL("*")).alias("count"))
-        by_webhook = counts.join(Webhook, on=(cls.webhook == Webhook.id)).group_by(Webhook.name, cls.status)
-        return by_webhook.where(cls.status.in_(("refused", "waiting")))
 
     @statement
     def sendable(cls: Any):
@@ -509,4 +516,5 @@ class Delivery(Entity):
 # The outbox is read by webhook in the order of events; what is delivered must not slow that down.
 Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_pending, name="delivery_pending")
 Delivery.add_index(Delivery.webhook, Delivery.event, where=Delivery.is_waiting, name="delivery_waiting")
+Delivery.add_index(Delivery.webhook, where=Delivery.is_refused, name="delivery_refused")
 Delivery.add_index(Delivery.created_at, name="delivery_created")

@@ -302,8 +302,10 @@ class GatewayConfig(schemas.Strict):
         for name, route in data["routes"].items():
             path = route["path"] = "/" + route.get("path", f"/plugins/webhooks/{name}").strip("/")
             problem = None
-            if path == "/" or (path + "/").startswith(("/api/", "/enroll/", "/mcp/", "/static/")):
-                problem = "must not be /, nor under /api/, /enroll/, /mcp/ or /static/"
+            if path == "/" or (path + "/").startswith(
+                ("/api/", "/enroll/", "/mcp/", "/metrics/", "/static/")
+            ):
+                problem = "must not be /, nor under /api/, /enroll/, /mcp/, /metrics/ or /static/"
             elif route["enabled"] and names.setdefault(path, name) != name:
                 problem = f"is already the path of route {names[path]}"
             if problem:

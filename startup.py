@@ -72,9 +72,12 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
 def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:
     """Create or upgrade the database; a new one has these webhooks. Raises `BadDatabase`."""
     is_new = is_missing()
-    prepare(locks)
+    applied = prepare(locks)
     if is_new:
         store_webhooks(configured)
+        return
+    for name in applied:
+        log.info("The database is upgraded by %s; its copy is %s.before-%s", name, db.database, applied[0])
 
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:

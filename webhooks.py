@@ -36,6 +36,7 @@ from werkzeug.http import parse_date
 from chat import message
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
 from limits import SocketDeadline
+from metrics import figures
 from models import ApiKey, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
@@ -235,6 +236,7 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     """
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
+    figures.name_webhooks(webhook["name"] for webhook in webhooks)
     turns = max(threads // 4, 1)
     sending.turns = threading.BoundedSemaphore(turns)
     sending.delivery = delivery
@@ -438,6 +440,10 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
 
 def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
     """Store the results, and release the leases of the deliveries that were not tried."""
+    for row, result in results:
+        kind = "delivered" if result.delivered else "failed" if result.receiver_failed else "refused"
+        if webhook := sending.webhooks.get(row["webhook_id"]):
+            figures.attempted(webhook["name"], kind)
     if results or unsent:
         with write() as transaction:
             for row in unsent:

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -26,6 +27,7 @@ from werkzeug.wsgi import get_input_stream
 import limits
 import schemas
 from database import DATABASE_ERRORS, ApiError, Row, Unavailable, is_outage, new_request_id, now, to_json
+from metrics import OTHER, figures
 from models import KEY_PREFIX, ApiKey, Invalid, NotFound
 from schemas import API, API_VERSION
 
@@ -51,6 +53,7 @@ class Request(werkzeug.Request):
         self.app, self.start_response = app, start_response  # the app is `app.Service`
         self.started = time.perf_counter()
         self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
+        self.endpoint: str = OTHER  # of the view, as the figures name it
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
         self.caller: Any = None  # a member with the key's scope, where a key was sent
         self.success_status: int | None = None  # of the view, in place of the declared one
@@ -64,6 +67,11 @@ class Request(werkzeug.Request):
     @property
     def config(self) -> Mapping[str, Any]:
         return self.app.config
+
+    @property
+    def client_address(self) -> str:
+        """The address of the client, which behind `server.trusted_proxies` is what the proxies say."""
+        return without_port(self.environ.get("REMOTE_ADDR", ""))
 
     def authenticate(self) -> Row:
         """The member whose key the header `Authorization` holds, or without one the cookie of a session.
@@ -245,14 +253,21 @@ class Request(werkzeug.Request):
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """Write one line to standard output; neither enrollment tokens nor API keys may be in its path."""
+        """Count it, and write a line to standard output, with no enrollment token or API key in its path."""
         path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
         path = KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
-        milliseconds = (time.perf_counter() - self.started) * 1000
+        seconds = time.perf_counter() - self.started
+        figures.answered(self.endpoint, int(status), seconds)
         who = self.caller["id"] if self.caller else "-"
-        line = f"{now()} {self.method} {path} {status} {milliseconds:.1f}ms"
+        line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
-            os.write(1, f"{line} {self.request_id} {who}\n".encode())
+            os.write(1, f"{line} {self.request_id} {who} {self.client_address or '-'}\n".encode())
+
+
+@lru_cache(maxsize=1024)
+def without_port(address: str) -> str:
+    """The address in one word, without the port, which some proxies write too, another one each time."""
+    return re.sub(r"[^\w.:%[\]-]", "?", re.sub(r"(^[\d.]+|\]):\d+$", r"\1", address), flags=re.ASCII)[:64]
 
 
 thread = threading.local()

@@ -47,8 +47,8 @@ class Nginx(NamedTuple):
     authority: str  # the file of its certificate's
 
 
-def site(folder: Path, port: int, upstream: str) -> str:
-    """The file of deploy/, with the addresses and certificates of this machine."""
+def site(folder: Path, port: int, upstream: str, below: str) -> str:
+    """The file of deploy/, with the addresses and certificates of this machine, for / or a path."""
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in text, "who asks is not what a client says"
     ours = {
@@ -56,27 +56,32 @@ def site(folder: Path, port: int, upstream: str) -> str:
         "/etc/letsencrypt/live/tasks.example.com/fullchain.pem": str(folder / "right.pem"),
         "/etc/letsencrypt/live/tasks.example.com/privkey.pem": str(folder / "right.key"),
         "http://127.0.0.1:8000;": f"{upstream};",
+        "http://127.0.0.1:8000/;": f"{upstream}/;",
     }
     for theirs, our in ours.items():
         assert text.count(theirs) == 1, f"deploy/nginx.conf has no {theirs}"
         text = text.replace(theirs, our)
-    return text
+    return (
+        text.replace("location / ", "location /nothing/ ").replace("# location", "location")
+        if below
+        else text
+    )
 
 
 @contextmanager
-def nginx(folder: Path, server: Server) -> Iterator[Nginx]:
+def nginx(folder: Path, server: Server, below: str = "") -> Iterator[Nginx]:
     """Run nginx before the server, on a port that the system chose, in a folder of its own."""
     authority, _ = certificates(folder)
     with socket.create_server(("127.0.0.1", 0), backlog=511) as listener:
         port = listener.getsockname()[1]
-        (folder / "site.conf").write_text(site(folder, port, server.base))
+        (folder / "site.conf").write_text(site(folder, port, server.base, below))
         (folder / "nginx.conf").write_text(MAIN.format(user="user root;" if os.geteuid() == 0 else ""))
         words = [str(NGINX), "-p", str(folder), "-c", "nginx.conf", "-e", "error.log"]
         # As on an upgrade of its program, nginx finds its listening socket in this variable.
         environment = os.environ | {"NGINX": f"{listener.fileno()};"}
         process = subprocess.Popen(words, env=environment, pass_fds=[listener.fileno()])
         try:
-            yield Nginx(f"https://127.0.0.1:{port}", str(authority))
+            yield Nginx(f"https://127.0.0.1:{port}{below}", str(authority))
         finally:
             process.terminate()
             process.wait(PATIENCE)

@@ -161,7 +161,7 @@ PROVIDER = "[secrets.providers.x]\nsource = "
         (REFERENCE.replace("SOURCE", "exec"), {}, ["id is not valid for source exec"]),
         *(
             (f"{ROUTE}path = '{path}'", {}, ["routes.x.path must not"])
-            for path in ("/api/v1/x", "/enroll", "/static/x", "mcp/")
+            for path in ("/api/v1/x", "/enroll", "/static/x", "/metrics", "mcp/")
         ),
         (
             f"{ROUTE}path = '/a/'\n{ROUTE.replace('.x]', '.y]')}path = 'a'",

@@ -140,6 +140,12 @@ def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server)
         assert server.flask("init").stderr == f"{said}\n"
         assert content(server.database) == before
     server.start()
+    told = re.findall(
+        r"\[INFO\] The database is upgraded by (\S+); its copy is (\S+)", server.log.read_text()
+    )
+    later = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()][1:]
+    assert told == [(name, f"{server.database}.before-{later[0]}") for name in later]
+    assert os.path.exists(told[0][1])
     assert server.flask("doctor").returncode == 0
 
 

@@ -23,7 +23,7 @@ from tools import ARGUMENTS, TOOLS
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
 # The views of a page and of pages' files, which are no operations.
-FILES = {"api.get_docs_file", "pages.show_board", "pages.show_static_file"}
+FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
 # In the order of use.
 TAGS = (
     "context tasks comments attachments activity projects milestones meetings whiteboards members keys"

@@ -42,6 +42,7 @@ READS = [
     (Task, "shown_row", "task_id"),
     (Milestone, "of_project", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
+    *((Webhook, "backlog", f"delivery_{status}") for status in ("pending", "waiting", "refused")),
     *((Delivery, name, "delivery_pending") for name in ("due", "first_in_progress", "is_left_for")),
     *((Delivery, name, "delivery_waiting") for name in ("newest_too_many", "deletion_of_superfluous")),
     (Webhook, "resumption", "delivery_waiting"),

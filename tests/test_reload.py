@@ -71,7 +71,10 @@ def test_a_reload_of_a_bad_configuration_is_one_line_and_changes_nothing(server,
 
 def test_after_a_bad_reload_a_good_one_is_applied(server):
     reload(server, "[")
+    said = "[INFO] The configuration and its secrets are read again.\n"
+    before = server.log.read_text().count(said)
     reload(server, NEW)
+    assert server.log.read_text().count(said) == before + 1
     assert workspace(server) == "Two"
     reload(server, GOOD)
     assert workspace(server) == "One"

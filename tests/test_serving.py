@@ -31,9 +31,9 @@ def test_the_log_has_one_line_per_request_without_a_key(server, owner):
     log = server.log.read_text()
     instant = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     (line,) = [line for line in log.splitlines() if id in line]
-    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {member}", line)
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {member} 127.0.0.1", line)
     (line,) = [line for line in log.splitlines() if wrong in line]
-    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} -", line)
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} - 127.0.0.1", line)
     for secret in (OWNER_KEY, "tms_wrong-key", "secret-words"):
         assert secret not in log
 
@@ -158,10 +158,15 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, tmp_path, p
 
     assert ask("192.0.2.1") == 200
     assert ask("192.0.2.2") == second
+    told = {line.split()[-1] for line in server.log.read_text().splitlines() if " POST " in line}
+    assert told == ({"192.0.2.1", "192.0.2.2"} if proxies == 1 else {"127.0.0.1"})
     assert ask("192.0.2.1") == 429
     assert ask("192.0.2.1:49152") == 429  # of another connection
     added = ask("203.0.113.9, 192.0.2.1")  # what a client adds counts for nothing
     assert added == (200 if proxies == 2 else 429)
+    ask("203.0.113.9 -, \xe9 200")
+    last = server.log.read_text().split()[-1]
+    assert last == ("127.0.0.1", "??200", "203.0.113.9?-")[proxies]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,318 @@
+"""The files of deploy/: what they name exists, they agree with one another and the code, and they run."""
+
+import configparser
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+import requests
+import yaml
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, wait_until
+from proxy import NGINX, nginx
+
+from app import create_app
+from settings import load_settings, read_settings
+
+DEPLOY = ROOT / "deploy"
+README = (DEPLOY / "README.md").read_text()
+MIB = 1024 * 1024
+CADDY, SYSTEMD = shutil.which("caddy"), shutil.which("systemd-analyze")
+needs_nginx = pytest.mark.skipif(not NGINX, reason="nginx is not installed")
+needs_caddy = pytest.mark.skipif(not CADDY, reason="Caddy is not installed")
+needs_systemd = pytest.mark.skipif(not SYSTEMD, reason="systemd-analyze is not installed")
+
+
+def text(name):
+    return (DEPLOY / name).read_text()
+
+
+def unit(name):
+    """A unit's settings by section; of a repeated one the last."""
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str
+    parser.read(DEPLOY / name)
+    return parser
+
+
+@pytest.fixture(scope="module")
+def conf():
+    return runpy.run_path(str(ROOT / "gunicorn.conf.py"))
+
+
+@pytest.fixture
+def instructions():
+    """The Dockerfile's instructions, by their first words."""
+    joined = text("Dockerfile").replace("\\\n", "")
+    return [line.split(" ", 1) for line in joined.splitlines() if line and line[0] != "#"]
+
+
+def test_units_wrapper_and_replication_name_the_same_places():
+    service = unit("tasks.service")["Service"]
+    assert service["User"] == unit("tasks-backup.service")["Service"]["User"] == "tasks"
+    wrapper = text("tasks")
+    for word in ("TASKS_CONFIG=/etc/tasks/config.toml", "MALLOC_MMAP_THRESHOLD_=1048576"):
+        assert f"Environment={word}\n" in text("tasks.service")
+    assert word in text("Dockerfile")
+    assert "TASKS_CONFIG=/etc/tasks/config.toml\n" in wrapper
+    assert service["EnvironmentFile"] == "-/etc/tasks/env"
+    assert "</etc/tasks/env\n" in wrapper
+    assert service["ExecStart"] == f"{service['WorkingDirectory']}/.venv/bin/gunicorn"
+    assert f"{service['WorkingDirectory']}/.venv/bin/flask --app {service['WorkingDirectory']}/app" in wrapper
+    (replicated,) = yaml.safe_load(text("litestream.yml"))["dbs"]
+    assert f'database = "{replicated["path"]}"' in README
+    assert Path(replicated["path"]).parent == Path("/var/lib", service["StateDirectory"])
+
+
+def test_ports_times_and_addresses_are_those_of_the_code(conf, instructions):
+    address = conf["bind"]
+    assert f"proxy_pass http://{address};" in text("nginx.conf")
+    assert f"{{$UPSTREAM:{address}}}" in text("Caddyfile")
+    port = address.rpartition(":")[2]
+    compose = yaml.safe_load(text("compose.yaml"))["services"]
+    assert compose["tasks"]["ports"] == [f"{address}:{port}"]
+    assert compose["caddy"]["environment"]["UPSTREAM"] == f"tasks:{port}"
+    assert ["EXPOSE", port] in instructions
+    assert ["CMD", f'["gunicorn", "--bind", "0.0.0.0:{port}"]'] in instructions
+    assert f"http://{address}/api/v1/health" in text("Dockerfile")
+    least = unit("tasks.service")["Service"]["TimeoutStopSec"], compose["tasks"]["stop_grace_period"]
+    assert all(int(seconds.removesuffix("s")) > conf["graceful_timeout"] for seconds in least)
+
+
+def test_the_settings_that_are_named_exist():
+    named = {
+        name
+        for file in DEPLOY.iterdir()
+        for name in re.findall(r"TASKS_([A-Z]+)__([A-Z_]+)", file.read_text())
+    }
+    assert len(named) >= 3
+    for section, key in named:
+        assert key.lower() in load_settings({})[section.lower()]
+
+
+def test_the_compose_file_fits_image_and_settings(monkeypatch, instructions):
+    service = yaml.safe_load(text("compose.yaml"))["services"]["tasks"]
+    assert [f"data:{folder}" for word, folder in instructions if word == "VOLUME"] == service["volumes"]
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
+        DEPLOY / "Dockerfile"
+    )
+    for name, value in service["environment"].items():
+        monkeypatch.setenv(name, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
+    assert read_settings({})["server"]["base_url"] == "http://127.0.0.1:8000"
+
+
+def test_the_build_context_has_what_is_copied_and_nothing_else(instructions):
+    taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
+    copied = {name for word, rest in instructions if word == "COPY" for name in rest.split()[:-1]}
+    assert copied == set(taken)
+    for private in (".git", ".venv", "config.toml", "tasks.db", "deploy", "tests", "secrets.json"):
+        assert not any(fnmatch(private, pattern) for pattern in taken), private
+
+
+def test_the_page_names_every_file_and_only_commands_that_exist():
+    linked = set(re.findall(r"\]\(([^/)#]*)\)", README))
+    assert linked == {file.name for file in DEPLOY.iterdir()} - {"README.md"}
+    app = create_app()
+    listed = re.findall(r"(?:^ +|; |`|root |sudo )tasks (\w+)(?: ([a-z]+))?", README, re.MULTILINE)
+    assert {words[0] for words in listed} >= {"init", "backup", "restore", "doctor", "member"}
+    for first, second in listed:
+        command = app.cli.commands[first]
+        assert not isinstance(command, click.Group) or second in command.commands, (first, second)
+
+
+@needs_systemd
+def test_systemd_takes_the_units(tmp_path):
+    for file in DEPLOY.glob("tasks*.*"):
+        here = re.sub(r"/(opt|usr/local)/\S*/(gunicorn|tasks)\b", "/bin/true", file.read_text())
+        (tmp_path / file.name).write_text(here)
+    units = sorted(path.name for path in tmp_path.iterdir())
+    assert units == ["tasks-backup.service", "tasks-backup.timer", "tasks.service"]
+    command = [SYSTEMD, "verify", "--man=no", *units]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert [line for line in done.stderr.splitlines() if "tasks" in line] == []
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def wrapper(tmp_path):
+    """The command, in a folder in place of /, for somebody whom `id` calls `tasks`."""
+    for folder in ("etc/tasks", "bin", "var/lib/tasks/backups"):
+        (tmp_path / folder).mkdir(parents=True)
+    here = (
+        text("tasks").replace("/opt/tasks/.venv/bin", str(BIN)).replace("/opt/tasks/app", str(ROOT / "app"))
+    )
+    (tmp_path / "bin/tasks").write_text(here.replace("/etc/tasks", f"{tmp_path}/etc/tasks"))
+    (tmp_path / "bin/id").write_text(
+        '#!/bin/sh\n[ "$WHO" = root ] && [ "$1" = -u ] && echo 0 || echo "$WHO"\n'
+    )
+    for name in ("runuser", "sudo"):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+    for file in (tmp_path / "bin").iterdir():
+        file.chmod(0o755)
+    (tmp_path / "etc/tasks/config.toml").write_text('[server]\ndatabase = "../../var/lib/tasks/tasks.db"\n')
+    (tmp_path / "etc/tasks/env").write_text(
+        "# Ours.\n\nTASKS_BOOTSTRAP__OWNER_NAME=Ana \"$(id)\" & Lima\nTASKS_WORKSPACE__NAME='A = b'\n"
+        'TASKS_SERVER__BASE_URL="https://tasks.example.com"'
+    )
+    return tmp_path
+
+
+def run(folder, *words, who="tasks"):
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "WHO": who}
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE}
+    done = subprocess.run(words, cwd=folder, env=environment, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_runs_as_the_service_does(wrapper):
+    said = run(wrapper, "tasks", "init")
+    assert 'The first owner is Ana "$(id)" & Lima <owner@example.com>.' in said
+    assert "https://tasks.example.com/enroll/" in said
+    assert run(wrapper, "tasks", "doctor", who="root") == f"runuser -u tasks -- {wrapper}/bin/tasks doctor\n"
+    assert run(wrapper, "tasks", "backup", "a b", who="ana").startswith("sudo -u tasks -- ")
+    backup = unit("tasks-backup.service")["Service"]
+    old, new = (wrapper / "var/lib/tasks/backups" / name for name in ("old.db", "new.db"))
+    for file, days in ((old, 14.1), (new, 13.5)):
+        file.touch()
+        os.utime(file, (time.time() - days * 86400,) * 2)
+    for line in (backup["ExecStart"], backup["ExecStartPost"]):
+        line = line.replace("%%", "%").replace("$$", "$").replace("/var/lib", f"{wrapper}/var/lib")
+        run(wrapper, *shlex.split(line.replace("/usr/local/bin/tasks", f"{wrapper}/bin/tasks")))
+    names = sorted(file.name for file in old.parent.iterdir())
+    assert names[1:] == ["new.db"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}\.db", names[0])
+    assert (old.parent / names[0]).stat().st_mode & 0o777 == 0o600
+    assert "note: the newest backup in " in run(wrapper, "tasks", "doctor")
+
+
+def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instructions):
+    """As the image's user where this is root, who may become another one."""
+    (user,) = (rest for word, rest in instructions if word == "USER")
+    assert re.fullmatch(r"(\d+):\1", user)
+    uid = int(user.partition(":")[0])
+    become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if os.geteuid() == 0 else []
+    if subprocess.run(
+        [*become, BIN / "python", "-c", "import flask"]
+    ).returncode:  # it may not enter that folder
+        become, uid = ["setpriv", "--bounding-set=-dac_override"], 0
+    with TemporaryDirectory() as folder:
+        home, data = Path(folder, "app"), Path(folder, "data")
+        for path in (Path(folder), home, data):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+        if become:
+            os.chown(data, uid, uid)
+        for names in [rest.split()[:-1] for word, rest in instructions if word == "COPY"]:
+            for path in [path for name in names for path in ROOT.glob(name)]:
+                copy = shutil.copytree if path.is_dir() else shutil.copy
+                copy(path, home / path.name)
+        subprocess.run(["chmod", "-R", "a+rX,a-w", home], check=True)
+        (pairs,) = (rest for word, rest in instructions if word == "ENV")
+        environment = dict(pair.split("=") for pair in pairs.replace("=/data", f"={data}").split())
+        assert environment["TMPDIR"] == str(data)
+        environment |= {"PATH": os.environ["PATH"]}
+        options = {"cwd": home, "env": environment}
+        done = subprocess.run(
+            [*become, BIN / "flask", "--app", "app", "init"], capture_output=True, **options
+        )
+        assert b"API key for programs" in done.stdout, done.stderr
+        with socket.create_server(("127.0.0.1", 0)) as listener, Path(folder, "log").open("w") as log:
+            (command,) = (json.loads(rest) for word, rest in instructions if word == "CMD")
+            words = [*become, BIN / command[0], "--bind", f"fd://{listener.fileno()}"]
+            server = subprocess.Popen(words, stdout=log, stderr=log, pass_fds=[listener.fileno()], **options)
+            (health,) = (rest for word, rest in instructions if word == "HEALTHCHECK")
+            code = json.loads(health.partition("CMD ")[2])[2]
+            port = str(listener.getsockname()[1])
+            check = [
+                BIN / "python",
+                "-c",
+                code.replace("8000", port).replace("timeout=4", f"timeout={PATIENCE}"),
+            ]
+        try:
+            assert subprocess.run(check, timeout=PATIENCE).returncode == 0, Path(folder, "log").read_text()
+        finally:
+            server.terminate()
+            assert server.wait(PATIENCE) == 0
+
+
+@pytest.fixture(scope="module")
+def proxied(launch_module):
+    return launch_module(TASKS_SERVER__TRUSTED_PROXIES="1", TASKS_SERVER__BASE_URL="https://127.0.0.1/team")
+
+
+def carries(server, base, verify):
+    """What holds behind each proxy: the limit of files is the service's, and the address the client's."""
+    owner = server.client()
+    files = f"{base}/api/v1/tasks/{owner.make_task(owner.make_project())['id']}/attachments"
+    with requests.Session() as session:
+        session.trust_env = False  # or it could name other authorities
+        session.verify, session.headers["Authorization"] = verify, f"Bearer {OWNER_KEY}"
+        for size, status in ((10 * MIB, 201), (10 * MIB + 1, 413), (13 * MIB, 413)):
+            answer = session.post(files, files={"file": ("f", bytes(size))}, timeout=PATIENCE)
+            assert (answer.status_code, "meta" in answer.json()) == (status, True)
+        id = session.get(files, headers={"X-Forwarded-For": "192.0.2.1"}).headers["X-Request-Id"]
+        page = session.get(base, headers={"Accept": "text/html"})
+    assert "</html>" in page.text
+    (line,) = [line for line in server.log.read_text().splitlines() if id in line]
+    assert line.endswith(" 127.0.0.1")
+
+
+@needs_nginx
+@pytest.mark.parametrize("below", ["", "/team"])
+def test_nginx_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, below):
+    with nginx(tmp_path, proxied, below) as site:
+        carries(proxied, site.base, site.authority)
+        path, body = f"{site.base}/api/v1/tasks", bytes(15 * MIB)
+        huge = requests.post(path, data=body, verify=site.authority, timeout=PATIENCE)
+        assert (huge.status_code, huge.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+@needs_nginx
+def test_nginx_says_in_json_that_the_service_is_down(launch, tmp_path):
+    server = launch()
+    with nginx(tmp_path / "nginx", server) as site:
+        server.stop()
+        answer = requests.get(f"{site.base}/api/v1/health", verify=site.authority, timeout=PATIENCE)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["error"]["code"] == "unavailable"
+
+
+@contextmanager
+def caddy(folder, upstream):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    version = subprocess.run([CADDY, "version"], capture_output=True, text=True, check=True).stdout
+    config = text("Caddyfile")
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < (2, 6, 3):
+        config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
+    (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + config)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "UPSTREAM": upstream}
+    environment |= {"SITE": f"http://127.0.0.1:{port}"}
+    with (folder / "log").open("w") as log:
+        words = [CADDY, "run", "--config", "Caddyfile", "--adapter", "caddyfile"]
+        process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        said = wait_until(lambda: re.search("serving initial|Error.*", (folder / "log").read_text()))
+        assert said[0] == "serving initial"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+@needs_caddy
+def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path):
+    with caddy(tmp_path, proxied.base.removeprefix("http://")) as base:
+        carries(proxied, base, None)
