@@ -99,7 +99,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
-    commands.register(app)
+    commands.register(app.cli)
     figures.name_routes(labels(app.url_map))
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]

@@ -23,9 +23,8 @@ from typing import IO, Any, BinaryIO
 
 import click
 import gunicorn.app.wsgiapp
-import gunicorn.util
 import orjson
-from flask import Flask, current_app
+from flask import current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
 
@@ -46,15 +45,12 @@ BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
-def every_command() -> list[click.Command]:
+def register(group: click.Group) -> None:
     commands = [init, serve, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
     commands += [import_command, export_command, redeliver_command, version]
-    return [*commands, key_commands, member_commands, project_commands, webhook_commands]
-
-
-def register(app: Flask) -> None:
-    for command in every_command():
-        app.cli.add_command(command)
+    commands += [key_commands, member_commands, project_commands, webhook_commands]
+    for command in commands:
+        group.add_command(command)
 
 
 # Helpers --------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
 
 
-# How the program was called, and where config.toml and tasks.db are unless it is said; `__main__` sets both.
+# How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
 program, folder = "flask --app app", Path(__file__).parent
 
 
