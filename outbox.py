@@ -389,8 +389,8 @@ class Delivery(Entity):
 
     @classmethod
     def to_send(cls, ids: list[str]) -> list[Row]:
-        """These deliveries, as `webhooks.send` takes them."""
-        return [cls.sendable.one(id=id) for id in ids]
+        """These deliveries, as `webhooks.send` takes them; a reset of `throwaway` may have undone some."""
+        return [row for id in ids if (row := cls.sendable.one(id=id))]
 
     @statement
     def due(cls: Any):
