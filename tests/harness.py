@@ -59,6 +59,26 @@ needs_node = pytest.mark.skipif(not shutil.which("node"), reason="Node is not in
 needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 
 
+def npm_packages(*packages):
+    """The `node_modules` of these packages, kept from run to run; a test is skipped where npm cannot be used.
+
+    Each set of packages has a folder of its own, since two processes may install at the same time.
+    """
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    folder = ROOT / "tests" / ".npm" / re.sub("[^a-z0-9.]+", "-", packages[0])
+    installed = folder / "installed.txt"
+    if not installed.exists() or installed.read_text() != str(packages):
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ["--no-audit", "--no-fund", "--fetch-retries=0", "--loglevel=error", "--prefix", folder]
+        words = ["npm", "install", *options, *packages]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+        if done.returncode:
+            pytest.skip(f"npm cannot install {' and '.join(packages)}: {done.stderr[:100]}")
+        installed.write_text(str(packages))
+    return folder / "node_modules"
+
+
 def tables(model=Base):
     """The models of all tables of the database: `Base` and its subclasses that have none themselves."""
     models = model.__subclasses__()

@@ -5,16 +5,13 @@ The commands and the programs are those of docs/clients.md.
 
 import os
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from harness import BIN, OWNER_KEY, ROOT
+from harness import BIN, OWNER_KEY, ROOT, npm_packages
 from test_readme import block
 
 PAGE = (ROOT / "docs" / "clients.md").read_text()
-NPM = Path(__file__).with_name(".npm")  # keeps the packages from run to run
 SECONDS = 240  # for a program: compilers are slow on a machine that does other things too
 
 FILES = """
@@ -54,21 +51,6 @@ def run(server):
     return command
 
 
-def install(line):
-    """Install npm's packages unless these are there; without npm or its registry the test is skipped."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed")
-    installed = NPM / "installed.txt"
-    if not installed.exists() or installed.read_text() != line:
-        NPM.mkdir(exist_ok=True)
-        options = "--no-audit --no-fund --fetch-retries=0 --loglevel=error --prefix"
-        npm = [*line.split(), *options.split(), str(NPM)]
-        done = subprocess.run(npm, capture_output=True, text=True, timeout=SECONDS)
-        if done.returncode:
-            pytest.skip(f"npm cannot install the packages: {done.stderr[:100]}")
-        installed.write_text(line)
-
-
 def test_a_client_in_python(run, task, tmp_path):
     _, generate, _ = block("sh", "openapi-python-client", PAGE).splitlines()
     assert run(f"{generate} --fail-on-warning", tmp_path) == f"Generating {tmp_path}/task-service-client\n"
@@ -91,8 +73,8 @@ def test_a_client_in_python(run, task, tmp_path):
 
 def test_a_client_in_typescript(run, tmp_path):
     npm, generate, compile_and_run = block("sh", "npm install", PAGE).splitlines()
-    install(npm)
-    (tmp_path / "node_modules").symlink_to(NPM / "node_modules")
+    packages = npm.removeprefix("npm install ").split()
+    (tmp_path / "node_modules").symlink_to(npm_packages(*packages))
     (tmp_path / "program.mts").write_text(block("ts", "createClient", PAGE))
     assert re.fullmatch(r"✨ openapi-typescript [\d.]+\n🚀 .* → tasks.ts \[.*\]\n", run(generate, tmp_path))
     printed = run(compile_and_run, tmp_path)  # an error of the compiler would be printed first

@@ -3,34 +3,22 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 
 import pytest
-from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node
+from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node, npm_packages
 from test_readme import WEBHOOKS, block
 
 from settings import load_settings
 
 TESTING = (ROOT / "docs" / "testing.md").read_text()
-NPM = ROOT / "tests" / ".npm"  # is kept, since to install takes ten seconds
-PACKAGES = ("vitest@3.2.4", "standardwebhooks@1.1.1")
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
 
 @pytest.fixture(scope="module")
 def packages():
-    """The folder of the pinned packages of npm."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed")
-    installed = NPM / "installed.txt"
-    if not installed.exists() or installed.read_text() != str(PACKAGES):
-        words = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", NPM, *PACKAGES]
-        if subprocess.run(words, capture_output=True).returncode:
-            pytest.skip(f"npm could not install {' and '.join(PACKAGES)}")
-        installed.write_text(str(PACKAGES))
-    return NPM / "node_modules"
+    return npm_packages("vitest@3.2.4", "standardwebhooks@1.1.1")
 
 
 def run(words, folder):
