@@ -102,9 +102,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
 def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, **filters: Any) -> Row:
     """A page of the tasks in the order of their changes, none of which is to come before its last one."""
-    if (until := settled_time()) is None:  # there are no tasks
-        return {"tasks": [], "pagination": pagination(0, limit, 0, False) | {"next_after": None}}
-    filters["until"] = until
+    filters["until"] = settled_time()
     if after:
         filters["after"], filters["after_id"] = after
     names = frozenset(filters) - {"now", "after_id"}

@@ -25,10 +25,10 @@ RESULTS = ("delivered", "refused", "failed")
 MOST = {"route": 128, "webhook": 64}  # names; what exceeds them is counted as `OTHER`
 OTHER = "other"
 # A part's cells: two, then those of each route (classes, buckets, the sum of seconds) and of each webhook.
-BUSY, UNAVAILABLE, ROUTES = 0, 1, 2
+BUSY, UNAVAILABLE, FIRST_ROUTE = 0, 1, 2
 OF_ROUTE, OF_WEBHOOK = len(CLASSES) + len(BUCKETS) + 2, len(RESULTS)
-WEBHOOKS = ROUTES + MOST["route"] * OF_ROUTE
-SIZE = WEBHOOKS + MOST["webhook"] * OF_WEBHOOK
+FIRST_WEBHOOK = FIRST_ROUTE + MOST["route"] * OF_ROUTE
+SIZE = FIRST_WEBHOOK + MOST["webhook"] * OF_WEBHOOK
 
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 Labels = Mapping[str, str]
@@ -58,14 +58,14 @@ class Figures:
         """Count these endpoints apart, with these labels."""
         named = [(OTHER, {"method": "", "route": OTHER}), *routes.items()][: MOST["route"]]
         self.routes = {
-            name: (ROUTES + place * OF_ROUTE, labels) for place, (name, labels) in enumerate(named)
+            name: (FIRST_ROUTE + place * OF_ROUTE, labels) for place, (name, labels) in enumerate(named)
         }
 
     def name_webhooks(self, names: Iterable[str]) -> None:
         """Count these webhooks apart, too; those of before keep their places, which workers may use."""
         for name in (OTHER, *map(without_paths, names)):
             if len(self.webhooks) < MOST["webhook"]:
-                self.webhooks.setdefault(name, WEBHOOKS + len(self.webhooks) * OF_WEBHOOK)
+                self.webhooks.setdefault(name, FIRST_WEBHOOK + len(self.webhooks) * OF_WEBHOOK)
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
         part, place = self.part, (self.routes.get(endpoint) or self.routes[OTHER])[0]

@@ -1310,14 +1310,15 @@ _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
 
 
-def settled_time() -> str | None:
-    """The last change of a task, such that no other task will have been changed at that time or before.
+def settled_time() -> str:
+    """The last change of a task, such that no other will have been changed at that time or before.
 
-    A transaction has one time, and others of the same millisecond may follow: this waits until it is over.
+    Without tasks it is "". A transaction has one time, and others of the same millisecond may follow: this
+    waits until it is over.
     """
     with db.writing():
-        last = Task.last_change.value()
-        if last and last >= now():
+        last = Task.last_change.value() or ""
+        if last >= now():
             time.sleep(0.002)
     return last
 
@@ -1367,13 +1368,18 @@ class Blocker(Base):
             raise Invalid(*missing)
         return sorted({row["number"] for row in rows if row})
 
+    @staticmethod
+    def shown_numbers(task: Row) -> list[int]:
+        """The numbers of the open tasks that block a stored task."""
+        return [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
+
     @classmethod
     def changes(cls, task: Row, references: list[int | str] | None) -> Row:
         """What changes if these tasks block the task: the numbers of the open ones before, and of these.
 
         Raises `Invalid`, also for a task that waits for the blocked one.
         """
-        old = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
+        old = cls.shown_numbers(task)
         new = cls.numbers(references or [])
         waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
         if cycle := sorted(waiting.intersection(new)):

@@ -282,11 +282,11 @@ class Id(fields.String):
 
     default_error_messages = {**MESSAGES, "invalid": "must be a UUID"}
     PATTERN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-    SENT = PATTERN.pattern.replace("a-f", "a-fA-F")
 
     def __init__(self, *words: str, **options: Any):
         self.words = words
-        self.described = {"pattern": f"^({'|'.join([*words, self.SENT])})$"} if words else {"format": "uuid"}
+        uuid = self.PATTERN.pattern.replace("a-f", "a-fA-F")
+        self.described = {"pattern": f"^({'|'.join([*words, uuid])})$"} if words else {"format": "uuid"}
         if words:
             options["error_messages"] = {"invalid": f"must be a UUID or {' or '.join(words)}"}
         super().__init__(**options)
@@ -550,7 +550,7 @@ class TaskInput(Strict):
 
 class TaskBatch(Strict):
     tasks = ListOf(
-        fields.Nested(TaskInput(exclude=["status"], when=" on create")),
+        fields.Nested(lambda: CREATE_TASK),
         required=True,
         validate=validate.Length(1, 100, error="must be 1 to {max} tasks"),
         error_messages={**MESSAGES, "invalid": "must be a list of tasks"},
@@ -708,7 +708,7 @@ class ActivityQuery(Strict):
 
 
 NOTHING = Strict()
-CREATE_TASK = TaskInput(exclude=["status"], when=" on create")
+CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 # What PATCH of a task takes; and what only that of its details takes, beside this.
 UPDATED = ("title", "status", "assignee_id", "metadata")
 DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date", "external_id", "blocked_by")

@@ -537,6 +537,10 @@ class ToolCall:
             body["milestone_id"] = self.milestone_id(project_id, wanted) if wanted else None
         return body
 
+    def project_id(self, wanted: str) -> str:
+        """The id of the project with this name or id."""
+        return chosen("project", wanted, self.every("projects"), "name")["id"]
+
     def milestone_id(self, project_id: str | None, wanted: str) -> str:
         """The id of the project's milestone with this title."""
         if not project_id:
@@ -690,7 +694,7 @@ class ToolCall:
 
     @tool("Create a task.", "project title", PLAN, writes=True, for_team=True)
     def create_task(self, project: str, **arguments: Any) -> Row:
-        project_id = chosen("project", project, self.every("projects"), "name")["id"]
+        project_id = self.project_id(project)
         body = {"project_id": project_id} | self.body(project_id, arguments)
         task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"))
         return self.full(task) | note
@@ -707,7 +711,7 @@ class ToolCall:
             return self.claimed(self.path_of(task_id))
         filters = {"ready": "true", "archived": "false"}
         if project:
-            filters["project_id"] = chosen("project", project, self.every("projects"), "name")["id"]
+            filters["project_id"] = self.project_id(project)
         while first := self.get("/tasks", **filters, sort="-priority", limit=1)["tasks"]:
             equal = filters | {"priority": first[0]["priority"]}
             for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
@@ -770,7 +774,7 @@ class ToolCall:
 
     @tool("A project: description, statistics, milestones.", "project")
     def get_project(self, project: str) -> Row:
-        path = f"/projects/{chosen('project', project, self.every('projects'), 'name')['id']}"
+        path = f"/projects/{self.project_id(project)}"
         found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]
         rows = [present(title=clipped(row["title"]), due=short_time(row["due_date"], True)) for row in rows]
         return present(

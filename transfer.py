@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 
-import orjson
 from marshmallow import ValidationError
 from peewee import JOIN
 
 import schemas
 from database import Row, Statement, caseless, placeholder, to_json
-from models import Invalid, Member, Milestone, Project, Task, Transaction
+from models import Blocker, Invalid, Member, Milestone, Project, Task, Transaction
 
 # The columns that an import knows; an export has others too.
 IMPORTED = [
@@ -105,8 +104,7 @@ def export_rows() -> Iterator[Row]:
     while tasks := _exported().all(last=last, most=PAGE):
         last = tasks[-1]["number"]
         for task in tasks:
-            task["blocked_by"] = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
-            yield {name: task[name] for name in EXPORTED}
+            yield {name: task[name] for name in EXPORTED} | {"blocked_by": Blocker.shown_numbers(task)}
 
 
 @lru_cache(maxsize=1)

@@ -453,14 +453,14 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
 
 
 def _settle(transaction: Transaction, row: Row, result: Result) -> None:
-    if not Delivery.stored_row.one(id=row["id"]):
-        return  # the workspace of `throwaway` was reset meanwhile
     webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
     columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
     if result.delivered:
         Delivery.settle(row, status="delivered", delivered_at=transaction.at, **columns)
         Webhook.reached(transaction, webhook_id, accepted=True)
         return
+    if not Delivery.stored_row.one(id=row["id"]):
+        return  # a reset of `throwaway` has undone it: its webhook has not failed
     name = without_paths(sending.webhooks[webhook_id]["name"])
     log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
     if result.receiver_failed:

@@ -50,6 +50,8 @@ async function call(method, path, options) {
   return content.data;
 }
 
+export const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
 export const get = (path, query) => call("GET", path, { query });
 export const post = (path, body) => call("POST", path, { body });
 export const patch = (path, body, version) => call("PATCH", path, { body, version });
@@ -76,9 +78,7 @@ export async function changeTask(task, changes) {
   } catch (error) {
     if (error.status !== 412) throw error;
     const theirs = await get(`/tasks/${task.id}`);
-    const fields = Object.keys(changes).filter(
-      (name) => JSON.stringify(theirs[name]) !== JSON.stringify(task[name]),
-    );
+    const fields = Object.keys(changes).filter((name) => !isEqual(theirs[name], task[name]));
     if (fields.length) throw Object.assign(error, { theirs, fields });
     return changeTask(theirs, changes);
   }

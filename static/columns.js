@@ -1,5 +1,5 @@
 // The four lists of tasks that the board shows, loaded page by page.
-import { get, serverTime } from "./api.js";
+import { get, isEqual, serverTime } from "./api.js";
 import { onRefresh } from "./refresh.js";
 import { address, placeOf, Store } from "./store.js";
 import { later, STATUSES } from "./words.js";
@@ -73,8 +73,8 @@ class Column extends Store {
   show(tasks, { total, total_exact }) {
     const known = new Map(this.value.tasks.map((task) => [task.id, task]));
     const keep = (task) => {
-      const old = known.get(task.id) ?? task;
-      return old === task || JSON.stringify(old) !== JSON.stringify(task) ? task : old;
+      const old = known.get(task.id);
+      return isEqual(old, task) ? old : task;
     };
     const kept = tasks.map(keep); // what has not changed is not drawn again
     const hasMore = !total_exact || kept.length < total;

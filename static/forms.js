@@ -1,5 +1,5 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
-import { CallError } from "./api.js";
+import { CallError, isEqual } from "./api.js";
 import { faultText } from "./notices.js";
 import { button, Options } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
@@ -121,7 +121,7 @@ export const drafts = () => Object.keys(sessionStorage);
 export const dropDraft = (name) => sessionStorage.removeItem(name);
 
 const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
-export const isSame = (one, other) => JSON.stringify(tidy(one)) === JSON.stringify(tidy(other));
+export const isSame = (one, other) => isEqual(tidy(one), tidy(other));
 
 /** What was typed and not sent, `{typed, origin}`, where `origin` is the base on which typing began. */
 function useTyped(draft) {
