@@ -411,6 +411,18 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
     assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 2
 
 
+def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, project):
+    owner.make_task(project, title="On the way")
+    board.set_viewport_size({"width": 375, "height": 812})
+    opened(board, "On the way").get_by_label("Title").fill("On its way")
+    board.keyboard.press("Escape")
+    expect(notice(board)).to_contain_text("typed into “On the way” is not saved")
+    opened(board, "On the way")
+    press(board, "Save changes")
+    expect(card(board, "On its way")).to_be_attached()
+    expect(notice(board)).to_contain_text("typed into")  # a covered button would wait for its end
+
+
 def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     task = owner.make_task(project, title="Slow line")
     dialog = opened(board, "Slow line")
