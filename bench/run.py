@@ -41,6 +41,7 @@ GROWTH_TARGET = 0.85  # of the throughput with the fewest tasks: get, create, an
 LISTS_MS, CONTEXT_MS, SEARCH_MS = {100_000: 50}, {1_000_000: 8}, {1_000_000: 1000}  # the slowest, by tasks
 SLOW_DISK = {2: 2.2, 5: None, 10: 3.4}  # ms a sync; how many times as much eight clients create as one
 BESIDE_MS = 150  # the p99 of a get beside costly reads
+BESIDE_TIMES = 5  # as long as another run, since eight of the costliest reads take seconds
 PROBES = 3  # requests of a kind, of which the slowest counts, each at its best of three times
 RECEIVERS: dict[str, tuple[str, ...]] = {  # by the paths of receiver.py
     "none": (),
@@ -94,20 +95,24 @@ class Bench:
         arguments = ("-c", str(servers.BENCH / "bare.conf.py"))
         return self.stack.enter_context(servers.serving(self.folder / "bare", self.core, *arguments))
 
-    def load(self, what: str, server: Any, sent: list[bytes], connections: int = CONNECTIONS) -> Result:
+    def load(
+        self, what: str, server: Any, sent: list[bytes], connections: int = CONNECTIONS, times: int = 1
+    ) -> Result:
         """One run, whose errors are counted; the result has the worker's processor time too."""
         before = servers.cpu_seconds(server.worker)
-        result = load.run(server.base, sent, connections, self.options.seconds)
+        result = load.run(server.base, sent, connections, times * self.options.seconds)
         result.cpu = servers.cpu_seconds(server.worker) - before
         refused = 0 if what in COSTLY else result.refused  # a read that would take too long may be refused
         if refused or result.timeouts or result.broken:
             self.problems.append(f"{what}: {result}")
         return result
 
-    def operate(self, what: str, make: Make, workspace: Workspace, connections: int = CONNECTIONS) -> Result:
+    def operate(
+        self, what: str, make: Make, workspace: Workspace, connections: int = CONNECTIONS, times: int = 1
+    ) -> Result:
         """One run of an operation."""
         sent = [request.encoded() for request in islice(make(workspace), self.number)]
-        return self.load(what, workspace.server, sent, connections)
+        return self.load(what, workspace.server, sent, connections, times)
 
     def compare(
         self, name: str, bare: Any, workspaces: list[Workspace], connections: int = CONNECTIONS
@@ -212,11 +217,16 @@ def slowest_ms(workspace: Workspace, make: Make) -> float:
 def beside_table(bench: Bench) -> None:
     """A get over one connection beside the costliest reads over eight."""
     workspace, rows = bench.service(bench.options.sizes[-1]), []
-    own = partial(bench.operate, "get beside costly reads", OPERATIONS["get"].make, workspace, 1)
+    own = partial(
+        bench.operate, "get beside costly reads", OPERATIONS["get"].make, workspace, 1, BESIDE_TIMES
+    )
     for name, make in COSTLY.items():
         progress(f"a get beside {name}")
-        other = partial(bench.operate, name, make, workspace)
-        pairs = [at_once(own, other) for _ in range(bench.options.rounds)]
+        other = partial(bench.operate, name, make, workspace, times=BESIDE_TIMES)
+        pairs = []
+        for _ in range(bench.options.rounds):
+            servers.wait_until_idle(workspace.server.worker)  # it goes on with reads that wrk has given up
+            pairs.append(at_once(own, other))
         gets, others = [Summary(results) for results in zip(*pairs, strict=True)]
         times = [f"{gets.p50:.2f}", at_most(gets.p99, BESIDE_MS), f"{gets.max:.0f}"]
         rows.append([name, *times, *[f"{figure:.0f}" for figure in (gets.rate, others.rate, others.refused)]])

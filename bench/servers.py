@@ -76,6 +76,14 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
 
 
+def wait_until_idle(process: int) -> None:
+    """Wait until the process uses hardly any processor time."""
+    used, before = cpu_seconds(process), -1.0
+    while used - before > 0.02:
+        time.sleep(0.5)
+        before, used = used, cpu_seconds(process)
+
+
 def memory_mb(process: int) -> float:
     """The memory of a process (VmRSS), in MB."""
     status = Path(f"/proc/{process}/status").read_text()
