@@ -12,9 +12,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()  # by source
-        self.accepted: Counter[str] = Counter()  # those answered 2xx, by source
+        self.accepted: Counter[str] = Counter()  # those that succeeded, by source
         self.operations: set[str] = set()  # that are to succeed
-        self.reached: set[str] = set()  # operations that were answered 2xx
+        self.reached: set[str] = set()  # operations that succeeded
         self.faults: Counter[str] = Counter()  # by kind
         self.first: dict[str, str] = {}  # by kind
 
@@ -39,10 +39,10 @@ class Tally:
             f"{source} {count} ({100 * self.accepted[source] / count:.0f} %)"
             for source, count in self.sent.items()
         ]
-        run.found("G4", "of them by source (answered 2xx)", "; ".join(shares))
+        run.found("G4", "of them by source (answered 2xx or 303)", "; ".join(shares))
         if not run.is_short:  # which comes to some of them only
             never = ", ".join(sorted(self.operations - self.reached)) or 0
-            what = "operations that were never answered 2xx"
+            what = "operations that never succeeded"
             run.found("G4", what, never, "0", not never, is_speed=not run.left)
         broken = self.faults.total()
         run.found("G4", "answers ≥ 500, not JSON, or not as documented", broken, "0", not broken)
