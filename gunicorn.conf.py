@@ -313,8 +313,8 @@ def post_request(worker, request, environ, response):
 
 def pre_fork(server, worker):
     """Choose the worker's part of the figures, and its core: the one that fewest of the living have."""
-    taken = [other.part for other in server.WORKERS.values()]
-    worker.part = min({*range(figures.parts)} - {*taken}, default=0)  # more than that share one
+    used = {other.part for other in server.WORKERS.values()}
+    worker.part = min({*range(figures.parts)} - used, default=0)  # more than that share one
     with contextlib.suppress(AttributeError):  # not Linux
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
         first = server.pid % len(cores)  # spreads several servers on one machine over its cores
