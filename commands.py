@@ -20,6 +20,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen, SubprocessError, check_output
 from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO
+from zoneinfo import ZoneInfo
 
 import click
 import gunicorn.app.wsgiapp
@@ -267,8 +268,8 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
         days = config["WORKSPACE"]["invitation_days"]
         member, token, expires_at, _ = models.Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
-    webhooks.deliver(transaction)
     print_link(models.Invitation.link(config, token), expires_at)
+    webhooks.deliver(transaction)
 
 
 @member_commands.command("link")
@@ -303,6 +304,8 @@ def member_add(address: str | None, scope: str, email: str | None, **fields: str
     actor = fetch_actor(email, "admin")
     user, _, domain = actor["email"].partition("@")
     name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
+    if not (address or name):
+        raise click.UsageError("this name makes no address; give one with --email")
     address = address or f"{user.partition('+')[0]}+{name}@{domain}"
     loaded = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
     configure_webhooks()
@@ -311,9 +314,9 @@ def member_add(address: str | None, scope: str, email: str | None, **fields: str
         models.Member.record(transaction, "created", member)
         _, key = models.ApiKey.issue(transaction, member["id"], name=member["full_name"], scope=scope)
         webhooks.emit(transaction, "member.joined", {"member": member})
-    webhooks.deliver(transaction)
     click.echo(key)
     click.echo(f"{member['full_name']} <{member['email']}> is a member; this is its API key.", err=True)
+    webhooks.deliver(transaction)
 
 
 def print_link(link: str, expires_at: str) -> None:
@@ -322,19 +325,22 @@ def print_link(link: str, expires_at: str) -> None:
 
 
 @click.command("import")
-@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@click.argument("file", type=click.File("rb"))
 @click.option("--apply", is_flag=True, help="Store it; otherwise it is only tried, and told.")
 @click.option("--project", help="The project of rows that name none.")
 @as_option
 @in_database
-def import_command(file: IO[str], apply: bool, project: str | None, email: str | None) -> None:
+def import_command(file: IO[bytes], apply: bool, project: str | None, email: str | None) -> None:
     """Import tasks from a CSV file, all or none of them.
 
     Webhooks get no events of an import.
     """
     actor = fetch_actor(email, "member")
+    schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
+    with as_click_errors(ValueError):
+        rows = transfer.read_csv(file)  # before others must wait for it
     with suppress(click.Abort), models.write(actor) as transaction:
-        report = transfer.import_tasks(transaction, file, project)
+        report = transfer.Import(transaction, project).store(rows)
         if report.problems or not apply:
             raise click.Abort  # which undoes it
     for line in report.lines():
@@ -555,10 +561,10 @@ def database_problems() -> list[str]:
 
 def backup_problems() -> list[str]:
     """Print the age of the newest backup, or return what is wrong with it; without a folder nothing is."""
-    if not (folder := database.backups()).is_dir():
+    if not os.path.lexists(folder := database.backups()):
         return []
     if (age := database.backup_age()) is None:
-        return [f"there is no backup (*.db) in {folder}"]
+        return [f"no backup (*.db) can be seen in {folder}"]
     said = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
         return [said]

@@ -1,6 +1,7 @@
 """Tasks from other programs as CSV, and tasks for other programs as CSV or JSON lines."""
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,60 +43,118 @@ class Report:
         yield ", ".join(f"{self.done[name]} {name}" for name in ("new", "changed", "unchanged"))
 
 
-def import_tasks(transaction: Transaction, file: IO[str], project: str | None = None) -> Report:
-    """Store each row of a CSV file as a task; `project` is that of rows that name none.
+def read_csv(file: IO[bytes]) -> list[tuple[int, Row]]:
+    """The number of each row's first line, and its cells that hold something, by column.
 
-    Columns are found by name, projects and milestones by name or made, people by e-mail. A row with an
-    external id changes the task that has it; an empty cell changes nothing.
+    Raises `ValueError` with a line for each thing that is wrong.
     """
-    report, reader = Report(), csv.DictReader(file)
-    projects = {caseless(row["name"]): row["id"] for row in Project.listing()}
-    columns = {column: column.strip().lower().replace(" ", "_") for column in reader.fieldnames or []}
-    if "title" not in columns.values():
-        report.problems.append(f"line 1: there is no column title; known columns: {', '.join(IMPORTED)}")
-    for row in reader:
-        cells = {columns[name]: text.strip() for name, text in row.items() if name and text and text.strip()}
-        for name in cells.keys() - IMPORTED:
-            report.dropped[f"column {name}"] += 1
-        known = {name: cells[name] for name in IMPORTED if name in cells}
-        try:
-            _import_row(transaction, {"project": project, **known}, projects, report)
-        except (Invalid, ValidationError) as error:
-            problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
-            text = "; ".join(f"{name}: {problem}" for name, problem in problems)
-            report.problems.append(f"line {reader.line_num}: {text}")
-    return report
+    reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
+    rows, problems, line = [], [], 1
+    try:
+        columns = [name.strip().lower().replace(" ", "_") for name in next(reader, [])]
+        if "title" not in columns:
+            problems.append(f"line 1: there is no column title; known columns: {', '.join(IMPORTED)}")
+        problems += [f"line 1: several columns {name}" for name in IMPORTED if columns.count(name) > 1]
+        line = reader.line_num + 1
+        for texts in reader:
+            if any(map(str.strip, texts[len(columns) :])):
+                problems.append(f"line {line}: has more cells than line 1")
+            cells = {name: text for name, text in zip(columns, texts, strict=False) if name and text.strip()}
+            if cells:
+                rows.append((line, cells))
+            line = reader.line_num + 1
+    except UnicodeDecodeError:
+        problems.append("the file is not in UTF-8; save it as such")
+    except csv.Error as error:
+        problems.append(f"line {line}: {error}")
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rows
 
 
-def _import_row(transaction: Transaction, cells: Row, projects: dict[str, str], report: Report) -> None:
-    """Store a row. Raises `ValidationError` and `Invalid`."""
-    if not (name := cells.pop("project")):
-        raise Invalid(("project", "is required"))
-    if not (project_id := projects.get(caseless(name))):
-        project_id = Project.add(transaction, **schemas.CREATE_PROJECT.load({"name": name}))["id"]
-        projects[caseless(name)] = project_id
-        report.made.append(f"project {name}")
-    if title := cells.pop("milestone", None):
-        titled = [row for row in Milestone.of(project_id) if caseless(row["title"]) == caseless(title)]
-        cells["milestone_id"] = titled[0]["id"] if titled else None
-        if not titled:
-            fields = schemas.CREATE_MILESTONE.load({"title": title})
-            cells["milestone_id"] = Milestone.add(transaction, project_id=project_id, **fields)["id"]
-            report.made.append(f"milestone {title} of {name}")
-    if email := cells.pop("assignee", None):
-        member = Member.by_email.one(email=email.lower())
-        if member:
-            cells["assignee_id"] = member["id"]
+class Import:
+    """Stores rows as tasks, and finds projects, milestones and people by their names."""
+
+    def __init__(self, transaction: Transaction, project: str | None = None):
+        """Import into this project what names none."""
+        self.transaction, self.project, self.report = transaction, project, Report()
+        projects = Project.listing()
+        active = [row for row in projects if row["status"] != "archived"]
+        self.projects = by_name(projects, "name") | by_name(active, "name")
+        self.milestones: dict[str, dict[str, list[str]]] = {}  # of each project
+
+    def store(self, rows: list[tuple[int, Row]]) -> Report:
+        """Store each row as a task, or note why not.
+
+        A row with an external id changes the task that has it; an empty cell changes nothing.
+        """
+        for line, cells in rows:
+            self.report.dropped.update(f"column {name}" for name in cells if name not in IMPORTED)
+            known = {name: cells[name].strip() for name in IMPORTED if name in cells}
+            if "description" in known:
+                known["description"] = cells["description"]
+            try:
+                self.store_row(known)
+            except (Invalid, ValidationError) as error:
+                problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
+                text = "; ".join(f"{name}: {problem}" for name, problem in problems)
+                self.report.problems.append(f"line {line}: {text}")
+        return self.report
+
+    def store_row(self, cells: Row) -> None:
+        """Raises `ValidationError` and `Invalid`."""
+        project_id = self.project_id(project := cells.pop("project", self.project))
+        if title := cells.pop("milestone", None):
+            cells["milestone_id"] = self.milestone_id(project_id, title, project)
+        if email := cells.pop("assignee", None):
+            if member := Member.by_email.one(email=email.lower()):
+                cells["assignee_id"] = member["id"]
+            else:
+                self.report.dropped[f"assignee {email}, who is no member"] += 1
+        for choice in cells.keys() & {"status", "priority"}:
+            cells[choice] = cells[choice].lower().replace(" ", "_")
+        fields = schemas.IMPORT_TASK.load({"project_id": project_id, **cells})
+        if external_id := fields.pop("external_id", None):
+            _, changes = Task.put(self.transaction, external_id, **fields)
         else:
-            report.dropped[f"assignee {email}, who is no member"] += 1
-    for choice in cells.keys() & {"status", "priority"}:
-        cells[choice] = cells[choice].lower().replace(" ", "_")
-    fields = schemas.IMPORT_TASK.load({"project_id": project_id, **cells})
-    if external_id := fields.pop("external_id", None):
-        _, changes = Task.put(transaction, external_id, **fields)
-    else:
-        _, changes = Task.add(transaction, **fields), None
-    report.done["new" if changes is None else "changed" if changes else "unchanged"] += 1
+            _, changes = Task.add(self.transaction, **fields), None
+        self.report.done["new" if changes is None else "changed" if changes else "unchanged"] += 1
+
+    def project_id(self, name: str | None) -> str:
+        """The id of the project with this name, which is made if it is missing."""
+        if not name:
+            raise Invalid(("project", "is required"))
+        found = self.projects.setdefault(caseless(name), [])
+        if not found:
+            project = Project.add(self.transaction, **schemas.CREATE_PROJECT.load({"name": name}))
+            found.append(project["id"])
+            self.report.made.append(f"project {name}")
+        return only("project", found)
+
+    def milestone_id(self, project_id: str, title: str, project: str) -> str:
+        """The id of the milestone with this title in this project, which is made if it is missing."""
+        if project_id not in self.milestones:
+            self.milestones[project_id] = by_name(Milestone.of(project_id), "title")
+        found = self.milestones[project_id].setdefault(caseless(title), [])
+        if not found:
+            fields = schemas.CREATE_MILESTONE.load({"title": title})
+            found.append(Milestone.add(self.transaction, project_id=project_id, **fields)["id"])
+            self.report.made.append(f"milestone {title} of {project}")
+        return only("milestone", found)
+
+
+def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
+    """The ids of the rows by their names, which several may share."""
+    ids: dict[str, list[str]] = {}
+    for row in rows:
+        ids.setdefault(caseless(row[field]), []).append(row["id"])
+    return ids
+
+
+def only(what: str, ids: list[str]) -> str:
+    if len(ids) > 1:
+        raise Invalid((what, f"is the name of {len(ids)}; rename all but one of them"))
+    return ids[0]
 
 
 def export_rows() -> Iterator[Row]:
@@ -121,7 +180,7 @@ def _exported() -> Statement:
 
 
 def write_csv(file: IO[str]) -> None:
-    """Write all tasks as CSV, which `import_tasks` reads."""
+    """Write all tasks as CSV, which an import takes."""
     writer = csv.DictWriter(file, EXPORTED)
     writer.writeheader()
     for row in export_rows():

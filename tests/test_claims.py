@@ -40,6 +40,12 @@ def test_a_task_is_claimed_that_is_to_do_and_nobody_s_or_one_s_own(owner, projec
     fault(join("client").post(f"/tasks/{theirs['id']}/claim"), 403, "forbidden")
 
 
+def test_a_claim_of_another_version_is_refused(owner, task):
+    path = f"/tasks/{task['id']}/claim"
+    fault(owner.post(path, headers={"If-Match": '"2"'}), 412, "precondition_failed")
+    assert owner.data(owner.post(path, headers={"If-Match": '"1"'}))["version"] == 2
+
+
 def test_activity_and_comments_tell_the_key_but_not_a_session_s(server, owner, task):
     agent = server.client(make_key(owner, "triage"))
     path = f"/tasks/{task['id']}/comments"
@@ -62,5 +68,6 @@ def test_an_agent_is_added_as_a_member_with_a_key_in_one_step(server):
     again = server.flask("member", "add", "Triage agent")
     assert again.returncode == 1
     assert "email: is already a member's" in again.stderr
+    assert "give one with --email" in server.flask("member", "add", "助手").stderr
     reader = server.flask("member", "add", "Reader", "--scope", "read", "--email", "r@example.com")
     assert server.client(reader.stdout.strip()).post("/projects", {"name": "x"}).status_code == 403

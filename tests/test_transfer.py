@@ -4,6 +4,7 @@ import csv
 import io
 import json
 
+import pytest
 from harness import NOBODY, fault
 
 
@@ -52,6 +53,19 @@ def test_a_task_of_another_program_is_created_once_and_changed_afterwards(owner,
     fault(owner.put("/tasks/by-external-id/" + "x" * 201, body), 422, "validation_error", "external_id")
 
 
+def test_if_match_decides_about_a_task_of_another_program_too(owner, project):
+    path, body = "/tasks/by-external-id/if-match", {"project_id": project["id"], "title": "Once"}
+    for versions in ("*", '"1"'):
+        fault(owner.put(path, body, headers={"If-Match": versions}), 412, "precondition_failed")
+    owner.data(owner.put(path, body), 201)
+    fault(owner.put(path, body | {"title": "x"}, headers={"If-Match": '"2"'}), 412, "precondition_failed")
+    for title, versions in (("Twice", '"1"'), ("Thrice", "*")):
+        assert (
+            owner.data(owner.put(path, body | {"title": title}, headers={"If-Match": versions}))["title"]
+            == title
+        )
+
+
 def test_no_two_tasks_have_one_external_id(owner, project):
     first = owner.make_task(project, external_id="A-1")
     body = {"project_id": project["id"], "title": "x", "external_id": "A-1"}
@@ -72,7 +86,7 @@ Third,,,Imported,,launch,,,
 
 def run_import(server, folder, text, *options):
     file = folder / "tasks.csv"
-    file.write_text(text)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return server.flask("import", str(file), *options)
 
 
@@ -121,10 +135,57 @@ def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tm
     assert "nothing is stored" in failed.stderr
     owner = server.client()
     assert owner.data(owner.get("/projects"))["projects"] == []
-    assert "there is no column title" in run_import(server, tmp_path, "Name\nx\n").stdout
     assert run_import(server, tmp_path, "title\nx\n", "--project", "Chosen").stdout.startswith(
         "new: project Chosen"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Name\nx\n", "line 1: there is no column title; known columns: title, description"),
+        ("title,Due date,due_date\nx,,\n", "line 1: several columns due_date"),
+        ("title,description\nx,y\n\nFix it,now, please\n", "line 4: has more cells than line 1"),
+        ('title,status\n"a\nb",todo,x\n', "line 2: has more cells than line 1"),
+        ('title\nx\n"y\n', "line 3: unexpected end of data"),
+        ("title\n" + "x" * 200_000, "line 2: field larger than field limit (131072)"),
+        (b"title\ncaf\xe9\n", "the file is not in UTF-8; save it as such"),
+        ("", "line 1: there is no column title"),
+    ],
+)
+def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path, text, said):
+    failed = run_import(server, tmp_path, text, "--project", "Of nothing")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(f"Error: {said}")
+    assert "Traceback" not in failed.stderr
+
+
+def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_path):
+    server = launch(TASKS_WORKSPACE__TIMEZONE="America/New_York")
+    owner = server.client()
+    text = " x\r\n\r\ny\n"
+    made = {"project_id": owner.make_project()["id"], "title": "T", "description": text, "external_id": "1"}
+    task = owner.data(owner.post("/tasks", made | {"due_date": "2026-12-01"}), 201)
+    assert (task["description"], task["due_date"]) == (text, "2026-12-02T04:59:59.999Z")
+    server.flask("export", str(tmp_path / "exported.csv"))
+    exported = (tmp_path / "exported.csv").read_bytes().replace(task["due_date"].encode(), b"2026-12-01")
+    again = run_import(server, tmp_path, exported + b",,,,,\r\n", "--apply")
+    assert again.stdout.splitlines()[-1] == "0 new, 0 changed, 1 unchanged"
+
+
+def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_path):
+    server = launch()
+    owner = server.client()
+    old, new = (owner.make_project(name=name) for name in ("Website", "WEBSITE"))
+    text = "title,project,milestone\nx,website,\n"
+    assert "line 2: project: is the name of 2; rename" in run_import(server, tmp_path, text).stdout
+    owner.data(owner.patch(f"/projects/{old['id']}", {"status": "archived"}))
+    assert run_import(server, tmp_path, text, "--apply").returncode == 0
+    assert owner.data(owner.get("/tasks"))["tasks"][0]["project_id"] == new["id"]
+    for _ in range(2):
+        owner.data(owner.post(f"/projects/{new['id']}/milestones", {"title": "Launch"}), 201)
+    text = text.replace("website,", "website,launch")
+    assert "line 2: milestone: is the name of 2; rename" in run_import(server, tmp_path, text).stdout
 
 
 def test_an_export_can_be_imported_again_elsewhere(launch, tmp_path):
