@@ -337,15 +337,18 @@ def tick() -> int:
 def follow_clock(newest: str | None) -> None:
     """Continue the ticks after this id, the newest stored one, which another process may have made.
 
-    An id that is more than a day ahead is ignored: the clock was wrong when it was made.
+    After a clock that was set back, they continue in the next millisecond, so that who follows the changes
+    misses none. An id that is more than a day ahead is ignored: the clock was wrong when it was made.
     """
     global _last_tick
     if newest is None:
         return
-    stored = uuid7_tick(newest)
+    stored, present = uuid7_tick(newest), time.time_ns() // 1_000_000
     with _tick_lock:
-        if _last_tick < stored < (time.time_ns() // 1_000_000 + 86_400_000) * TICKS_PER_MS:
-            _last_tick = stored
+        if stored < (present + 86_400_000) * TICKS_PER_MS:
+            _last_tick = max(_last_tick, stored)
+        if _last_tick // TICKS_PER_MS > present:
+            _last_tick |= TICKS_PER_MS - 1
 
 
 def uuid7_tick(id: str) -> int:
@@ -886,11 +889,12 @@ def backups() -> Path:
 
 
 def backup_age() -> float | None:
-    """Seconds since the newest copy, a `*.db`, was written into `backups`; None without one."""
+    """Seconds since the newest copy, a `*.db`, was written into `backups`; None if none can be seen."""
     written = []
-    for file in backups().glob("*.db"):
-        with suppress(OSError):  # it was deleted meanwhile
-            written.append(file.stat().st_mtime)
+    with suppress(OSError):  # the folder cannot be read
+        for file in backups().glob("*.db"):
+            with suppress(OSError):  # it was deleted meanwhile
+                written.append(file.stat().st_mtime)
     return max(time.time() - max(written), 0.0) if written else None
 
 

@@ -162,7 +162,8 @@ def wrapper(tmp_path):
         file.chmod(0o755)
     (tmp_path / "etc/tasks/config.toml").write_text('[server]\ndatabase = "../../var/lib/tasks/tasks.db"\n')
     (tmp_path / "etc/tasks/env").write_text(
-        "# Ours.\n\nTASKS_BOOTSTRAP__OWNER_NAME=Ana \"$(id)\" & Lima\nTASKS_WORKSPACE__NAME='A = b'\n"
+        '# Ours.\n\nNO-NAME=1\nNO NAME=2\n TASKS_BOOTSTRAP__OWNER_NAME= Ana "$(id)" & Lima \n'
+        "TASKS_WORKSPACE__NAME='A = b'\n"
         'TASKS_SERVER__BASE_URL="https://tasks.example.com"'
     )
     return tmp_path

@@ -127,7 +127,7 @@ def test_the_age_of_the_newest_backup_is_told_there_and_by_doctor(server):
     assert ("backup_age_seconds",) not in figures(server)
     assert "backup" not in invoke(server, "doctor").output
     folder.mkdir()
-    assert f"problem: there is no backup (*.db) in {folder}" in invoke(server, "doctor").output
+    assert f"problem: no backup (*.db) can be seen in {folder}" in invoke(server, "doctor").output
     for name, hours in (("old.db", 100), ("new.db", 40)):
         assert invoke(server, "backup", folder / name).exit_code == 0
         os.utime(folder / name, (time.time() - hours * 3600,) * 2)
@@ -135,3 +135,7 @@ def test_the_age_of_the_newest_backup_is_told_there_and_by_doctor(server):
     assert f"problem: the newest backup in {folder} is 40 hours old" in invoke(server, "doctor").output
     os.utime(folder / "new.db")
     assert f"note: the newest backup in {folder} is 0 hours old" in invoke(server, "doctor").output
+    folder.rename(folder.with_name("other disk"))
+    folder.symlink_to("not mounted")
+    assert f"problem: no backup (*.db) can be seen in {folder}" in invoke(server, "doctor").output
+    assert ("backup_age_seconds",) not in figures(server)
