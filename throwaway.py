@@ -28,7 +28,7 @@ from database import ApiError, EncodedJSON, Row, db
 from limits import READ_SECONDS
 from models import ApiKey, not_found
 from operation import success
-from outbox import Event
+from outbox import Event, Webhook
 from settings import GIVEN, Number
 from wire import STATUS_LINES, Request, Response, Unauthorized, envelope, thread
 
@@ -38,6 +38,7 @@ globals().update((name, CONF[name]) for name in make_settings() & CONF.keys())
 PREFIX = "/throwaway/"
 INBOX_MOST = 1000  # deliveries are kept, the newest ones
 INBOX_BYTES = 8 * 1024 * 1024
+INBOX_SECONDS = 5  # that an answer waits for what is still to be delivered
 SHOWN_HEADERS = ("content-type", "x-service-", "webhook-")
 
 
@@ -128,7 +129,7 @@ class Throwaway:
         views: dict[tuple[str, str], Callable[[Request], Response]] = {
             ("POST", f"{PREFIX}reset"): self.reset,
             ("POST", f"{PREFIX}faults"): self.add_fault,
-            ("GET", INBOX): lambda _: success({"deliveries": list(self.inbox)}, 200),
+            ("GET", INBOX): self.show_inbox,
             ("POST", INBOX): self.receive,
         }
         asked = current.method, current.path
@@ -168,6 +169,15 @@ class Throwaway:
         with self.lock:
             self.faults = [*self.faults, fault]
         return success(fault, 201)
+
+    def show_inbox(self, current: Request) -> Response:
+        """The deliveries, after those that requests have left to the sweeper."""
+        ends_at = time.monotonic() + INBOX_SECONDS
+        while time.monotonic() < ends_at and self.worker.alive:
+            if not any(row["pending"] for row in Webhook.backlog.all() if row["name"] == "inbox"):
+                break
+            time.sleep(0.01)
+        return success({"deliveries": list(self.inbox)}, 200)
 
     def receive(self, current: Request) -> Response:
         """Take a delivery of the webhook `inbox`, unless it is of before a reset."""
