@@ -244,11 +244,11 @@ def with_etag(task: Row) -> Row:
 
 
 def expected_versions() -> frozenset[str] | None:
-    """The versions that If-Match lists; None where any version will do."""
+    """The versions that If-Match lists, of which "*" is any; None without that header."""
     if "HTTP_IF_MATCH" not in request().environ:
         return None
     tags = request().if_match
-    return None if tags.star_tag else frozenset(tags)
+    return frozenset(["*"] if tags.star_tag else tags)
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
@@ -804,11 +804,18 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
 
 
 @api.put("/tasks/by-external-id/<path:external_id>")
-@operation(schemas.PUT_TASK, schemas.TaskShown, role="member", headers=("ETag",), also={201: "It is new."})
+@operation(
+    schemas.PUT_TASK,
+    schemas.TaskShown,
+    role="member",
+    raises=(PreconditionFailed,),
+    headers=("ETag",),
+    also={201: "It is new."},
+)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
     named = schemas.EXTERNAL_ID.load({"external_id": external_id})
-    task, changes = Task.put(transaction, **named, **fields)
+    task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
     if changes is None:
         request().success_status = 201
         emit(transaction, "task.created", {"task": task})
@@ -866,10 +873,10 @@ def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
 
 
 @api.post("/tasks/<task:id>/claim")
-@operation(gives=schemas.TaskShown, role="member", raises=(Conflict,), headers=("ETag",))
+@operation(gives=schemas.TaskShown, role="member", raises=(Conflict, PreconditionFailed), headers=("ETag",))
 def claim_task(transaction: Transaction, id: str) -> Row:
     """Take a task that is to do and nobody's: the caller becomes its assignee, and it is in progress."""
-    return announce_edit(transaction, *Task.claim(transaction, id))
+    return announce_edit(transaction, *Task.claim(transaction, id, expected_versions()))
 
 
 @api.put("/tasks/<task:id>/complete", endpoint="complete_task_by_put")

@@ -7,7 +7,6 @@ method that needs the actor or the time takes its `Transaction` first. A row has
     shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
 """
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -175,16 +174,10 @@ def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transactio
     Nothing may be sent over a network inside. Raises as `Database.writing` does.
     """
     with db.writing():
-        _continue_clock(db.database, os.getpid())
+        follow_clock(Activity.newest.value())
         transaction = Transaction(actor or {}, request_id or new_request_id())
         yield transaction
         ApiKey.write_last_used()
-
-
-@lru_cache(maxsize=1)
-def _continue_clock(database: str, process: int) -> None:
-    """Continue the ticks after the newest stored id: once in a process, whose own ticks never decrease."""
-    follow_clock(Activity.newest.value())
 
 
 def only_owner(transaction: Transaction, what: str) -> None:
@@ -1210,12 +1203,12 @@ class Task(Entity):
         return task, changes
 
     @classmethod
-    def claim(cls, transaction: Transaction, id: str) -> Changed:
-        """Give a task that is to do and nobody's to the actor, in progress; returns as `edit` does.
+    def claim(cls, transaction: Transaction, id: str, versions: frozenset[str] | None) -> Changed:
+        """Give a task that is to do and nobody's to the actor, in progress; returns and raises as `edit`.
 
-        A repetition with the same key changes nothing. Raises `NotFound`, and `Conflict` with who has it.
+        A repetition with the same key changes nothing. Raises `Conflict`, with who has it, too.
         """
-        task, me = cls.stored(id), transaction.actor["id"]
+        task, me = cls._expected(id, versions), transaction.actor["id"]
         if task["status"] == "todo" and task["assignee_id"] in (None, me):
             return cls.edit(transaction, id, {"status": "in_progress", "assignee_id": me}, None)
         move = Activity.last_move.one(task_id=id) or {"key_id": None, "via": None}
@@ -1228,16 +1221,20 @@ class Task(Entity):
         raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}")
 
     @classmethod
-    def put(cls, transaction: Transaction, external_id: str, **fields: Any) -> tuple[Row, Row | None]:
+    def put(
+        cls, transaction: Transaction, external_id: str, versions: frozenset[str] | None = None, **fields: Any
+    ) -> tuple[Row, Row | None]:
         """Make the task with this external id, or change it to these fields.
 
         Returns the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
         """
         if not (id := cls.by_external_id.value(external_id=external_id)):
+            if versions is not None:
+                raise PreconditionFailed("no task has this external_id")
             return cls.add(transaction, external_id=external_id, **fields), None
         if fields.pop("project_id") != cls.stored(id)["project_id"]:
             raise Invalid(("project_id", "must be that of the task, which cannot move to another project"))
-        return cls.edit(transaction, id, fields, None)
+        return cls.edit(transaction, id, fields, versions)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
@@ -1261,7 +1258,7 @@ class Task(Entity):
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
         task = cls.stored(id)
-        if versions is not None and str(task["version"]) not in versions:
+        if versions is not None and versions.isdisjoint(["*", str(task["version"])]):
             raise PreconditionFailed(f"the task's version is {task['version']}")
         return task
 
@@ -1314,7 +1311,7 @@ def settled_time() -> str:
     """The last change of a task, such that no other will have been changed at that time or before.
 
     Without tasks it is "". A transaction has one time, and others of the same millisecond may follow: this
-    waits until it is over.
+    waits until it is over. Where the clock was set back, each has a millisecond of its own (`follow_clock`).
     """
     with db.writing():
         last = Task.last_change.value() or ""
@@ -1347,6 +1344,10 @@ class Blocker(Base):
         return cls.open_of(placeholder("number"))
 
     @statement
+    def stored_numbers(cls: Any):
+        return cls.select(cls.blocker.alias("number")).where(cls.task == placeholder("number"))
+
+    @statement
     def deletion(cls: Any):
         return cls.delete().where(cls.task == placeholder("number"))
 
@@ -1377,14 +1378,16 @@ class Blocker(Base):
     def changes(cls, task: Row, references: list[int | str] | None) -> Row:
         """What changes if these tasks block the task: the numbers of the open ones before, and of these.
 
-        Raises `Invalid`, also for a task that waits for the blocked one.
+        Nothing does if these are the ones that are shown, or all that are stored. Raises `Invalid`, also for
+        a task that waits for the blocked one.
         """
         old = cls.shown_numbers(task)
         new = cls.numbers(references or [])
         waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
         if cycle := sorted(waiting.intersection(new)):
             raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
-        return {"blocked_by": [old, new]} if new != old else {}
+        stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
+        return {"blocked_by": [old, new]} if new not in (old, stored) else {}
 
     @classmethod
     def replace_all(cls, number: int, blockers: list[int]) -> EncodedJSON:

@@ -35,6 +35,16 @@ def test_blockers_are_replaced_as_one_change(owner, project):
     assert numbers(owner.data(owner.patch(path, {"blocked_by": None}))) == []
 
 
+def test_what_blocks_already_is_no_change_though_it_is_done(owner, project):
+    done, task = owner.make_task(project), owner.make_task(project)
+    owner.data(owner.post(f"/tasks/{done['id']}/complete"))
+    path = f"/tasks/{task['id']}/details"
+    for _ in range(2):
+        changed = owner.data(owner.patch(path, {"blocked_by": [done["number"]]}))
+        assert (numbers(changed), changed["version"]) == ([], 2)
+    assert owner.data(owner.patch(path, {"blocked_by": []}))["version"] == 2  # what is shown, sent back
+
+
 def test_tasks_cannot_wait_for_one_another(owner, project):
     one, two, three = (owner.make_task(project) for _ in range(3))
     for blocked, blocker in ((two, one), (three, two)):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 
 import pytest
 from clock import settable_clock
@@ -49,6 +50,23 @@ def test_times_and_ids_rise_and_events_keep_their_order_though_the_clock_falls(c
     assert {task["id"] for task in changed} == {task["id"] for task in tasks}
     names = [receiver.next().event["event"] for _ in range(5)]
     assert names == ["task.created", "task.created", "task.updated", "task.created", "task.created"]
+
+
+def test_who_follows_the_changes_misses_none_though_the_clock_falls(clock, receiver):
+    clock.set_clock(0)
+    owner = clock.client()
+    first, last = (owner.make_task(owner.make_project()) for _ in range(2))
+    clock.set_clock(-3600)
+    follow = partial(owner.get, "/tasks", sort="updated_at", limit=1)
+    after = f"{last['updated_at']}_{last['id']}"
+    for title in ("A", "B", "C"):
+        assert owner.data(follow(after=after))["tasks"] == []
+        changed = owner.data(owner.patch(f"/tasks/{first['id']}", {"title": title}))
+        page = owner.data(follow(after=after))
+        assert page["tasks"] == [changed]
+        after = page["pagination"]["next_after"]
+    for _ in range(5):
+        receiver.next()
 
 
 def test_what_waits_for_a_receiver_is_not_put_off_by_the_step(clock, receiver):
