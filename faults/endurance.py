@@ -149,7 +149,14 @@ class Stage:
             samples.append(self.sample())
         return Phase(Summary(self.results[before:]), samples, len(self.wrong) - wrong)
 
+    def connections(self) -> int:
+        """How many connections of clients the server has not closed."""
+        port = f":{int(self.server.base.rpartition(':')[2]):04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(port) and row[3] in ("01", "08") for row in rows)  # also in CLOSE_WAIT
+
     def sample(self) -> Sample:
+        wait_until(lambda: not self.connections())  # those of the load end a moment after it
         log, process = Path(f"{self.server.database}-wal"), f"/proc/{self.worker}"
         return Sample(
             sum(result.requests for result in self.results),
