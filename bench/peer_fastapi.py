@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
-from sqlalchemy import JSON, ForeignKey, Index, create_engine, event, func, orm, select
-from sqlalchemy.orm import Mapped, Session, joinedload, mapped_column, relationship
+from sqlalchemy import JSON, Column, ForeignKey, Index, Table, create_engine, event, func, orm, select
+from sqlalchemy.orm import Mapped, Session, joinedload, mapped_column, relationship, selectinload
 
 # As many connections as FastAPI has threads for views, so that none is closed and opened again.
 engine = create_engine(f"sqlite:///{os.environ['DATABASE']}", connect_args={"timeout": 10}, pool_size=40)
@@ -76,9 +76,20 @@ class Milestone(Base):
     due_date: Mapped[str | None]
 
 
+blocker = Table(
+    "blocker",
+    Base.metadata,
+    Column("task_number", ForeignKey("task.number", ondelete="CASCADE"), primary_key=True),
+    Column("blocker_number", ForeignKey("task.number", ondelete="CASCADE"), primary_key=True, index=True),
+)
+
+
 class Task(Base):
     __tablename__ = "task"
-    __table_args__ = (Index("task_project", "project_id", "id"),)
+    __table_args__ = (Index("task_project", "project_id", "id"), {"sqlite_autoincrement": True})
+    id: Mapped[str] = mapped_column(unique=True, default=new_id)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    external_id: Mapped[str | None] = mapped_column(unique=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     milestone_id: Mapped[str | None] = mapped_column(ForeignKey("milestone.id"))
     title: Mapped[str]
@@ -99,6 +110,11 @@ class Task(Base):
     milestone: Mapped[Milestone | None] = relationship()
     assignee: Mapped[Member | None] = relationship(foreign_keys=assignee_id)
     creator: Mapped[Member] = relationship(foreign_keys=created_by)
+    blocked_by: Mapped[list["Task"]] = relationship(
+        secondary=blocker,
+        primaryjoin=number == blocker.c.task_number,
+        secondaryjoin=lambda: (Task.number == blocker.c.blocker_number) & (Task.status != "done"),
+    )
 
 
 class Activity(Base):
@@ -134,6 +150,7 @@ class TaskIn(BaseModel):
     assignee_id: Id | None = None
     start_date: Instant | None = None
     due_date: Instant | None = None
+    external_id: str | None = Field(None, min_length=1, max_length=200)
     metadata_: dict[str, Any] = Field(default_factory=dict, alias="metadata")
 
 
@@ -159,7 +176,15 @@ class MilestoneOut(Out):
     due_date: str | None
 
 
+class BlockerOut(Out):
+    number: int
+    title: str
+
+
 class TaskOut(Out):
+    number: int
+    external_id: str | None
+    blocked_by: list[BlockerOut]
     project_id: str
     milestone_id: str | None
     title: str
@@ -192,6 +217,7 @@ class PageOut(BaseModel):
 # The operations -------------------------------------------------------------------------------
 
 app = FastAPI()
+BLOCKERS = selectinload(Task.blocked_by)
 RELATED = [joinedload(name) for name in (Task.project, Task.milestone, Task.assignee, Task.creator)]
 
 
@@ -221,7 +247,7 @@ Caller = Annotated[Member, Depends(get_caller)]
 @app.get("/api/v1/tasks/{id}", response_model=TaskDetailOut)
 def get_task(id: str, session: SessionOfRequest, caller: Caller) -> Any:
     """Show a task with its project, milestone and profiles."""
-    task = session.scalar(select(Task).where(Task.id == id).options(*RELATED))
+    task = session.scalar(select(Task).where(Task.id == id).options(*RELATED, BLOCKERS))
     if task is None:
         raise HTTPException(404, "no such task")
     return task
@@ -231,6 +257,7 @@ def get_task(id: str, session: SessionOfRequest, caller: Caller) -> Any:
 def list_tasks(session: SessionOfRequest, caller: Caller, project_id: Id) -> Any:
     """List the tasks of a project, newest first."""
     page = select(Task).where(Task.project_id == project_id).order_by(Task.id.desc()).limit(20)
+    page = page.options(BLOCKERS)
     count = select(func.count()).where(Task.project_id == project_id)
     return {"tasks": session.scalars(page).all(), "total": session.scalar(count)}
 
@@ -248,7 +275,7 @@ def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
         raise HTTPException(422, "assignee_id: no such member")
     at = wire_time(datetime.now(UTC))
     fields = body.model_dump() | {"status": "todo", "completed_at": None, "version": 1}
-    task = Task(created_by=caller.id, created_at=at, updated_at=at, **fields)
+    task = Task(created_by=caller.id, created_at=at, updated_at=at, blocked_by=[], **fields)
     session.add(task)
     session.flush()  # gives it its id
     what = {"action": "created", "entity": "task", "entity_id": task.id, "title": task.title}

@@ -46,7 +46,7 @@ def fastapi(ours: Path, data: Path, port: str) -> list[str]:
     subprocess.run(words, cwd=BENCH, env={"DATABASE": str(data)}, check=True)
     with closing(sqlite3.connect(data)) as connection, connection:
         connection.execute("ATTACH ? AS ours", (str(ours),))
-        for table in ("member", "api_key", "project", "milestone", "task"):
+        for table in ("member", "api_key", "project", "milestone", "task", "blocker"):
             names = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
             connection.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM ours.{table}")  # noqa: S608
         connection.execute("ANALYZE main")
@@ -65,7 +65,7 @@ def json_server(ours: Path, data: Path, port: str) -> list[str]:
         tasks = [dict(row) for row in connection.execute("SELECT * FROM task ORDER BY id DESC")]
     for task in tasks:
         del task["search"]
-        task["metadata"] = json.loads(task["metadata"])
+        task |= {"metadata": json.loads(task["metadata"]), "blocked_by": []}  # of which the seed has none
     data.write_text(json.dumps({"tasks": tasks}, indent=2))
     return ["node", str(program), str(data), "--host", "127.0.0.1", "--port", port, "--quiet"]
 
@@ -116,7 +116,9 @@ def check(name: str, base: str, adapted: Callable[[Request], Request], workspace
     tasks = page["tasks"] if isinstance(page, dict) else page
     is_same = task.items() <= our_task.items() and tasks == our_page["tasks"]
     if not is_same or not some[2].body.items() <= created.items():  # type: ignore[union-attr]
-        raise RuntimeError(f"{name} answers otherwise than we do: {task}, {page}, {created}")
+        raise RuntimeError(
+            f"{name} answers otherwise than we do: {task}, {str(created):.500}, {str(page):.500}"
+        )
 
 
 def table(bench: Any) -> None:
