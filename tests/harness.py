@@ -436,6 +436,15 @@ def launcher(folder):
         yield start
 
 
+@contextlib.contextmanager
+def ending(process):
+    """Terminate the process at the end, else `with process` would wait for it."""
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
 def wait_until(found, seconds=PATIENCE):
     """Poll a condition that nothing announces."""
     ends_at = time.monotonic() + seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import PATIENCE, ROOT
+from harness import PATIENCE, ROOT, ending
 
 import schemas
 
@@ -70,7 +70,7 @@ def test_what_is_installed_serves_a_workspace_in_the_working_directory(tasks, he
     assert f"Task service {schemas.VERSION}, last migration 00" in run(tasks, "version", **here)
     assert "/enroll/" in run(tasks, "init", **here)
     command = [tasks, "serve", "-b", "127.0.0.1:0", "--threads", "4"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **here) as server:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **here) as server, ending(server):
         log = ""
         while "Listening at" not in log and (line := server.stderr.readline()):
             log += line

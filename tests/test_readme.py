@@ -1,6 +1,7 @@
 """What README.md says is so: its sessions run, its receivers receive, its tables are complete."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 import requests
-from harness import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, needs_curl, needs_node, wait_until
+from harness import BIN, EVERY_EVENT, OWNER_KEY, PATIENCE, ROOT, ending, needs_curl, needs_node, wait_until
 
 import app
 import gateway
@@ -81,14 +82,12 @@ def python_receiver(folder):
         port = listener.getsockname()[1]
         command = [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", "receiver:app"]
         with (folder / "out.txt").open("w") as out:
-            process = subprocess.Popen(
-                command, cwd=folder, stdout=out, stderr=out, pass_fds=[listener.fileno()]
-            )
-    with process:
+            options = {"pass_fds": [listener.fileno()], "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+            process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, **options)
+    with process, ending(process):
         url = f"http://127.0.0.1:{port}/webhook"
         assert requests.get(url, timeout=PATIENCE).status_code == 405  # it is there, and takes a POST alone
         yield url, folder / "out.txt"
-        process.terminate()
 
 
 @contextmanager
@@ -97,10 +96,9 @@ def node_receiver(folder):
     code = code.replace("(9000)", "(0, function () { console.log(`port ${this.address().port}`); })")
     with (folder / "out.txt").open("w") as out:
         process = subprocess.Popen(["node", "-e", code], cwd=folder, stdout=out, stderr=out)
-    with process:
+    with process, ending(process):
         port = wait_until(lambda: re.search(r"port (\d+)\n", (folder / "out.txt").read_text()))[1]
         yield f"http://127.0.0.1:{port}/", folder / "out.txt"
-        process.terminate()
 
 
 @pytest.mark.parametrize("receiver", [python_receiver, pytest.param(node_receiver, marks=needs_node)])

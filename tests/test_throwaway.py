@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 import requests
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, fault, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, ending, fault, wait_until
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
@@ -52,11 +52,8 @@ def begun(folder, environment, *words, **settings):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     options = {"cwd": folder, "env": environment | settings, "process_group": 0, "text": True}
     log = [] if "--log" in words else ["--log", os.devnull]
-    with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+    with subprocess.Popen([*FLASK, *log, *words], **pipes, **options) as process, ending(process):
+        yield process
 
 
 @pytest.fixture
