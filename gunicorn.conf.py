@@ -343,3 +343,11 @@ def worker_exit(server, worker):
     figures.part[BUSY] = 0
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
+
+
+def on_exit(server):
+    """Forget what a full disk refused of the log; Python would write it again, and end with exit code 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        sys.stderr = None
