@@ -14,9 +14,9 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 from database import db, prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
-LONGEST = ["docs", "board_page", "database", "retries", "board_task", "slow_clients", "throwaway", "errors"]
-LONGEST += ["readme", "crashes", "backup", "secrets", "commands", "sweeper", "bad_input", "serving"]
-LONGEST += ["startup", "clients", "gateway_ladder", "bench", "deliveries", "docs_page", "uploads"]
+LONGEST = ["docs", "clients", "board_page", "database", "retries", "board_task", "slow_clients", "throwaway"]
+LONGEST += ["board_week", "errors", "readme", "crashes", "backup", "secrets", "commands", "sweeper"]
+LONGEST += ["bad_input", "serving", "startup", "gateway_ladder", "bench", "deliveries", "docs_page", "uploads"]
 
 
 def pytest_configure(config):

@@ -37,6 +37,8 @@ from settings import load_settings, resolve_webhooks
 # Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# It hides what is not flushed, and operators do not set it.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
