@@ -82,27 +82,26 @@ class Column extends Store {
     this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
   }
 
-  /** Load the beginning again. What was shown below stays, without what `isGone`, or is loaded too, if `isAll`. */
+  /**
+   * Load the beginning again; returns what shows it, unless a later request has overtaken this one.
+   * What was shown below stays, without what `isGone`, or is loaded too, if `isAll`.
+   */
   async load(isGone = () => false, isAll = false) {
     const shown = this.value.tasks;
     const limit = Math.min(Math.max(PAGE, shown.length), MOST);
-    this.loads += 1;
-    try {
-      let found = await this.page(0, limit);
-      let tasks = found?.tasks;
-      for (let at = limit; isAll && found?.pagination.has_more && at < shown.length; at += MOST) {
-        found = await this.page(at, MOST);
-        tasks = joined(tasks, found?.tasks ?? []);
-      }
-      if (!found) return;
-      const before = new Set(shown.slice(0, limit).map((task) => task.id));
-      const added = tasks.filter((task) => !before.has(task.id)).length; // which push as many down
-      const below = found.pagination.has_more && !isAll ? shown.slice(limit - added) : [];
-      const others = below.filter((task) => !isGone(task));
-      this.show(joined(tasks, others), found.pagination);
-    } finally {
-      this.loads -= 1;
+    let found = await this.page(0, limit);
+    let tasks = found?.tasks;
+    for (let at = limit; isAll && found?.pagination.has_more && at < shown.length; at += MOST) {
+      found = await this.page(at, MOST);
+      tasks = joined(tasks, found?.tasks ?? []);
     }
+    if (!found) return null;
+    const before = new Set(shown.slice(0, limit).map((task) => task.id));
+    const added = tasks.filter((task) => !before.has(task.id)).length; // which push as many down
+    const below = found.pagination.has_more && !isAll ? shown.slice(limit - added) : [];
+    const others = below.filter((task) => !isGone(task));
+    const request = this.requests;
+    return () => request === this.requests && this.show(joined(tasks, others), found.pagination);
   }
 
   async loadMore() {
@@ -126,11 +125,21 @@ let loaded = ""; // the place of which the columns are
 
 export const isBoardOf = (place) => place === loaded;
 
+/** Load columns again, and show them at once, so that a card that moves is never in two of them. */
+async function loadTogether(some, ...how) {
+  for (const column of some) column.loads += 1;
+  const results = await Promise.allSettled(some.map((column) => column.load(...how)));
+  for (const column of some) column.loads -= 1;
+  for (const { value: show } of results) show?.();
+  const failed = results.find(({ status }) => status === "rejected");
+  if (failed) throw failed.reason;
+}
+
 /** Load the board of what the address names, from its beginning. */
 export async function loadBoard() {
   loaded = placeOf(address.value);
   for (const column of columns) column.clear();
-  await Promise.all(columns.map((column) => column.load()));
+  await loadTogether(columns);
 }
 
 export const shownTask = (id) =>
@@ -148,5 +157,5 @@ onRefresh(({ tasks, activity, isPartial, concerns }) => {
     value.tasks.some((task) => concerns(task.id));
   const isProjectChanged = activity.some(({ entity }) => entity === "project");
   const isGone = (task) => isProjectChanged || concerns(task.id);
-  return Promise.all(columns.filter(isStale).map((column) => column.load(isGone, isPartial)));
+  return loadTogether(columns.filter(isStale), isGone, isPartial);
 });
