@@ -46,6 +46,7 @@ from database import (
     db,
     deletion_of_some,
     digest,
+    end_millisecond,
     epoch_ms,
     first_id,
     fold,
@@ -1208,9 +1209,9 @@ class Task(Entity):
 
         A repetition with the same key changes nothing. Raises `Conflict`, with who has it, too.
         """
-        task, me = cls._expected(id, versions), transaction.actor["id"]
+        task, me = cls.stored(id), transaction.actor["id"]
         if task["status"] == "todo" and task["assignee_id"] in (None, me):
-            return cls.edit(transaction, id, {"status": "in_progress", "assignee_id": me}, None)
+            return cls.edit(transaction, id, {"status": "in_progress", "assignee_id": me}, versions)
         move = Activity.last_move.one(task_id=id) or {"key_id": None, "via": None}
         is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
         if is_mine and move["key_id"] == transaction.actor["key_id"]:
@@ -1311,12 +1312,13 @@ def settled_time() -> str:
     """The last change of a task, such that no other will have been changed at that time or before.
 
     Without tasks it is "". A transaction has one time, and others of the same millisecond may follow: this
-    waits until it is over. Where the clock was set back, each has a millisecond of its own (`follow_clock`).
+    waits until it is over. While the clock is behind, each has a millisecond of its own (`follow_clock`).
     """
     with db.writing():
         last = Task.last_change.value() or ""
         if last >= now():
             time.sleep(0.002)
+            end_millisecond()  # the clock may have been set back by less than it takes to come here again
     return last
 
 
