@@ -248,7 +248,7 @@ def expected_versions() -> frozenset[str] | None:
     if "HTTP_IF_MATCH" not in request().environ:
         return None
     tags = request().if_match
-    return frozenset(["*"] if tags.star_tag else tags)
+    return frozenset(["*"]) if tags.star_tag else frozenset(tags) - {"*"}
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:

@@ -43,7 +43,8 @@ def test_a_task_is_claimed_that_is_to_do_and_nobody_s_or_one_s_own(owner, projec
 def test_a_claim_of_another_version_is_refused(owner, task):
     path = f"/tasks/{task['id']}/claim"
     fault(owner.post(path, headers={"If-Match": '"2"'}), 412, "precondition_failed")
-    assert owner.data(owner.post(path, headers={"If-Match": '"1"'}))["version"] == 2
+    for _ in range(2):  # the second one is a repetition
+        assert owner.data(owner.post(path, headers={"If-Match": '"1"'}))["version"] == 2
 
 
 def test_activity_and_comments_tell_the_key_but_not_a_session_s(server, owner, task):

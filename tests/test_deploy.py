@@ -163,7 +163,7 @@ def wrapper(tmp_path):
     (tmp_path / "etc/tasks/config.toml").write_text('[server]\ndatabase = "../../var/lib/tasks/tasks.db"\n')
     (tmp_path / "etc/tasks/env").write_text(
         '# Ours.\n\nNO-NAME=1\nNO NAME=2\n TASKS_BOOTSTRAP__OWNER_NAME= Ana "$(id)" & Lima \n'
-        "TASKS_WORKSPACE__NAME='A = b'\n"
+        "TASKS_WORKSPACE__NAME = 'A = b'\n"
         'TASKS_SERVER__BASE_URL="https://tasks.example.com"'
     )
     return tmp_path
