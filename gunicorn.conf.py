@@ -348,6 +348,7 @@ def worker_exit(server, worker):
 def on_exit(server):
     """Forget what a full disk refused of the log; Python would write it again, and end with exit code 120."""
     try:
-        sys.stderr.flush()
+        if sys.stderr:  # it may be closed
+            sys.stderr.flush()
     except OSError:
         sys.stderr = None

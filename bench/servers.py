@@ -77,11 +77,13 @@ def cpu_seconds(process: int) -> float:
 
 
 def wait_until_idle(process: int) -> None:
-    """Wait until the process uses hardly any processor time."""
-    used, before = cpu_seconds(process), -1.0
-    while used - before > 0.02:
+    """Wait until the process uses hardly any processor time, at most two minutes."""
+    for _ in range(240):
+        before = cpu_seconds(process)
         time.sleep(0.5)
-        before, used = used, cpu_seconds(process)
+        if cpu_seconds(process) - before <= 0.02:
+            return
+    raise RuntimeError(f"the process {process} goes on")
 
 
 def memory_mb(process: int) -> float:
