@@ -59,7 +59,11 @@ def read_csv(file: IO[bytes]) -> list[tuple[int, Row]]:
         for texts in reader:
             if any(map(str.strip, texts[len(columns) :])):
                 problems.append(f"line {line}: has more cells than line 1")
-            cells = {name: text for name, text in zip(columns, texts, strict=False) if name and text.strip()}
+            cells = {
+                name: text if name == "description" else text.strip()
+                for name, text in zip(columns, texts, strict=False)
+                if name and text.strip()
+            }
             if cells:
                 rows.append((line, cells))
             line = reader.line_num + 1
@@ -90,11 +94,8 @@ class Import:
         """
         for line, cells in rows:
             self.report.dropped.update(f"column {name}" for name in cells if name not in IMPORTED)
-            known = {name: cells[name].strip() for name in IMPORTED if name in cells}
-            if "description" in known:
-                known["description"] = cells["description"]
             try:
-                self.store_row(known)
+                self.store_row({name: cells[name] for name in IMPORTED if name in cells})
             except (Invalid, ValidationError) as error:
                 problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
                 text = "; ".join(f"{name}: {problem}" for name, problem in problems)
