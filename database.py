@@ -321,7 +321,6 @@ def epoch_ms() -> int:
 TICKS_PER_MS = 4096  # per millisecond: one tick is 244 ns, less than a commit takes
 _tick_lock = threading.Lock()
 _last_tick = 0
-_ignored_tick = 0  # the latest one that was more than a day ahead when it was read
 
 
 def tick() -> int:
@@ -336,29 +335,17 @@ def tick() -> int:
 
 
 def follow_clock(newest: str | None) -> None:
-    """Continue the ticks after this id, the newest stored one, which another process may have made.
+    """Continue the ticks in the millisecond after this id, the last stored one.
 
-    After a clock that was set back, they continue in the next millisecond, so that who follows the changes
-    misses none. An id that is more than a day ahead is ignored: the clock was wrong when it was made.
+    So each write has a time of its own, after all earlier ones, also of other processes and of a clock that was
+    set back: who follows the changes misses none. An id that is more than a day ahead is ignored: the clock was
+    wrong when it was made.
     """
-    global _last_tick, _ignored_tick
-    if newest is None:
-        return
-    stored, present = uuid7_tick(newest), time.time_ns() // 1_000_000
-    with _tick_lock:
-        if stored >= (present + 86_400_000) * TICKS_PER_MS:
-            _ignored_tick = max(_ignored_tick, stored)
-        elif stored > _ignored_tick:
-            _last_tick = max(_last_tick, stored)
-        if _last_tick // TICKS_PER_MS > present:
-            _last_tick |= TICKS_PER_MS - 1
-
-
-def end_millisecond() -> None:
-    """Let no later tick of this process be in the millisecond of the last one."""
     global _last_tick
+    stored = uuid7_tick(newest) if newest else 0
     with _tick_lock:
-        _last_tick |= TICKS_PER_MS - 1
+        if stored // TICKS_PER_MS < time.time_ns() // 1_000_000 + 86_400_000:
+            _last_tick = max(_last_tick, stored | (TICKS_PER_MS - 1))
 
 
 def uuid7_tick(id: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
 from database import Row, Statement, fold, now, placeholder, rowid, to_json
-from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination, settled_time
+from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination
 
 _words = fn.JSON_EACH(placeholder("other_words"))
 _is_missing = fn.INSTR(Task.search, SQL("value")) == 0
@@ -35,10 +35,9 @@ FILTERS: dict[str, Any] = {
     & Task.assignee.is_null()
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.open_of(Task.number, SQL("1"))),
-    # Changes in their order, after those up to a time and an id, and not beyond `models.settled_time`.
+    # Changes in their order, after those up to a time and an id.
     "after": (Task.updated_at >= placeholder("after"))
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
-    "until": Task.updated_at <= placeholder("until"),
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
     "q": fn.INSTR(Task.search, placeholder("q")) > 0,
@@ -101,8 +100,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
 
 def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, **filters: Any) -> Row:
-    """A page of the tasks in the order of their changes, none of which is to come before its last one."""
-    filters["until"] = settled_time()
+    """A page of the tasks by the times of their changes, which rise with the commits (`follow_clock`)."""
     if after:
         filters["after"], filters["after_id"] = after
     names = frozenset(filters) - {"now", "after_id"}

@@ -8,7 +8,6 @@ method that needs the actor or the time takes its `Transaction` first. A row has
 """
 
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -46,7 +45,6 @@ from database import (
     db,
     deletion_of_some,
     digest,
-    end_millisecond,
     epoch_ms,
     first_id,
     fold,
@@ -1018,10 +1016,6 @@ class Task(Entity):
     def by_external_id(cls: Any):
         return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
 
-    @statement
-    def last_change(cls: Any):
-        return cls.select(fn.MAX(cls.updated_at))
-
     @classmethod
     def comment_count(cls) -> Query:
         """The column with a task's number of comments."""
@@ -1308,20 +1302,6 @@ _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
 
 
-def settled_time() -> str:
-    """The last change of a task, such that no other will have been changed at that time or before.
-
-    Without tasks it is "". A transaction has one time, and others of the same millisecond may follow: this
-    waits until it is over. While the clock is behind, each has a millisecond of its own (`follow_clock`).
-    """
-    with db.writing():
-        last = Task.last_change.value() or ""
-        if last >= now():
-            time.sleep(0.002)
-            end_millisecond()  # the clock may have been set back by less than it takes to come here again
-    return last
-
-
 class Blocker(Base):
     """That a task is blocked by another one, as long as that is open."""
 
@@ -1594,8 +1574,8 @@ class Activity(Identified):
 
     @statement
     def newest(cls: Any):
-        """The newest activity's id, from whose time the first transaction of a process continues."""
-        return cls.select(fn.MAX(cls.id))
+        """The id of the activity that was stored last, after whose time the next transaction is."""
+        return cls.select(cls.id).order_by(rowid(cls).desc()).limit(SQL("1"))
 
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:

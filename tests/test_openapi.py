@@ -191,7 +191,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert arguments("update_task") == named - {"project"} | {"task_id", "if_version"}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
-    assert filters == FILTERS.keys() - {"unassigned", "open", "other_words", "until"}
+    assert filters == FILTERS.keys() - {"unassigned", "open", "other_words"}
     of_agents = filters - {"archived", "after", "created_by", "external_id"} | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
     told = (

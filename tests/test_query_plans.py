@@ -24,7 +24,7 @@ LISTS = {
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id open", "-priority", "task_assignee"),
     "claim_task": ("archived ready", "-priority", "task_status_id"),
-    "what has changed, with a cursor": ("after until", "updated_at", "task_updated"),
+    "what has changed, with a cursor": ("after", "updated_at", "task_updated"),
     "what was completed": ("archived completed_since", None, "task_updated"),
     "find_tasks": ("archived", None, "task_id"),
     "find_tasks of a project": ("project_id", None, "task_project"),
