@@ -2,9 +2,13 @@
 
 import random
 import threading
+import time
 
 from harness import ROOT, fault
 from test_readme import block
+
+from lists import task_page
+from models import Member, Project, Task, write
 
 DOCS = (ROOT / "docs" / "api.md").read_text()
 
@@ -64,3 +68,19 @@ def test_a_cursor_takes_the_order_of_changes_and_no_offset(owner, task):
         answer = owner.get("/tasks", after=wrong, sort="updated_at")
         assert answer.status_code in (200, 422), wrong
     assert owner.data(owner.get("/tasks"))["pagination"]["next_after"] is None
+
+
+def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        project = Project.add(transaction, name="P")
+        fields = {"project_id": project["id"], "title": "T", "folded": {"title": "t"}}
+        older, newer = (Task.add(transaction, **fields) for _ in range(2))
+    frozen, after = time.time_ns(), None
+    monkeypatch.setattr(time, "time_ns", lambda: frozen)
+    for task in (newer, older):  # whose id is smaller than that of the cursor
+        with write(owner) as transaction:
+            changed, _ = Task.edit(transaction, task["id"], {"title": "Changed"}, None)
+        page = task_page(limit=100, offset=0, sort="updated_at", **({"after": after} if after else {}))
+        assert page["tasks"][-1] == changed
+        after = tuple(page["pagination"]["next_after"].split("_"))
