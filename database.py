@@ -327,25 +327,25 @@ def tick() -> int:
     """Ticks since the epoch: more than at every earlier call, even if the system's clock was set back.
 
     Stored times and ids are made of ticks inside the write lock: within a process they rise with its commits.
+    A last tick that is more than a day ahead is ignored: the clock was wrong when it was made.
     """
     global _last_tick
+    present = time.time_ns() * TICKS_PER_MS // 1_000_000
     with _tick_lock:
-        _last_tick = max(_last_tick + 1, time.time_ns() * TICKS_PER_MS // 1_000_000)
+        is_wrong = _last_tick > present + 86_400_000 * TICKS_PER_MS
+        _last_tick = present if is_wrong else max(_last_tick + 1, present)
         return _last_tick
 
 
-def follow_clock(newest: str | None) -> None:
+def follow_clock(newest: str) -> None:
     """Continue the ticks in the millisecond after this id, the last stored one.
 
     So each write has a time of its own, after all earlier ones, also of other processes and of a clock that was
-    set back: who follows the changes misses none. An id that is more than a day ahead is ignored: the clock was
-    wrong when it was made.
+    set back: who follows the changes misses none.
     """
     global _last_tick
-    stored = uuid7_tick(newest) if newest else 0
     with _tick_lock:
-        if stored // TICKS_PER_MS < time.time_ns() // 1_000_000 + 86_400_000:
-            _last_tick = max(_last_tick, stored | (TICKS_PER_MS - 1))
+        _last_tick = max(_last_tick, uuid7_tick(newest) | (TICKS_PER_MS - 1))
 
 
 def uuid7_tick(id: str) -> int:

@@ -91,3 +91,33 @@ def test_a_time_that_was_wrong_by_more_than_a_day_is_not_followed(clock):
     for seconds in (0, 86_400 * 365 - 43_200):  # also when it is less than a day ahead at last
         clock.set_clock(seconds)
         assert owner.make_project()["created_at"] < wrong["created_at"]
+
+
+def test_who_follows_the_changes_misses_none_after_a_clock_that_was_ahead(clock):
+    clock.set_clock(0)
+    owner = clock.client()
+    first, last = (owner.make_task(owner.make_project()) for _ in range(2))
+    follow = partial(owner.get, "/tasks", sort="updated_at", limit=100)
+    before = f"{last['updated_at']}_{last['id']}"
+    clock.set_clock(86_400 * 365)
+    ahead = owner.data(owner.patch(f"/tasks/{first['id']}", {"title": "Ahead"}))
+    page = owner.data(follow(after=before))
+    assert page["tasks"] == [ahead]
+    clock.set_clock(0)
+    changed = owner.data(owner.patch(f"/tasks/{last['id']}", {"title": "Changed"}))
+    redated = ahead | {"updated_at": changed["updated_at"]}
+    assert owner.data(follow(after=before))["tasks"] == [redated, changed]
+    page = owner.data(follow(after=page["pagination"]["next_after"]))  # which is a year ahead
+    assert page["tasks"][-2:] == [redated, changed]
+    again = owner.data(owner.patch(f"/tasks/{first['id']}", {"title": "Again"}))
+    assert owner.data(follow(after=page["pagination"]["next_after"]))["tasks"] == [again]
+
+
+def test_a_clock_that_is_behind_for_years_redates_nothing(clock):
+    clock.set_clock(0)
+    owner = clock.client()
+    task = owner.make_task(owner.make_project())
+    clock.set_clock(-86_400 * 365)
+    owner.make_project()
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["updated_at"] == task["updated_at"]
+    clock.set_clock(0)
