@@ -340,8 +340,8 @@ def tick() -> int:
 def follow_clock(newest: str) -> None:
     """Continue the ticks in the millisecond after this id, the last stored one.
 
-    So each write has a time of its own, after all earlier ones, also of other processes and of a clock that was
-    set back: who follows the changes misses none.
+    So each write has a time of its own, after all earlier ones, also those of other processes and of a clock
+    that was set back: who follows the changes misses none.
     """
     global _last_tick
     with _tick_lock:

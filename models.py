@@ -74,6 +74,8 @@ Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
+MAX_BLOCKERS = 20  # tasks that block one
+MAX_BLOCKING = 100  # characters of their titles in an event
 MAX_LISTED = 1000  # characters of a project's description in a list
 MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
@@ -1354,20 +1356,32 @@ class Blocker(Base):
         waiting = waiting.union(cls.select(cls.task).join(waiting, on=(cls.blocker == waiting.c.number)))
         return Select([waiting], [waiting.c.number.alias("number")]).with_cte(waiting)
 
-    @staticmethod
-    def numbers(references: list[int | str]) -> list[int]:
+    @statement
+    def referred(cls: Any):
+        """The number and id of each task that is among the references, which are numbers and ids as JSON."""
+        given = Select([fn.JSON_EACH(placeholder("references"))], [SQL("value")])
+        return Task.select(Task.number, Task.id).where(Task.number.in_(given) | Task.id.in_(given))
+
+    @classmethod
+    def numbers(cls, references: list[int | str]) -> list[int]:
         """The numbers of tasks, which are given by number or id. Raises `Invalid`."""
-        ids = [Task.by_number.value(number=one) if isinstance(one, int) else one for one in references]
-        rows = [id and Task.stored_row.one(id=id) for id in ids]
-        missing = [(f"blocked_by.{n}", "no such task") for n, row in enumerate(rows) if not row]
+        rows = cls.referred.all(references=to_json(references).decode())
+        found = {given: row["number"] for row in rows for given in row.values()}
+        missing = [(f"blocked_by.{n}", "no such task") for n, id in enumerate(references) if id not in found]
         if missing:
             raise Invalid(*missing)
-        return sorted({row["number"] for row in rows if row})
+        return sorted({found[one] for one in references})
 
     @staticmethod
     def shown_numbers(task: Row) -> list[int]:
         """The numbers of the open tasks that block a stored task."""
         return [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
+
+    @staticmethod
+    def shortened(task: Row) -> Row:
+        """The task as events show it, with the beginnings of the titles of what blocks it."""
+        blocking = orjson.loads(task["blocked_by"].encode())
+        return task | {"blocked_by": [row | {"title": row["title"][:MAX_BLOCKING]} for row in blocking]}
 
     @classmethod
     def changes(cls, task: Row, references: list[int | str] | None) -> Row:
@@ -1378,10 +1392,11 @@ class Blocker(Base):
         """
         old = cls.shown_numbers(task)
         new = cls.numbers(references or [])
-        waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
-        if cycle := sorted(waiting.intersection(new)):
-            raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
+        if added := set(new).difference(stored):
+            waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
+            if cycle := sorted(waiting & added):
+                raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
         return {"blocked_by": [old, new]} if new not in (old, stored) else {}
 
     @classmethod

@@ -521,7 +521,7 @@ class TaskInput(Strict):
     blocked_by = ListOf(
         TaskReference(),
         allow_none=True,
-        validate=validate.Length(max=100, error="must be at most {max} tasks"),
+        validate=validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
         error_messages={**MESSAGES, "invalid": "must be a list of tasks' numbers or ids"},
         metadata={"description": "The tasks that block this one, as a whole list; done ones block nothing."},
     )

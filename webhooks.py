@@ -37,7 +37,7 @@ from chat import message
 from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
 from limits import SocketDeadline
 from metrics import figures
-from models import ApiKey, Conflict, Transaction, write
+from models import ApiKey, Blocker, Conflict, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
 from settings import signing_key, without_paths
@@ -257,6 +257,8 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     those of JavaScript's `JSON.stringify`: metadata is stored in the canonical form already.
     """
     id = "evt_" + transaction.new_id().replace("-", "")
+    if "task" in data:
+        data = data | {"task": Blocker.shortened(data["task"])}
     event = {
         "id": id,
         "event": name,

@@ -1,6 +1,9 @@
 """Tasks that block tasks, and those that are ready."""
 
-from harness import NOBODY, fault
+from harness import NOBODY, fault, last_event
+
+from database import db
+from models import Member, Project, Task, write
 
 
 def numbers(task):
@@ -65,12 +68,44 @@ def test_blockers_are_tasks(owner, project, task):
         (["1"], "blocked_by.0"),
         ([True], "blocked_by.0"),
         ("1", "blocked_by"),
-        ([task["number"]] * 101, "blocked_by"),
+        ([task["number"]] * 21, "blocked_by"),
     ):
         body = {"project_id": project["id"], "title": "x", "blocked_by": wrong}
         fault(owner.post("/tasks", body), 422, "validation_error", field)
         answer = owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": wrong})
         fault(answer, 422, "validation_error", field)
+
+
+def test_an_event_shows_the_beginnings_of_the_titles_of_blockers(server, owner, project):
+    blocker = owner.make_task(project, title="é" * 500)
+    task = owner.make_task(project, blocked_by=[blocker["number"]])
+    assert task["blocked_by"][0]["title"] == "é" * 500
+    shown = {"id": blocker["id"], "number": blocker["number"], "title": "é" * 100}
+    assert last_event(server)["data"]["task"]["blocked_by"] == [shown]
+
+
+def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(database):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        project = Project.add(transaction, name="P")
+        fields = {"project_id": project["id"], "title": "T", "folded": {"title": "t"}}
+        others = [Task.add(transaction, **fields)["number"] for _ in range(20)]
+        id = Task.add(transaction, **fields, blocked_by=others[:1])["id"]
+
+    def statements(*blockers):
+        """What is executed to let these block the task."""
+        executed = []
+        with write(owner) as transaction:
+            db.connection().set_trace_callback(executed.append)
+            Task.edit(transaction, id, {"blocked_by": list(blockers)}, None)
+            db.connection().set_trace_callback(None)
+        return executed
+
+    few, many = statements(others[1]), statements(*others)
+    assert len(many) == len(few) + 20 - 1  # the rows that are inserted
+    assert any("RECURSIVE" in sql for sql in many)
+    fewer = [*statements(*others), *statements(others[0]), *statements()]
+    assert not any("RECURSIVE" in sql for sql in fewer)
 
 
 def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner, project, join):

@@ -97,6 +97,7 @@ def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_read
         assert answer.headers["Retry-After"] == "5"
         assert f"{answer.json()['meta']['request_id']}: 503: " in impatient.log.read_text()
         assert owner.get("/context").status_code == 200
+        assert owner.get("/tasks", sort="updated_at").status_code == 200
     owner.make_project()
 
 

@@ -55,7 +55,7 @@ def add(name, error=None):
     def add_it():
         with write(Member.active_owners.one()) as transaction:
             project = Project.add(transaction, name=name)
-            webhooks.emit(transaction, "task.created", {"task": project})
+            webhooks.emit(transaction, "task.created", {"project": project})
             if error:
                 raise error
         return project["name"]
@@ -66,7 +66,7 @@ def add(name, error=None):
 def overflow():
     """Write more than the page cache and the disk hold, so that SQLite ends the transaction."""
     with write(Member.active_owners.one()) as transaction, full_disk():
-        webhooks.emit(transaction, "task.created", {"task": "x" * 20_000_000})
+        webhooks.emit(transaction, "task.created", {"text": "x" * 20_000_000})
 
 
 class Pause:
