@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import orjson
 from peewee import (
@@ -140,7 +140,7 @@ class Database(SqliteDatabase):
         return time.monotonic() > self._thread.ends_at
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, *, first: bool = False) -> Iterator[None]:
         """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
         The first writer of a group begins the transaction. While others wait and the group is not full, each
@@ -148,11 +148,14 @@ class Database(SqliteDatabase):
         undone alone. Nobody leaves before the commit is on disk, not even who failed, who may have seen rows
         of the group. If the commit fails, or SQLite ends the transaction, all fail, and nothing is stored.
 
+        Who may change very many rows comes `first` in a group: SQLite keeps each page that a savepoint may
+        have to restore in memory, which is never given back.
+
         Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, when another writer makes the
         group fail, and when the database file is not where it was; SQLite's own errors pass.
         """
         ends_at = time.monotonic() + LOCK_SECONDS
-        if not write_turn.acquire(LOCK_SECONDS):
+        if not write_turn.acquire(LOCK_SECONDS, first=first):
             raise Unavailable("the database is busy")
         with ExitStack() as turn:
             turn.callback(write_turn.release)
@@ -646,6 +649,13 @@ class Group(threading.Event):
     failed = True  # until it has succeeded
 
 
+class Turn(NamedTuple):
+    """The place of a thread that holds a `FairLock` or waits for it."""
+
+    comes: threading.Lock  # is released when the turn comes
+    is_first: bool  # whether the thread joins no group, but begins one
+
+
 class FairLock:
     """A lock that goes to the thread that has waited longest, so that no writer starves.
 
@@ -660,14 +670,13 @@ class FairLock:
         self.group = Group()  # of the holder
         self._mutex = threading.Lock()
         self._progress_at = 0.0
-        # For the holder, then for each thread that waits: a lock, which is released when its turn comes.
-        self._turns: deque[threading.Lock] = deque()
+        self._turns: deque[Turn] = deque()  # of the holder, then of each thread that waits
 
-    def acquire(self, timeout: float) -> bool:
+    def acquire(self, timeout: float, *, first: bool = False) -> bool:
         """Wait for the lock, at most so many seconds; returns whether it is held now."""
         ends_at = time.monotonic() + timeout
-        turn = threading.Lock()
-        turn.acquire()
+        turn = Turn(threading.Lock(), first)
+        turn.comes.acquire()
         with self._mutex:
             self._turns.append(turn)
             if len(self._turns) == 1:
@@ -680,7 +689,7 @@ class FairLock:
                 if is_over and self._turns[0] is not turn:
                     self._turns.remove(turn)
                     return False
-            turn.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
+            turn.comes.acquire(timeout=min(max(ends_at - time.monotonic(), 0), self.STALL_SECONDS))
         return True
 
     def progress(self) -> None:
@@ -688,13 +697,13 @@ class FairLock:
         self._progress_at = time.monotonic()
 
     def hand_on(self) -> bool:
-        """Give the lock to the next thread, in the same group; not if none waits, or for more than `most`."""
+        """Give the lock to the next thread if it joins the group, which is of at most `most`; tells whether."""
         with self._mutex:
-            if len(self._turns) == 1 or self.group.size + 1 >= self.most:
+            if len(self._turns) == 1 or self._turns[1].is_first or self.group.size + 1 >= self.most:
                 return False
             self.group.size += 1
             self._turns.popleft()
-            self._turns[0].release()
+            self._turns[0].comes.release()
             return True
 
     def release(self) -> None:
@@ -703,7 +712,7 @@ class FairLock:
             group, self.group = self.group, Group()
             self._turns.popleft()
             if self._turns:
-                self._turns[0].release()
+                self._turns[0].comes.release()
         group.set()
 
 

@@ -169,12 +169,12 @@ class Transaction:
 
 
 @contextmanager
-def write(actor: Row | None = None, request_id: str = "") -> Iterator[Transaction]:
+def write(actor: Row | None = None, request_id: str = "", *, first: bool = False) -> Iterator[Transaction]:
     """Run the body in a write transaction; of all processes, only one body runs at a time.
 
-    Nothing may be sent over a network inside. Raises as `Database.writing` does.
+    Nothing may be sent over a network inside. `first` and what is raised are as in `Database.writing`.
     """
-    with db.writing():
+    with db.writing(first=first):
         if newest := Activity.newest.value():
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())

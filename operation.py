@@ -142,7 +142,7 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
     current, role = request(), declaration.role
     repeatable = idempotency(declaration, arguments)
-    with write(current.caller, current.request_id) as transaction:
+    with write(current.caller, current.request_id, first=current.method == "DELETE") as transaction:
         if role is not None:  # the key or the role may have changed while the body arrived
             transaction.actor = current.authenticate()
             authorize(transaction.actor, role, writes=not declaration.of_session)

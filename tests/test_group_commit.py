@@ -126,6 +126,17 @@ def test_a_group_is_no_larger_than_half_of_the_threads(owner, pool, monkeypatch)
     assert count_commits() == commits + 3
 
 
+def test_a_deletion_begins_a_group_which_others_join(client, pool):
+    with write(Member.active_owners.one()) as transaction:
+        id = Project.add(transaction, name="deleted")["id"]
+    commits = count_commits()
+    delete = partial(client.delete, f"/api/v1/projects/{id}?force=true", headers=HEADERS)
+    futures = group(pool, add("0"), add("1"), delete, add("2"))
+    assert [future.result() for future in (*futures[:2], futures[3])] == ["0", "1", "2"] == stored()
+    assert futures[2].result().status_code == 200
+    assert count_commits() == commits + 2
+
+
 def test_ids_times_and_events_rise_in_the_order_of_commits(owner):
     def work():
         for _ in range(20):
