@@ -21,9 +21,10 @@ import flask_swagger_ui
 import orjson
 from flask import Blueprint, Flask, render_template
 from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import NotFound as UnknownPath
 from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import Map, UnicodeConverter
+from werkzeug.routing import Map, PathConverter, UnicodeConverter
 from werkzeug.urls import iri_to_uri
 from werkzeug.utils import send_from_directory
 
@@ -61,12 +62,13 @@ from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from webhooks import emit, enable, ping, redeliver, resume
-from wire import SESSION_COOKIE, PathError, Request, Response, as_api_error, envelope, request, thread
+from wire import PathError, Request, Response, as_api_error, envelope, request, session_cookie, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = Path(__file__).with_name("static")
 MODULES = sorted(file.name for file in STATIC.glob("*.js"))
 STARTED = time.monotonic()
+MATCHED_AGAIN = 128  # characters of a path whose endpoint is kept; those of ids are shorter
 
 api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
@@ -90,7 +92,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["CONFIG_FILE"] = config_file()
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.url_map.converters |= {"default": Identifier, "task": TaskIdentifier}
+    app.url_map.converters |= {"default": Identifier, "task": TaskIdentifier, "path": AnyText}
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     path = os.path.realpath(settings["server"]["database"])  # not a link: log and locks are beside the file
@@ -130,6 +132,13 @@ class TaskIdentifier(Identifier):
         return int(value) if is_number else super().to_python(value)
 
 
+class AnyText(PathConverter):
+    """A text that may have slashes, also as its first character."""
+
+    regex = ".+"
+    part_isolating = False
+
+
 class Service(Flask):
     """The WSGI application: routes of the gateway first, then the agents' tools and the views.
 
@@ -156,20 +165,30 @@ class Service(Flask):
 
     @cached_property
     def match(self) -> Callable[[str, str], tuple[str, Mapping[str, str]]]:
-        """Find the endpoint of a path and method, and the ids in the path; clients repeat their paths."""
-        return lru_cache(maxsize=4096)(self.url_map.bind("").match)
+        """Find the endpoint of a path and method, and the ids in the path. Raises `HTTPException`."""
+        return self.url_map.bind("").match
+
+    @cached_property
+    def match_again(self) -> Callable[[str, str], tuple[str, Mapping[str, str]]]:
+        """The same with a memory, since clients repeat their paths."""
+        return lru_cache(maxsize=4096)(self.match)
 
     def respond(self, current: Request) -> Any:
         """Authenticate the caller before any error tells whether the path exists, then run the view."""
         view: Any = None
         ids: Mapping[str, str] = {}
-        failure = None
+        failure: HTTPException | None = None
         try:
-            endpoint, ids = self.match(current.path, current.method)
+            current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug replaces what is no UTF-8
+            # Who has no key may ask for any path, and must not fill the memory.
+            match = self.match_again if len(current.path) <= MATCHED_AGAIN else self.match
+            endpoint, ids = match(current.path, current.method)
             view = self.view_functions[endpoint]
             current.endpoint = endpoint
         except HTTPException as error:
             failure = error
+        except UnicodeDecodeError:
+            failure = UnknownPath()
         if current.in_api:
             public = view is not None and view.declaration.role is None
             # A wrong key is refused also where none is needed.
@@ -351,7 +370,9 @@ def accept_invitation(transaction: Transaction, token: str) -> bool:
 @operation(gives="text/html", reads="nothing", role=None, raises=(Gone,))
 def show_enrollment(token: str) -> Response:
     """Show the page of a link, with a button to join or to sign in."""
-    return page("enroll.html", invitation=Invitation.open(token))
+    # With no-referrer, browsers send the form's origin as null, which a page of another site can bring about.
+    referrer = {"Referrer-Policy": "same-origin"}
+    return page("enroll.html", more=referrer, invitation=Invitation.open(token))
 
 
 @pages.post("/enroll/<string:token>")
@@ -486,9 +507,10 @@ def set_session_cookie(key: str, expires_at: str) -> None:
     seconds = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
     is_secure = request().base_origin.startswith("https:")
     request().success_headers["Set-Cookie"] = dump_cookie(
-        SESSION_COOKIE,
+        session_cookie(request().config["SERVER"]["base_url"]),
         key,
         max_age=max(0, round(seconds)),
+        path=root_path() or "/",
         secure=is_secure,
         httponly=True,
         sync_expires=False,
@@ -803,7 +825,7 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     return {"tasks": created}
 
 
-@api.put("/tasks/by-external-id/<path:external_id>")
+@api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
 @operation(
     schemas.PUT_TASK,
     schemas.TaskShown,

@@ -697,7 +697,7 @@ class FairLock:
         self._progress_at = time.monotonic()
 
     def hand_on(self) -> bool:
-        """Give the lock to the next thread if it joins the group, which is of at most `most`; tells whether."""
+        """Give the lock to the next thread; not if it joins no group, or if this one has `most` already."""
         with self._mutex:
             if len(self._turns) == 1 or self._turns[1].is_first or self.group.size + 1 >= self.most:
                 return False

@@ -15,7 +15,7 @@ from database import ApiError, Row
 from gateway import ACTIONS, FlowResultShown
 from models import PreconditionFailed
 from schemas import API, API_VERSION, Choice, Shown, Strict
-from wire import SESSION_COOKIE
+from wire import session_cookie
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ TAG_OF = {"me": "members", "enroll": "members", "session": "members"}
 TAG_OF |= {"docs": "documentation", "openapi.json": "documentation"}
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
-HEADERS |= {"Set-Cookie": f"`{SESSION_COOKIE}`: the key of a session, which scripts cannot read, or its end."}
+HEADERS |= {"Set-Cookie": "The key of a session, which scripts cannot read, or its end."}
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
     "expectedRevision": 0,
@@ -209,7 +209,8 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     converter.add_attribute_function(_refer_to_enumeration)
     spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
-    spec.components.security_scheme("session", {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE})
+    cookie = {"type": "apiKey", "in": "cookie", "name": session_cookie(base_url)}
+    spec.components.security_scheme("session", cookie)
     spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
     header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
     spec.components.security_scheme("routeHeader", header)

@@ -517,7 +517,7 @@ class TaskInput(Strict):
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
     metadata = JSONObject(MAX_METADATA)
-    external_id = Name(allow_none=True)
+    external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
         TaskReference(),
         allow_none=True,
@@ -591,7 +591,7 @@ class TaskQuery(PageQuery):
     status = Choice((*models.STATUSES, "open"), metadata={"description": "`open`: all but done."})
     assignee_id = Id("me", "none")
     created_by = Id("me")
-    external_id = Name()
+    external_id = Name(255)
     priority = Choice(models.PRIORITIES)
     due_before = Instant()
     updated_since = Instant()

@@ -32,11 +32,17 @@ from models import KEY_PREFIX, ApiKey, Invalid, NotFound
 from schemas import API, API_VERSION
 
 log = logging.getLogger("tasks")
-SESSION_COOKIE = "tasks_session"
 
 # What no log may hold: the token of an enrollment link, and an API key after the prefix that is stored.
 TOKEN = re.compile(r"(/enroll/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
+
+
+@lru_cache(maxsize=8)
+def session_cookie(base_url: str) -> str:
+    """The name of the session's cookie, which has the port, since browsers send it to all ports of a host."""
+    url = urlsplit(base_url)
+    return f"tasks_session_{url.port or {'http': 80, 'https': 443}[url.scheme]}"
 
 
 class Unauthorized(ApiError):
@@ -109,7 +115,7 @@ class Request(werkzeug.Request):
             is_ours = self.has_own_origin()
         else:  # no page of another origin can send this header, since no preflight of ours allows it
             is_ours = "X-Requested-With" in self.headers
-        return self.cookies.get(SESSION_COOKIE) if is_ours else None
+        return self.cookies.get(session_cookie(self.config["SERVER"]["base_url"])) if is_ours else None
 
     @property
     def base_origin(self) -> str:
@@ -123,14 +129,10 @@ class Request(werkzeug.Request):
         return self.origin in (self.base_origin, f"{self.scheme}://{self.headers.get('Host', '').lower()}")
 
     def is_foreign_form(self) -> bool:
-        """Whether a page of another origin has sent this form.
-
-        Where a browser leaves out `Sec-Fetch-Site`, our own page's form has the origin `null`, by its
-        `Referrer-Policy`.
-        """
+        """Whether a page of another origin has sent this form."""
         if site := self.headers.get("Sec-Fetch-Site"):
             return site in ("cross-site", "same-site")
-        return self.origin not in (None, "null") and not self.has_own_origin()
+        return self.origin is not None and not self.has_own_origin()
 
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.

@@ -7,7 +7,9 @@ import pytest
 from harness import NOBODY, document, fault, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from werkzeug.test import Client
 
+from app import create_app
 from openapi import resolved
 
 JSON = {"Content-Type": "application/json"}
@@ -435,6 +437,13 @@ def test_an_unknown_path_is_json_and_no_redirect(owner, path):
     for method in ("GET", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"):
         fault(owner.request(method, path, headers={"Accept": "text/html"}), 404, "not_found")
     assert owner.request("HEAD", path).status_code == 404
+
+
+def test_a_long_path_is_not_kept_in_memory(database):
+    app = create_app(server={"database": database.database})
+    for id, kept in (("x" * 1000, 0), (NOBODY, 1)):
+        assert Client(app).get(f"/api/v1/tasks/{id}").status_code == 401
+        assert app.match_again.cache_info().currsize == kept
 
 
 def test_a_wrong_method_says_which_are_right(owner):

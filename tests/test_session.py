@@ -37,7 +37,7 @@ def link_of(maker, member, status=201):
 def submit(server, token, **headers):
     """What the button of the link's page does."""
     url = f"{server.base}/enroll/{token}"
-    headers = {"User-Agent": LINUX, "Origin": "null", **headers}
+    headers = {"User-Agent": LINUX, "Origin": server.base, **headers}
     return requests.post(url, headers=headers, timeout=PATIENCE, allow_redirects=False)
 
 
@@ -62,7 +62,7 @@ def test_a_session_is_a_listed_key_of_its_own_until_it_is_ended(server, join):
     assert key["id"] in member.get("/keys").text
     ended = ask("DELETE", "/session")
     assert member.data(ended) == {"id": key["id"], "revoked": True}
-    assert ended.headers["Set-Cookie"].startswith("tasks_session=; Max-Age=0; ")
+    assert ended.headers["Set-Cookie"].startswith("tasks_session_8000=; Max-Age=0; ")
     for call in ("GET /me", "DELETE /session"):
         assert "sign in again" in fault(ask(*call.split()), 401, "unauthorized")["message"]
     assert member.get("/me").status_code == 200
@@ -72,9 +72,21 @@ def test_a_session_is_a_listed_key_of_its_own_until_it_is_ended(server, join):
 
 
 def test_the_cookie_is_kept_from_scripts_other_sites_and_with_tls_from_plain_http(server, secure):
-    for place, more in ((server, ""), (secure, " Secure;")):
-        pattern = rf"tasks_session=tms_[\w-]{{43}}; Max-Age=2592000;{more} HttpOnly; Path=/; SameSite=Strict"
+    for place, port, more, path in ((server, 8000, "", "/"), (secure, 443, " Secure;", "/team")):
+        pattern = rf"tasks_session_{port}=tms_[\w-]{{43}}; Max-Age=2592000;{more} HttpOnly; Path={path}; "
+        pattern += "SameSite=Strict"
         assert re.fullmatch(pattern, sign_in(place).headers["Set-Cookie"])
+
+
+def test_instances_on_the_ports_of_one_host_keep_their_sessions(launch):
+    browser = requests.Session()
+    browser.headers["X-Requested-With"] = "x"
+    places = [launch(TASKS_SERVER__BASE_URL=f"http://127.0.0.1:{port}") for port in (8000, 8001)]
+    for place in places:
+        body = {"api_key": OWNER_KEY}
+        assert browser.post(f"{place.base}/api/v1/session", json=body, timeout=PATIENCE).status_code == 201
+    for place in places:
+        assert browser.get(f"{place.base}/api/v1/me", timeout=PATIENCE).status_code == 200
 
 
 def test_a_wrong_key_starts_no_session_and_no_answer_is_stored(server):
@@ -146,7 +158,7 @@ def test_a_key_in_the_header_goes_before_the_cookie(server, session, join):
     good, wrong = ({"Authorization": f"Bearer {key}"} | OURS for key in (member.key, "tms_wrong"))
     fault(browser(server, session, wrong)("GET", "/me"), 401, "unauthorized")
     fault(browser(server, session, wrong)("DELETE", "/session"), 401, "unauthorized")
-    for cookie in (session, "tasks_session=tms_wrong"):
+    for cookie in (session, "tasks_session_8000=tms_wrong"):
         ask = browser(server, cookie, good)
         assert member.data(ask("GET", "/me"))["member"] == member.member
         fault(ask("DELETE", "/session"), 409, "conflict")
@@ -154,7 +166,7 @@ def test_a_key_in_the_header_goes_before_the_cookie(server, session, join):
 
 
 def test_what_is_public_does_not_look_at_the_cookie(server, session):
-    for cookie in (session, "tasks_session=tms_wrong", "tasks_session", 'tasks_session="\xff'):
+    for cookie in (session, "tasks_session_8000=tms_wrong", "tasks_session_8000", 'tasks_session_8000="\xff'):
         ask = browser(server, cookie)
         assert ask("GET", "/health").json()["data"] == {"status": "ok"}
         for path in ("/openapi.json", "/docs"):
@@ -276,7 +288,7 @@ def test_joining_starts_a_session_and_makes_no_key_for_programs(secure):
     invitation = invite(owner, "joins@example.com")
     answer = submit(secure, token_of(invitation), **OURS)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/team/")
-    assert "; Secure; HttpOnly; Path=/; SameSite=Strict" in answer.headers["Set-Cookie"]
+    assert "; Secure; HttpOnly; Path=/team; SameSite=Strict" in answer.headers["Set-Cookie"]
     shown = owner.data(browser(secure, cookie_of(answer))("GET", "/me"))
     assert (shown["member"]["id"], shown["member"]["status"]) == (invitation["member"]["id"], "active")
     keys = owner.data(owner.get("/keys"))["keys"]
@@ -290,14 +302,14 @@ def test_a_form_on_another_site_cannot_sign_somebody_in(server, owner):
         *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
         *(
             {"Origin": origin}
-            for origin in ("http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1")
+            for origin in ("http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1", "null")
         ),
     ):
         answer = submit(server, token, **headers)
         assert answer.status_code == 403
         assert "Set-Cookie" not in answer.headers
         assert "another site" in answer.text
-    assert submit(server, token, Origin=server.base).status_code == 303
+    assert submit(server, token).status_code == 303
 
 
 def test_neither_the_cookie_nor_the_link_is_stored_or_logged(server, owner, join):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from urllib.parse import quote
 
 import pytest
 from harness import NOBODY, fault
@@ -50,7 +51,18 @@ def test_a_task_of_another_program_is_created_once_and_changed_afterwards(owner,
     fault(owner.put(path, {"title": "x"}), 422, "validation_error", "project_id")
     other = owner.make_project()
     fault(owner.put(path, body | {"project_id": other["id"]}), 422, "validation_error", "project_id")
-    fault(owner.put("/tasks/by-external-id/" + "x" * 201, body), 422, "validation_error", "external_id")
+    fault(owner.put("/tasks/by-external-id/" + "x" * 256, body), 422, "validation_error", "external_id")
+
+
+def test_every_external_id_is_that_of_one_task(owner, project):
+    body = {"project_id": project["id"], "title": "Imported"}
+    for external_id in ("/a", "//a", "a/", "a//b", "/", "x" * 255, "é\ufffd", "a b"):
+        path = f"/tasks/by-external-id/{quote(external_id, safe='')}"
+        made = owner.data(owner.put(path, body), 201)
+        assert made["external_id"] == external_id
+        assert owner.data(owner.put(path, body)) == made
+    for no_utf8 in ("%ff", "%fe", "a%c3"):
+        fault(owner.put(f"/tasks/by-external-id/{no_utf8}", body), 404, "not_found")
 
 
 def test_if_match_decides_about_a_task_of_another_program_too(owner, project):
