@@ -45,7 +45,8 @@ from settings import signing_key, without_paths
 log = logging.getLogger("tasks.webhooks")
 
 USER_AGENT = f"task-service/{VERSION}"
-ANSWER_BYTES = 4096  # the most that is read of a receiver's answer
+ANSWER_BYTES = 4096  # the most that is read of the body of a receiver's answer,
+ANSWER_SECONDS = 1.0  # and the longest that it may take: it only tells whether the connection can be kept
 LEASE_GRACE = 1.0  # seconds that a lease lasts longer than its attempt may take
 BATCH = 50  # deliveries are claimed at a time; with 20, draining is slower than eight clients writing
 BATCH_SECONDS = 5.0  # after which a batch tries no further delivery, so that leases stay short
@@ -77,7 +78,9 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-attempt = threading.local()  # this thread's POST: when it `ends_at`, and the deadline of its connection
+# This thread's POST: when it `ends_at`, whether its connection `is_kept` from an earlier one, and the
+# connection's `deadline`.
+attempt = threading.local()
 
 
 def cuttable(pool: Any) -> Any:
@@ -90,7 +93,8 @@ def cuttable(pool: Any) -> Any:
             return sock
 
         def putrequest(self, *arguments: Any, **options: Any) -> None:
-            if self.sock is None:
+            attempt.is_kept = self.sock is not None
+            if not attempt.is_kept:
                 self.connect()
             if (left := attempt.ends_at - time.monotonic()) <= 0:  # a name server or dead addresses took it
                 raise TimeoutError("timed out")
@@ -135,19 +139,26 @@ def timed_out(seconds: float) -> Result:
 
 
 def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Result:
-    """POST the body. What comes after so many seconds counts as no answer.
+    """POST the body. A status that comes after so many seconds counts as no answer.
 
+    Where a kept connection fails, it is sent again at once: the receiver may have just closed that one.
     Connecting to an address takes at most a third of the time, so that a dead one leaves time for the next.
     Only a name server can hold the thread for longer than the time.
     """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
-    attempt.ends_at, attempt.deadline = started_at + seconds, None
+    attempt.ends_at, attempt.is_kept, attempt.deadline = started_at + seconds, False, None
     try:
         request = requests.Request("POST", url, headers, data=body).prepare()
         with sending.adapter.send(request, stream=True, timeout=(seconds / 3, seconds)) as response:
+            if (left := attempt.ends_at - time.monotonic()) <= 0:  # the head may have been cut off
+                return timed_out(seconds)
             status = response.status_code
             retry_after = _retry_after(response.headers.get("Retry-After", ""))
+            attempt.deadline.stop()
+            most = min(left / 2, ANSWER_SECONDS)
+            attempt.deadline = SocketDeadline(attempt.deadline.sock, most, socket.SHUT_RDWR)
+            attempt.deadline.start()
             with suppress(HTTPError, OSError):  # the status decides, also where the body breaks off
                 response.raw.read(ANSWER_BYTES, decode_content=False)
     except requests.Timeout:
@@ -158,8 +169,10 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
         if attempt.deadline:
             attempt.deadline.stop()
     took = time.monotonic() - started_at
-    if took >= seconds:
+    if status is None and took >= seconds:
         return timed_out(seconds)
+    if error and attempt.is_kept:
+        return post(url, body, headers, seconds - took)
     if status is not None and not 200 <= status < 300:
         error = f"answered {status}"
     return Result(status, error, took, retry_after)

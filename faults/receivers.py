@@ -129,7 +129,7 @@ BAD: dict[str, Bad] = {
     "resets": Bad(reset, "reset"),
     "never answers": Bad(stay_silent, LATE),
     "stops in its headers": Bad(stop_after(OK + b"X: "), LATE),
-    "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), LATE),
+    "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), DELIVERED),
     "dribbles a TLS handshake": Bad(dribble(TLS_HELLO, b"\0"), LATE, tls="none"),
     "has another host's certificate": Bad(send(ACCEPTED), "mismatch", tls="wrong"),
     "sends 100 Continue for ever": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),

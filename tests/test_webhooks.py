@@ -10,7 +10,7 @@ import time
 
 import pytest
 from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook
-from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent
+from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent, stop_after
 from standardwebhooks.webhooks import Webhook
 
 import schemas
@@ -204,7 +204,6 @@ LATE = {
     "never answers": stay_silent,
     "dribbles its head": dribble(OK, b"X: y\r\n"),
     "dribbles its status": dribble(b"HTTP/1.1 ", b"2"),
-    "dribbles its body": dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"),
     "continues": dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 }
 
@@ -216,15 +215,38 @@ def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, host
     body = {"project_id": owner.make_project()["id"], "title": "x"}
     answer = owner.post("/tasks", body, timeout=40)  # they would hold it for three minutes, or for ever
     assert answer.status_code == 201
-    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=5"
+    assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=4"
     failed = owner.data(owner.get("/deliveries"))["deliveries"]
     assert {delivery["webhook"] for delivery in failed} == set(LATE)
     for delivery in failed:
         assert delivery["last_error"].startswith("timed out after 0."), delivery
         assert delivery["attempts"] == 1
-    assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=5"
-    waits = owner.data(owner.get("/deliveries", limit=5))["deliveries"]
+    assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=4"
+    waits = owner.data(owner.get("/deliveries", limit=4))["deliveries"]
     assert {(delivery["attempts"], delivery["last_error"]) for delivery in waits} == {(0, None)}
+
+
+def test_a_status_in_time_counts_though_the_body_dribbles_or_never_comes(launch, hostile):
+    head = OK + b"Content-Length: 1000\r\n\r\n"
+    entries = [hostile("dribbles", dribble(head, b"x"))[1], hostile("is silent", stop_after(head))[1]]
+    server = serve(launch, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="1")
+    owner = server.client()
+    body = {"project_id": owner.make_project()["id"], "title": "x"}
+    for _ in range(2):
+        assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=2; pending=0"
+
+
+def test_a_kept_connection_that_the_receiver_has_closed_is_no_failure(hooked, receiver):
+    owner = hooked.client()
+    body = {"project_id": owner.make_project()["id"], "title": "x"}
+    owner.data(owner.post("/tasks", body), 201)
+    receiver.answers = [None, 200]  # to the second call over the connection
+    answer = owner.post("/tasks", body)
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    _, lost, again = receiver.all_here()
+    assert (lost.body, lost.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
+    receiver.answers = [None, None]  # to that over a new one too
+    assert owner.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=0; pending=1"
 
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
