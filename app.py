@@ -525,7 +525,7 @@ def end_session(transaction: Transaction) -> Row:
     if "HTTP_AUTHORIZATION" in request().environ:
         raise Conflict("this call has a key in its header, which is no session; DELETE /keys/:id revokes it")
     id = transaction.actor["key_id"]
-    ApiKey.set_columns(id, revoked_at=transaction.at)
+    ApiKey.ending.run(id=id, now=transaction.at)
     set_session_cookie("", transaction.at)
     return {"id": id, "revoked": True}
 

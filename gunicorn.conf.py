@@ -24,7 +24,7 @@ from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import BUSY, figures
-from models import Activity, StoredAnswer
+from models import Activity, ApiKey, StoredAnswer
 from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
@@ -222,6 +222,7 @@ workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first
 worker_class = Worker
 gunicorn.util.write_error = write_error  # gunicorn has no hook for this
 threads = 16
+http_parser = "python"  # the one whose errors `Worker.handle_error` knows; the setting's default may change
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
@@ -330,8 +331,8 @@ def post_worker_init(worker):
             os.sched_setaffinity(0, {worker.core})
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
-        answers = partial(webhooks.in_steps, StoredAnswer.prune)
-        chores: list = [webhooks.prune_deliveries, gateway.prune_flows, answers]
+        chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
+        chores += [partial(webhooks.in_steps, prune) for prune in (StoredAnswer.prune, ApiKey.prune_sessions)]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores))

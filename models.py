@@ -513,8 +513,9 @@ class Invitation(Credential):
     ) -> tuple[Row, str, str, bool]:
         """Invite somebody, for so many days; an earlier link is revoked.
 
-        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Forbidden`
-        for an owner whom somebody else invites, and `Conflict` for an address of an active member.
+        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Conflict`
+        for an address of an active member, and `Forbidden` for an owner whom another member invites, and for
+        an owner or admin with a key that expires.
         """
         stored = Member.by_email.one(email=email)
         if stored and stored["status"] == Member.ACTIVE:
@@ -526,7 +527,7 @@ class Invitation(Credential):
             member = Member.shown(stored["id"])
         else:
             member = Member.add(transaction, email=email, status="invited", **fields)
-        token, expires_at = cls._issue(transaction, member["id"], days)
+        token, expires_at = cls._issue(transaction, member, days)
         Member.record(transaction, "updated" if stored else "created", member)
         return member, token, expires_at, stored is None
 
@@ -534,17 +535,14 @@ class Invitation(Credential):
     def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
         """Make a new link of a member, in place of an open one: for so many days, or to sign in.
 
-        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` also for a
-        sign-in link with a key that expires, since the session would outlive the key.
+        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` also as `invite`.
         """
         member, made = Member.shown(member_id), "renewed"
         cls.check_manager(transaction, member)
         if member["status"] == Member.ACTIVE:
             days, made = SIGN_IN_DAYS, "sign-in link"
-            if ApiKey.limit_of(transaction.actor):
-                raise Forbidden("the key in use expires; a session of a sign-in link would outlive it")
         Member.record(transaction, "updated", member, {"invitation": [None, made]})
-        return member, *cls._issue(transaction, member_id, days)
+        return member, *cls._issue(transaction, member, days)
 
     @classmethod
     def revoke(cls, transaction: Transaction, member_id: str) -> None:
@@ -556,10 +554,13 @@ class Invitation(Credential):
         Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
 
     @classmethod
-    def _issue(cls, transaction: Transaction, member_id: str, days: float) -> tuple[str, str]:
-        token, expires_at = secrets.token_urlsafe(32), now(days * 86400)
-        cls.revocation.run(member_id=member_id, now=transaction.at)
-        cls.store(transaction, member_id=member_id, token_hash=digest(token), expires_at=expires_at)
+    def _issue(cls, transaction: Transaction, member: Row, days: float) -> tuple[str, str]:
+        limit = ApiKey.limit_of(transaction.actor)
+        if limit and (member["status"] == Member.ACTIVE or member["role"] in ADMINS):
+            raise Forbidden("the key in use expires; what this link gives would outlive it")
+        token, expires_at = secrets.token_urlsafe(32), min(now(days * 86400), limit or "9999")
+        cls.revocation.run(member_id=member["id"], now=transaction.at)
+        cls.store(transaction, member_id=member["id"], token_hash=digest(token), expires_at=expires_at)
         return token, expires_at
 
     @staticmethod
@@ -621,6 +622,7 @@ class ApiKey(Credential):
     last_used_at = TextField(null=True)
     created_by = TextField(null=True)  # a member's id
     is_session = IntegerField(null=True)  # 1 where what it makes may live longer; see `limit_of`
+    started_with = TextField(null=True)  # of a session: the id of the first key, with which it ends
 
     NOUN = "key"
 
@@ -631,7 +633,7 @@ class ApiKey(Credential):
     @classmethod
     def select_shown(cls) -> Query:
         creator = Member.alias("creator")
-        shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session")
+        shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session", "started_with")
         is_session = fn.JSON(Case(None, [(cls.is_session == 1, "true")], "false")).alias("is_session")
         keys = cls.select(*shown, is_session, profile(Member, "member"), profile(creator, "creator"))
         keys = keys.join(Member, on=(cls.member == Member.id)).switch(cls)
@@ -656,11 +658,12 @@ class ApiKey(Credential):
 
     @classmethod
     def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
-        """Make the key of a session of the actor, with the scope and the limit of the key in use."""
-        limit, expires_at = cls.limit_of(transaction.actor), now(SESSION_DAYS * 86400)
-        fields = {"name": name, "scope": transaction.actor.get("scope", "write")}
-        fields |= {"expires_at": min(limit or expires_at, expires_at), "is_session": None if limit else 1}
-        return cls.issue(transaction, transaction.actor["id"], **fields)
+        """Make the key of a session of the actor, with the scope of the key in use, with which it ends."""
+        actor, expires_at = transaction.actor, now(SESSION_DAYS * 86400)
+        fields = {"name": name, "scope": actor.get("scope", "write")}
+        fields |= {"started_with": actor.get("key_started_with") or actor.get("key_id")}
+        fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
+        return cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
@@ -701,13 +704,33 @@ class ApiKey(Credential):
             raise NotFound("key")
         cls.check_manager(transaction, key["member"])
         if key["revoked_at"] is None:
-            cls.set_columns(id, revoked_at=transaction.at)
+            cls.ending.run(id=id, now=transaction.at)
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
+
+    @statement
+    def ending(cls: Any):
+        """Revokes a key, and the sessions that were started with it."""
+        is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
+        return cls.update({cls.revoked_at: placeholder("now")}).where(is_this, cls.revoked_at.is_null())
+
+    @statement
+    def pruning(cls: Any):
+        is_session = (cls.is_session == 1) | cls.started_with.is_null(False)
+        ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
+        return deletion_of_some(cls, is_session & (ended < placeholder("before")))
+
+    @classmethod
+    def prune_sessions(cls) -> int:
+        """Delete a session that ended more than `SESSION_DAYS` ago; returns how many, which is one or none.
+
+        More would take long: SQLite looks through all activity and comments for each.
+        """
+        return cls.pruning.run(before=now(-SESSION_DAYS * 86400), most=1)
 
     @statement
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        fields = (cls.id, cls.expires_at, cls.last_used_at, cls.makers, cls.is_session)
+        fields = [cls.id, cls.expires_at, cls.last_used_at, cls.makers, cls.is_session, cls.started_with]
         of_key = [field.alias(f"key_{field.name}") for field in fields]
         callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(

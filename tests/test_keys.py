@@ -105,6 +105,20 @@ def test_a_key_that_ends_makes_none_that_lives_longer(server, owner, join):
     assert make_key(brief, expires_at=days(1))["key"]["expires_at"]
 
 
+def test_a_key_that_ends_makes_no_owner_or_admin_and_no_link_that_lives_longer(server, owner):
+    brief = server.client(make_key(owner, expires_at=days(2))["api_key"])
+    invited = {"email": "brief@example.com", "full_name": "B", "role": "member"}
+    link = brief.data(brief.post("/members/invite", invited), 201)
+    assert link["expires_at"] < days(2.01)
+    path = f"/members/{link['member']['id']}/invitation"
+    assert brief.data(brief.post(path), 201)["expires_at"] < days(2.01)
+    for role in ("owner", "admin"):
+        error = fault(brief.post("/members/invite", invited | {"role": role}), 403, "forbidden")
+        assert "the key in use expires" in error["message"]
+    owner.data(owner.post("/members/invite", invited | {"role": "admin"}))
+    fault(brief.post(path), 403, "forbidden")
+
+
 def test_everybody_manages_their_own_keys_alone(server, owner, join):
     member, other = join(), join("client")
     made = make_key(member)

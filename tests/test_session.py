@@ -11,6 +11,7 @@ from test_keys import days, make_key
 from test_members import demoted, invite, join_with, removed, token_of, with_key
 
 from app import browser_name
+from models import ApiKey, Member, write
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 OURS = {"Sec-Fetch-Site": "same-origin"}  # as a browser says of a page's call to its own address
@@ -196,6 +197,30 @@ def test_a_session_may_do_what_its_key_may_and_lives_no_longer(server, owner):
     for path in ("/keys", f"/members/{key['member']['id']}/invitation"):
         assert "scope" in fault(ask("POST", path), 403, "forbidden")["message"]
     assert ask("DELETE", "/session").status_code == 200
+
+
+def test_a_session_ends_with_the_key_that_started_it_also_by_way_of_another_session(server, owner):
+    made = make_key(owner)
+    cookie = cookie_of(sign_in(server, made["api_key"]))
+    second = cookie_of(sign_in(server, cookie.partition("=")[2]))
+    others = cookie_of(sign_in(server))
+    owner.data(owner.delete(f"/keys/{made['key']['id']}"))
+    for ended in (cookie, second):
+        fault(browser(server, ended)("GET", "/me"), 401, "unauthorized")
+    assert browser(server, others)("GET", "/me").status_code == 200
+
+
+def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        kept = [ApiKey.issue(transaction, owner["id"], name="key", revoked_at=at)[0] for at in (None, "2026")]
+        kept.append(ApiKey.start_session(transaction, "open")[0])
+        for ended in ({"revoked_at": "2026-01-01"}, {"expires_at": "2026-01-01"}):
+            ApiKey.set_columns(ApiKey.start_session(transaction, "ended")[0]["id"], **ended)
+        kept.append(ApiKey.start_session(transaction, "ended today")[0])
+        ApiKey.set_columns(kept[-1]["id"], revoked_at=transaction.at)
+        assert [ApiKey.prune_sessions() for _ in range(3)] == [1, 1, 0]
+    assert [row["id"] for row in ApiKey.shown_rows.all()] == [row["id"] for row in kept]
 
 
 # Links to sign in
