@@ -14,9 +14,16 @@ SHOWN_CHANGES = ("status", "priority")  # whose new values are words
 
 def message(format: str, event: str, base_url: str) -> str:
     """The body of a call that says what the event, which is JSON, says."""
-    text = sentence(json.loads(event), base_url, *FORMATS[format])
+    told = json.loads(event)
+    text = sentence(told, base_url, *FORMATS[format])
     if format == "slack":
-        return json.dumps({"text": text})
+        # Slack shows the blocks, in which nothing is markup; the text is for notifications and other programs.
+        parts = sentence(told, base_url, str, "\0{}\0{}\0".format).split("\0")
+        elements = [{"type": "text", "text": part} for part in parts if part]
+        if len(parts) > 1:
+            elements[1:3] = [{"type": "link", "url": parts[1], "text": parts[2]}]
+        section = {"type": "rich_text_section", "elements": elements}
+        return json.dumps({"text": text, "blocks": [{"type": "rich_text", "elements": [section]}]})
     # Nobody is called by what stands in a task, such as @everyone.
     return json.dumps({"content": text[:DISCORD_MOST], "allowed_mentions": {"parse": []}})
 

@@ -329,7 +329,7 @@ class Instant(fields.String):
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
-        "blank": "must be a date and time without blanks; in a query, + is written as %2B",
+        "blank": "must have a + before its offset, which is written as %2B in a query",
         "range": "must be between the years 1970 and 9999",
     }
     PATTERN = re.compile(
@@ -354,7 +354,7 @@ class Instant(fields.String):
         text = super()._deserialize(value, *arguments, **options) or ""
         match = self.PATTERN.fullmatch(text)
         if not match:
-            raise self.make_error("blank" if " " in text.strip() else "invalid")
+            raise self.make_error("blank" if self.PATTERN.fullmatch(text.replace(" ", "+")) else "invalid")
         date, clock, fraction, offset = match.groups()
         milliseconds = (fraction or "")[:3].ljust(3, "0")
         zone = offset if offset and offset not in "Zz" else "+00:00"

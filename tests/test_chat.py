@@ -32,7 +32,7 @@ def texts(chats):
     """What was said in the Slack and in the Discord since the last time."""
     slack = [call.event for call in chats[1]["slack"].all_here()]
     discord = [call.event for call in chats[1]["discord"].all_here()]
-    assert {tuple(body) for body in slack} == {("text",)}
+    assert {tuple(body) for body in slack} == {("text", "blocks")}
     assert {tuple(body) for body in discord} == {("content", "allowed_mentions")}
     assert {str(body["allowed_mentions"]) for body in discord} == {"{'parse': []}"}
     return [body["text"] for body in slack], [body["content"] for body in discord]
@@ -48,7 +48,11 @@ def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
     owner.delete(path)
     invited = {"email": "chat@example.com", "full_name": "Ana", "role": "member"}
     owner.data(owner.post("/members/invite", invited), 201)
+    told = chats[1]["signed"].next().event["blocks"]
     slack, discord = texts(chats)
+    link = {"type": "link", "url": url, "text": "Ship_it"}
+    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": "Olga Owner created "}, link]}
+    assert told == [{"type": "rich_text", "elements": [section]}]
     said = [
         "Olga Owner created {}",
         "Olga Owner changed {}: status: in progress, description, due date",
@@ -77,6 +81,9 @@ def test_what_people_have_written_is_neither_markup_nor_a_call_to_everyone(chats
     task = owner.make_task(owner.make_project())
     texts(chats)
     owner.post(f"/tasks/{task['id']}/comments", {"content": MEAN + "x" * 5000})
+    *_, content = chats[1]["signed"].all_here()[-1].event["blocks"][0]["elements"][0]["elements"]
+    assert content["type"] == "text"  # which Slack shows as it stands
+    assert content["text"].startswith(": <b> & *T* @everyone [x](http://y) `_~|xxx")
     (slack,), (discord,) = texts(chats)
     assert ": &lt;b&gt; &amp; *T* @everyone [x](http://y) `_~|xxx" in slack
     assert r": \<b\> & \*T\* \@everyone \[x\]\(http\://y\) \`\_\~\|xxx" in discord
