@@ -17,7 +17,7 @@ def message(format: str, event: str, base_url: str) -> str:
     told = json.loads(event)
     text = sentence(told, base_url, *FORMATS[format])
     if format == "slack":
-        # Slack shows the blocks, in which nothing is markup; the text is for notifications and other programs.
+        # Slack shows the blocks, in which nothing is markup; the text is for notifications, and other chats.
         parts = sentence(told, base_url, str, "\0{}\0{}\0".format).split("\0")
         elements = [{"type": "text", "text": part} for part in parts if part]
         if len(parts) > 1:

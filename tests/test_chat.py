@@ -51,8 +51,9 @@ def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
     told = chats[1]["signed"].next().event["blocks"]
     slack, discord = texts(chats)
     link = {"type": "link", "url": url, "text": "Ship_it"}
-    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": "Olga Owner created "}, link]}
-    assert told == [{"type": "rich_text", "elements": [section]}]
+    elements = [{"type": "text", "text": "Olga Owner created "}, link]
+    (block,) = told
+    assert block == {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": elements}]}
     said = [
         "Olga Owner created {}",
         "Olga Owner changed {}: status: in progress, description, due date",
