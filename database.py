@@ -6,6 +6,7 @@ text, so that reading needs no conversion.
 
 import fcntl
 import hashlib
+import logging
 import math
 import os
 import random
@@ -55,6 +56,7 @@ LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for i
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]
+log = logging.getLogger("tasks")
 
 PRAGMAS = {
     "journal_mode": "wal",
@@ -738,6 +740,8 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
         if locks is not None:
             locks.enter_context(lock_server())
         _check_log(path)
+        for file in path.parent.glob(f".{path.name}.before-[0-9][0-9][0-9][0-9]_*"):
+            file.unlink()  # an incomplete copy, which a kill has left
         if not path.exists():
             path.touch(0o600)  # SQLite would let others read it
         db.connect(reuse_if_open=True)
@@ -746,7 +750,8 @@ def prepare(locks: ExitStack | None = None) -> list[str]:
         if pending and applied:
             if locks is None:
                 lock_server().close()  # a server of an older version would write as if nothing had changed
-            backup(path.with_name(f"{path.name}.before-{pending[0]}"))
+            backup(copy := path.with_name(f"{path.name}.before-{pending[0]}"))
+            log.info("The database is copied to %s", copy)  # also if its upgrade is interrupted
         runner.up()
         with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
             optimize()  # at every start, as one that has applied migrations may have been interrupted

@@ -77,7 +77,7 @@ def create_database(configured: list[Row], locks: ExitStack | None = None) -> No
         store_webhooks(configured)
         return
     for name in applied:
-        log.info("The database is upgraded by %s; its copy is %s.before-%s", name, db.database, applied[0])
+        log.info("The database is upgraded by %s", name)
 
 
 def bootstrap(config: dict[str, Any], key: str | None) -> tuple[Row, str] | None:

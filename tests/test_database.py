@@ -130,6 +130,26 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
         assert upgrade.interrupted(statement) == []
 
 
+def test_each_copy_is_logged_when_it_is_made_and_the_next_start_deletes_incomplete_ones(
+    database, tmp_path, monkeypatch, caplog
+):
+    database.close()
+    folder = shutil.copytree(MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__*"))
+    (folder / "9998_later.py").write_text("def up(migrator, db):\n    pass\n")
+    (folder / "9999_last.py").write_text("def up(migrator, db):\n    db.execute_sql('SELECT missing')\n")
+    monkeypatch.setattr("database.MIGRATIONS", folder)
+    caplog.set_level("INFO", "tasks")
+    path = Path(db.database)
+    left = [path.with_name(f".{path.name}.before-9998_later.0a1b2c3d{end}") for end in ("", "-journal")]
+    for name in ("9998_later", "9999_last"):
+        left[0].touch(), left[1].touch()
+        with pytest.raises(BadDatabase, match="no such column: missing"):
+            prepare()
+        assert caplog.messages[-1] == f"The database is copied to {path}.before-{name}"
+        assert not any(file.exists() for file in left)
+    assert len(caplog.messages) == 2
+
+
 def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server):
     older_database(server.database, versions()[0])
     before = content(server.database)
@@ -140,12 +160,10 @@ def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server)
         assert server.flask("init").stderr == f"{said}\n"
         assert content(server.database) == before
     server.start()
-    told = re.findall(
-        r"\[INFO\] The database is upgraded by (\S+); its copy is (\S+)", server.log.read_text()
-    )
+    told = re.findall(r"\[INFO\] The database is (?:copied to|upgraded by) (\S+)", server.log.read_text())
     later = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()][1:]
-    assert told == [(name, f"{server.database}.before-{later[0]}") for name in later]
-    assert os.path.exists(told[0][1])
+    assert told == [f"{server.database}.before-{later[0]}", *later]
+    assert os.path.exists(told[0])
     assert server.flask("doctor").returncode == 0
 
 
