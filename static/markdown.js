@@ -1,9 +1,13 @@
 // Markdown as nodes: made from a lexer's tokens, never through HTML. What is no Markdown stays as typed.
 import { Lexer } from "./marked.js";
-import { h, html } from "./preact.js";
+import { h, html, useMemo } from "./preact.js";
 
 const OPTIONS = { gfm: true, breaks: true };
-const INLINE_MOST = 2000; // characters; the lexer takes a second for some longer runs of text
+// The lexer takes the square of time for the characters and for the signs of emphasis and links in a paragraph.
+const INLINE_MOST = 2000; // characters
+const INLINE_MARKS = 100; // signs
+const MARKS_MOST = 5000; // signs in the whole text
+const DEEPEST = 30; // levels of quotes and lists: the lexer and preact call themselves for each
 const SAFE = /^(https?:|mailto:)/i;
 
 const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
@@ -51,24 +55,32 @@ const NODES = {
   </div>`,
 };
 
-/** The tokens of a text; paragraphs that are too long to be read quickly are left as they are. */
+/** How deep a line is nested: its markers of quotes and items, with two blanks of indentation as one. */
+function levels(line) {
+  const [prefix] = line.match(/^[\s>*+.)\d-]*/);
+  return /[>*+.)-]/.test(prefix) ? (prefix.match(/>|[*+.)-]\s| {2}|\t/g) ?? []).length : 0;
+}
+
+/** The tokens of a text; paragraphs that the lexer would take long to read are left as they are. */
 function tokensOf(text) {
   const lexer = new Lexer(OPTIONS);
-  const tokens = lexer.blockTokens(text.replace(/\r\n?/g, "\n"), []);
+  const tokens = lexer.blockTokens(text, []);
+  let left = MARKS_MOST;
   for (const { src, tokens: inline } of lexer.inlineQueue) {
-    if (src.length > INLINE_MOST) inline.push({ type: "text", text: src });
-    else lexer.inlineTokens(src, inline);
+    const marks = src.match(/[*_~[]/g)?.length ?? 0;
+    left -= marks;
+    if (src.length > INLINE_MOST || marks > INLINE_MARKS || left < 0) {
+      inline.push({ type: "text", text: src });
+    } else lexer.inlineTokens(src, inline);
   }
   return tokens;
 }
 
 function nodesOf(text) {
-  try {
-    return all(tokensOf(text));
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error; // thousands of levels deep
-    return text;
-  }
+  const lines = text.replace(/\r\n?/g, "\n");
+  return lines.split("\n").some((line) => levels(line) > DEEPEST) ? text : all(tokensOf(lines));
 }
 
-export const Markdown = ({ text }) => html`<div class="text">${nodesOf(text)}</div>`;
+/** Who opens a task reads each of its texts once, and not with every change. */
+export const Markdown = ({ text }) =>
+  html`<div class="text">${useMemo(() => nodesOf(text), [text])}</div>`;

@@ -34,6 +34,19 @@ GIVE = """(place, [kind, filename, content]) => {
     place.dispatchEvent(new Kind(kind, { bubbles: true, dataTransfer: data, clipboardData: data }));
 }"""
 
+# Count how often a text is read as Markdown.
+COUNT_READ = """async () => {
+    const { Lexer } = await import("/static/marked.js");
+    const { blockTokens } = Lexer.prototype;
+    let depth = (window.read = 0);
+    Lexer.prototype.blockTokens = function (...text) {
+        window.read += depth++ === 0;
+        const tokens = blockTokens.apply(this, text);
+        depth--;
+        return tokens;
+    };
+}"""
+
 
 def history_of(dialog):
     dialog.get_by_text("History", exact=True).click()
@@ -221,6 +234,26 @@ def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
         expect(text.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
         expect(text.get_by_role("link")).to_have_attribute("target", "_blank")
         expect(text).to_contain_text("unsafe <b>raw</b>")
+
+
+def test_whatever_is_written_the_task_can_be_opened_and_each_text_is_read_once(board, owner, project):
+    deep = [">" * 1200, "- " * 800 + "x", "> " * 25_000, "\n".join("  " * n + "- x" for n in range(100))]
+    texts = [*deep, *["*~[" * 16_000, ("*~[" * 160 + "\n\n") * 100] * 3, "> - **shown** " + "-" * 40]
+    task = owner.make_task(project, title="Mean", description="*Text*")
+    for text in texts:
+        owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
+    board.evaluate(COUNT_READ)
+    dialog = opened(board, "Mean")
+    shown = dialog.get_by_role("list", name="Comments").locator(".text")
+    expect(shown).to_have_count(len(texts))
+    for number, text in enumerate(deep):
+        expect(shown.nth(number)).to_have_text(text)
+        expect(shown.nth(number).locator("*")).to_have_count(0)
+    expect(shown.last.get_by_role("strong")).to_have_text("shown")
+    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Meaner"}))
+    refresh(board, "Meaner")
+    expect(board.get_by_role("dialog", name="Meaner")).to_be_visible()
+    assert board.evaluate("() => read") == 1 + len(texts) - len(deep)
 
 
 def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, owner, project):
