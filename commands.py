@@ -152,7 +152,9 @@ def init() -> None:
     click.echo(f"The database {database.db.database} is ready.")
     if first is None:
         click.echo("The workspace already has an owner.")
-        click.echo(f"To sign in, get a link:  {settings.program} member link EMAIL")
+        port = f"PORT={os.environ['PORT']} " if "PORT" in os.environ else ""
+        email = fetch_actor(None)["email"]
+        click.echo(f"To sign in, get a link:  {port}{settings.program} member link {email}")
         return
     owner, made = first
     click.echo(f"The first owner is {owner['full_name']} <{owner['email']}>.\n")
@@ -560,11 +562,13 @@ def database_problems() -> list[str]:
 
 
 def backup_problems() -> list[str]:
-    """Print the age of the newest backup, or return what is wrong with it; without a folder nothing is."""
-    if not os.path.lexists(folder := database.backups()):
-        return []
-    if (age := database.backup_age()) is None:
+    """Print the age of the newest backup, or return what is wrong with it; a new database needs none yet."""
+    folder, age = database.backups(), database.backup_age()
+    if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
+    if age is None:
+        is_new = database.database_age() < BACKUP_AGE
+        return [] if is_new else [f"no backup yet; {settings.program} backup {folder}/FILE.db makes one"]
     said = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
         return [said]
@@ -663,8 +667,8 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
     The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
     environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
     printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with a COMMAND, address and
-    key are put into its environment. The exit code is that of COMMAND. docs/testing.md says what else this
-    server answers: resets, faults, and an inbox of webhooks.
+    key are put into its environment, in place of all other TASKS_ variables. The exit code is that of
+    COMMAND. docs/testing.md says what else this server answers: resets, faults, and an inbox of webhooks.
     """
     if today is not None and seed is None:
         raise click.UsageError("--today is for --seed")
@@ -750,7 +754,8 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
     database.db.disconnect()
     if command:
         # A terminal sends Ctrl-C to the command too, which decides what it does.
-        return wait(run(command), STOPPING - {signal.SIGINT})
+        given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
+        return wait(run(command, env=given), STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
     click.echo(f"Sign in with this link, once, within a day:  {link}")
     if wait(server):

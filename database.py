@@ -909,6 +909,12 @@ def backup_age() -> float | None:
     return max(time.time() - max(written), 0.0) if written else None
 
 
+def database_age() -> float:
+    """Seconds since the database was made; the migrations' runner stores when it applied the first one."""
+    ((made_at,),) = db.read("SELECT MIN(applied) FROM schema_migration", {})
+    return max(time.time() - datetime.fromisoformat(made_at).timestamp(), 0.0)
+
+
 def backup(target: Path) -> None:
     """Copy the database while it is in use; the copy contains every write that was committed before.
 

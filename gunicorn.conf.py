@@ -12,6 +12,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
@@ -262,6 +263,10 @@ def on_starting(server):
         startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
+    url = urlsplit(base_url := app.config["SERVER"]["base_url"])
+    ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
+    if url.hostname in ("127.0.0.1", "localhost", "::1") and ports and (url.port or 80) not in ports:
+        server.log.warning("Links will say %s: set PORT, in place of -b, or server.base_url", base_url)
     figures.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed
 

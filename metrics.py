@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
-from database import backup_age, db
+from database import backup_age, database_age, db
 from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths
@@ -136,8 +136,10 @@ def _lines(cells: list[float]) -> Iterator[str]:
     for name, path in (("database", Path(db.database)), ("log", Path(f"{db.database}-wal"))):
         size = path.stat().st_size if path.exists() else 0
         yield from _family(f"{name}_bytes", "gauge", f"Size of {path.name}.", [({}, size)])
-    if (copied := backup_age()) is not None:
-        yield from _family("backup_age_seconds", "gauge", "Age of the newest backup.", [({}, copied)])
+    age = database_age() if (copied := backup_age()) is None else copied
+    yield from _family(
+        "backup_age_seconds", "gauge", "Age of the newest backup, or of the database.", [({}, age)]
+    )
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import stat
+import sys
 import time
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +40,8 @@ JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
 
 # How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
 program, folder = "flask --app app", Path(__file__).parent
+if (called := Path(sys.argv[0])).name == "flask":
+    program = f"{os.path.relpath(called)} --app app"
 
 
 class SettingsError(Exception):

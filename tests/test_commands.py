@@ -96,9 +96,9 @@ def test_init_makes_the_database_and_the_owner_and_prints_the_link_and_the_key_o
     assert f'curl -H "Authorization: Bearer {key}" http://127.0.0.1:8123/api/v1/context' in said
     again = says(home, "init")
     assert "The workspace already has an owner." in again
-    assert "flask --app app member link EMAIL" in again
+    assert "flask --app app member link owner@example.com" in again
     monkeypatch.setattr("settings.program", "tasks")
-    assert "link:  tasks member link EMAIL" in says(home, "init")
+    assert "link:  PORT=8123 tasks member link owner@example.com" in says(home, "init", PORT="8123")
     assert "tms_" not in again
     assert "/enroll/" not in again
     owner = home.start().client(key)

@@ -140,15 +140,17 @@ def test_two_are_two_workspaces_with_the_environments_settings_and_leave_nothing
     assert not (tmp_path / "own.db").exists()
 
 
-def test_a_program_gets_address_and_key_and_may_use_the_command_line(run, tmp_path):
-    create = f'"{BIN}/flask" --app "{ROOT}/app" project create Shop >&2'
-    script = f'echo "$PORT $WEB_CONCURRENCY"; {create}; "{BIN}/python" -c "$ASK"; kill -9 $$'
+def test_a_program_gets_address_and_key_and_no_settings(run, tmp_path):
+    names = "env | sed -n 's/^\\(TASKS_[^=]*\\)=.*/\\1/p' | sort | xargs"
+    script = f'echo "$PORT $WEB_CONCURRENCY"; {names}; "{BIN}/python" -c "$ASK"; kill -9 $$'
     variables = {"PORT": "1", "WEB_CONCURRENCY": "2", "ASK": ASK + "print(ask('/projects'))"}
+    variables |= {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "100"}
     code, stdout, stderr = run("--log", "server.log", "--", "sh", "-c", script, **variables)
     assert code == 128 + signal.SIGKILL, stderr
-    ports, projects = stdout.splitlines()
+    ports, given, projects = stdout.splitlines()
     assert ports == "1 2"
-    assert [project["name"] for project in json.loads(projects)["data"]["projects"]] == ["Shop"]
+    assert given == "TASKS_KEY TASKS_URL"
+    assert json.loads(projects)["data"]["projects"] == []
     assert "GET /api/v1/projects 200" in (tmp_path / "server.log").read_text()
 
 
