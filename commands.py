@@ -340,10 +340,11 @@ def import_command(file: IO[bytes], apply: bool, project: str | None, email: str
     actor = fetch_actor(email, "member")
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     with as_click_errors(ValueError):
-        rows = transfer.read_csv(file)  # before others must wait for it
-    with suppress(click.Abort), models.write(actor) as transaction:
-        report = transfer.Import(transaction, project).store(rows)
-        if report.problems or not apply:
+        imported = transfer.Import(transfer.read_csv(file), project)
+    place = nullcontext() if apply else database.copied()
+    with place, suppress(click.Abort), models.write(actor) as transaction:
+        report = imported.store(transaction)
+        if report.problems:
             raise click.Abort  # which undoes it
     for line in report.lines():
         click.echo(line)

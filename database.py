@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 
 import orjson
@@ -925,6 +926,21 @@ def backup(target: Path) -> None:
         connection = db.connection()
     with _as_bad_database(target):
         _copy(path, connection, target)
+
+
+@contextmanager
+def copied() -> Iterator[None]:
+    """Run the body on a copy of the database, which is deleted at the end; nobody has to wait for it."""
+    path = db.database
+    with TemporaryDirectory(prefix="tasks-") as folder:
+        backup(Path(folder) / "tasks.db")
+        db.disconnect()
+        db.init(f"{folder}/tasks.db", timeout=LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            db.disconnect()
+            db.init(path, timeout=LOCK_SECONDS)
 
 
 def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:

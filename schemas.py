@@ -719,7 +719,7 @@ UPDATE_TASK_DETAILS = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on 
 CREATE_TASKS = TaskBatch()
 PUT_TASK = TaskInput(exclude=["external_id"])
 EXTERNAL_ID = TaskInput(only=["external_id"])
-IMPORT_TASK = TaskInput()
+IMPORT_TASK = TaskInput(exclude=["project_id", "milestone_id", "assignee_id"])
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 ADD_COMMENT = CommentInput()

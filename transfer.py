@@ -2,8 +2,10 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
@@ -20,16 +22,19 @@ IMPORTED = [
     *["title", "description", "status", "priority", "project", "milestone", "assignee"],
     *["start_date", "due_date", "external_id"],
 ]
+NAMES = ("project", "milestone", "assignee")  # which are found when the rows are stored
 EXPORTED = [
     *["number", *IMPORTED, "creator", "blocked_by", "metadata", "version"],
     *["created_at", "updated_at", "completed_at", "id"],
 ]
 PAGE = 500  # tasks that an export reads at a time
+# A cell that a spreadsheet would take for a formula, behind the apostrophes of earlier exports.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 @dataclass
 class Report:
-    """What an import has done, or would do."""
+    """What an import has done."""
 
     done: Counter[str] = field(default_factory=Counter)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
@@ -60,7 +65,7 @@ def read_csv(file: IO[bytes]) -> list[tuple[int, Row]]:
             if any(map(str.strip, texts[len(columns) :])):
                 problems.append(f"line {line}: has more cells than line 1")
             cells = {
-                name: text if name == "description" else text.strip()
+                name: unquoted(text if name == "description" else text.strip())
                 for name, text in zip(columns, texts, strict=False)
                 if name and text.strip()
             }
@@ -76,45 +81,67 @@ def read_csv(file: IO[bytes]) -> list[tuple[int, Row]]:
     return rows
 
 
+def unquoted(cell: str) -> str:
+    """The cell without the apostrophe that `quoted` puts before formulas."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+def quoted(value: Any) -> Any:
+    """The value of a cell, with an apostrophe before what a spreadsheet would take for a formula."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+
+
 class Import:
     """Stores rows as tasks, and finds projects, milestones and people by their names."""
 
-    def __init__(self, transaction: Transaction, project: str | None = None):
-        """Import into this project what names none."""
-        self.transaction, self.project, self.report = transaction, project, Report()
-        projects = Project.listing()
-        active = [row for row in projects if row["status"] != "archived"]
-        self.projects = by_name(projects, "name") | by_name(active, "name")
-        self.milestones: dict[str, dict[str, list[str]]] = {}  # of each project
+    def __init__(self, rows: list[tuple[int, Row]], project: str | None = None):
+        """Check the rows, before others must wait for it; what names no project goes into this one."""
+        self.project, self.report = project, Report()
+        self.rows: list[tuple[int, Row, Row]] = []  # the line, names by column, and what is checked already
+        for line, cells in rows:
+            self.report.dropped.update(f"column {name}" for name in cells if name not in IMPORTED)
+            for choice in cells.keys() & {"status", "priority"}:
+                cells[choice] = cells[choice].lower().replace(" ", "_")
+            with self.problems_noted(line):
+                checked = {name: cells[name] for name in IMPORTED if name in cells and name not in NAMES}
+                self.rows.append((line, cells, schemas.IMPORT_TASK.load(checked)))
 
-    def store(self, rows: list[tuple[int, Row]]) -> Report:
+    @contextmanager
+    def problems_noted(self, line: int) -> Iterator[None]:
+        """Note why a row cannot be taken."""
+        try:
+            yield
+        except (Invalid, ValidationError) as error:
+            problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
+            text = "; ".join(f"{name}: {problem}" for name, problem in problems)
+            self.report.problems.append(f"line {line}: {text}")
+
+    def store(self, transaction: Transaction) -> Report:
         """Store each row as a task, or note why not.
 
         A row with an external id changes the task that has it; an empty cell changes nothing.
         """
-        for line, cells in rows:
-            self.report.dropped.update(f"column {name}" for name in cells if name not in IMPORTED)
-            try:
-                self.store_row({name: cells[name] for name in IMPORTED if name in cells})
-            except (Invalid, ValidationError) as error:
-                problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
-                text = "; ".join(f"{name}: {problem}" for name, problem in problems)
-                self.report.problems.append(f"line {line}: {text}")
+        self.transaction, projects = transaction, Project.listing()
+        active = [row for row in projects if row["status"] != "archived"]
+        self.projects = by_name(projects, "name") | by_name(active, "name")
+        self.milestones: dict[str, dict[str, list[str]]] = {}  # of each project
+        self.members = {member["email"]: member["id"] for member in Member.everyone()}
+        for line, names, fields in self.rows:
+            with self.problems_noted(line):
+                self.store_row(names, fields)
         return self.report
 
-    def store_row(self, cells: Row) -> None:
+    def store_row(self, names: Row, fields: Row) -> None:
         """Raises `ValidationError` and `Invalid`."""
-        project_id = self.project_id(project := cells.pop("project", self.project))
-        if title := cells.pop("milestone", None):
-            cells["milestone_id"] = self.milestone_id(project_id, title, project)
-        if email := cells.pop("assignee", None):
-            if member := Member.by_email.one(email=email.lower()):
-                cells["assignee_id"] = member["id"]
+        project = names.get("project", self.project)
+        fields["project_id"] = self.project_id(project)
+        if title := names.get("milestone"):
+            fields["milestone_id"] = self.milestone_id(fields["project_id"], title, project)
+        if email := names.get("assignee"):
+            if member_id := self.members.get(email.lower()):
+                fields["assignee_id"] = member_id
             else:
                 self.report.dropped[f"assignee {email}, who is no member"] += 1
-        for choice in cells.keys() & {"status", "priority"}:
-            cells[choice] = cells[choice].lower().replace(" ", "_")
-        fields = schemas.IMPORT_TASK.load({"project_id": project_id, **cells})
         if external_id := fields.pop("external_id", None):
             _, changes = Task.put(self.transaction, external_id, **fields)
         else:
@@ -132,7 +159,7 @@ class Import:
             self.report.made.append(f"project {name}")
         return only("project", found)
 
-    def milestone_id(self, project_id: str, title: str, project: str) -> str:
+    def milestone_id(self, project_id: str, title: str, project: str | None) -> str:
         """The id of the milestone with this title in this project, which is made if it is missing."""
         if project_id not in self.milestones:
             self.milestones[project_id] = by_name(Milestone.of(project_id), "title")
@@ -186,7 +213,7 @@ def write_csv(file: IO[str]) -> None:
     writer.writeheader()
     for row in export_rows():
         numbers = " ".join(map(str, row["blocked_by"]))
-        writer.writerow(row | {"blocked_by": numbers})
+        writer.writerow({name: quoted(value) for name, value in (row | {"blocked_by": numbers}).items()})
 
 
 def write_json_lines(file: IO[str]) -> None:

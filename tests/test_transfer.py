@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
@@ -130,6 +132,29 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")
     assert again.stdout.splitlines()[-1] == "1 new, 1 changed, 1 unchanged"
     assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
+
+
+def test_a_trial_needs_no_turn_to_write(launch, tmp_path):
+    server = launch()
+    with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        tried = run_import(server, tmp_path, CSV)
+        assert tried.stdout.splitlines()[-1] == "3 new, 0 changed, 0 unchanged"
+
+
+def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_as_it_was(launch, tmp_path):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project(name="=cmd")
+    texts = ["=1+1", "+x", "-x", "@x", "'=x", "''-x", "'x", "x=1"]
+    for text in texts:
+        owner.make_task(project, title=text, description=f"\t{text}", external_id=text)
+    exported = server.flask("export").stdout
+    (_, *rows) = csv.reader(io.StringIO(exported))
+    assert not [cell for row in rows for cell in row if cell[:1] in tuple("=+-@\t\r")]
+    assert "'=1+1" in rows[0]
+    again = run_import(server, tmp_path, exported, "--apply")
+    assert again.stdout.splitlines()[-1] == f"0 new, 0 changed, {len(texts)} unchanged"
 
 
 def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tmp_path):
