@@ -9,6 +9,7 @@ import base64
 import binascii
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -416,15 +417,24 @@ def project_line(project: Row) -> str:
     return f"{clipped(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
 
 
-def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
-    """The row with this id, else with a name of these columns, in their order, else with a part of a name.
+def has_word(start: str, row: Row, name: str) -> bool:
+    """Whether a word of this column begins with the folded text; of an address, a word before the @."""
+    text = fold(row[name]).partition("@")[0] if name == "email" else fold(row[name])
+    places = (at for at, sign in enumerate(f" {text}") if unicodedata.category(sign)[0] not in "LMN")
+    return any(text.startswith(start, at) for at in places)
 
-    Only in parts accents do not count.
+
+def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
+    """The row with this id, else with a name of the columns, in this order, else with a word that begins so.
+
+    Only in beginnings accents do not count, and clients, who are not of the team, are left out.
     """
     text = wanted.strip().removesuffix("…")
     exact = ([row for row in rows if caseless(row[name]) == caseless(text)] for name in ("id", *names))
-    parts = [row for row in rows if text and any(fold(text) in fold(row[name]) for name in names)]
-    found = next(filter(None, exact), parts)
+    team = [row for row in rows if fold(text) and row.get("role") != "client"]
+    found = next(filter(None, exact), None)
+    if found is None:
+        found = [row for row in team if any(has_word(fold(text), row, name) for name in names)]
     if len(found) == 1:
         return found[0]
     texts = [wanted, *(row[names[-1]] for row in found or rows)]

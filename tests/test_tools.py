@@ -397,9 +397,8 @@ def test_projects_are_chosen_by_name_or_id(launch):
     assert chosen(site.upper()) == chosen(" sITE ") == site
     assert chosen("map") == chosen("Site m…") == site_map
     assert chosen("CAFÉ") == chosen("cafe\u0301") == chosen("unicode cafe") == café
-    ambiguous = refused(owner, "get_project", project="a")
-    shown = [f"{name} ({id})" for name, id in zip(quoted, (alpha, site, site_map, café), strict=True)]
-    assert f'project: "a" may be any of: {shown[0]}, {shown[2]}, {shown[3]}.' in ambiguous
+    ambiguous = refused(owner, "get_project", project="c")
+    assert f'project: "c" may be any of: {quoted[0]} ({alpha}), {quoted[3]} ({café}).' in ambiguous
     unknown = refused(owner, "get_project", project=f"{names[0]}!")
     assert f'project: there is no {quoted[0][:-1]}!"; there are: {", ".join(quoted)}.' in unknown
     twin = owner.make_project(name="site")["id"]
@@ -432,6 +431,27 @@ def test_people_are_chosen_by_name_address_or_id(join, owner, project, task):
     assert f'"Ana Chosen" ({ana.member["id"]}), "Anatol Chosen" ({anatol.member["id"]})' in text
     text = refused(owner, "find_tasks", assignee="Nobody of the tests")
     assert 'assignee: there is no "Nobody of the tests"; there are: "' in text
+
+
+def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(launch):
+    server = launch()
+    assert server.flask("seed").returncode == 0
+    owner = server.client()
+    for number, name in enumerate(["रीना_Lima", "(Zoë) Müller"]):
+        body = {"email": f"x.wren{number}@example.com", "full_name": name, "role": "member"}
+        owner.data(owner.post("/members/invite", body), 201)
+    task = use(owner, "create_task", project="app", title="Call the bank", milestone="version")["number"]
+
+    def assigned(assignee):
+        return use(owner, "update_task", task_id=task, assignee=assignee)["assignee"]
+
+    assert [assigned(part) for part in ("lea", "DUB", "jonas w")] == ["Léa Dubois"] * 2 + ["Jonas Weber"]
+    assert [assigned(part) for part in ("lima", "wren1", "zoe")] == ["रीना_Lima"] + ["(Zoë) Müller"] * 2
+    assert assigned("kenji watanabe") == assigned("KENJI@example.com") == "Kenji Watanabe"
+    for part in ("Ana", "Kenji", "ना", "example", "wren0@", "\u0301"):
+        assert "assignee: there is no" in refused(owner, "update_task", task_id=task, assignee=part)
+    assert "project: there is no" in refused(owner, "get_project", project="ebsite")
+    assert "milestone: there is no" in refused(owner, "update_task", task_id=task, milestone="ersion")
 
 
 def test_milestones_are_those_of_the_project(owner):
