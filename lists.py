@@ -32,7 +32,6 @@ FILTERS: dict[str, Any] = {
     "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
     & (Task.completed_at >= placeholder("completed_since")),
     "ready": (Task.status == "todo")
-    & Task.assignee.is_null()
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.open_of(Task.number, SQL("1"))),
     # Changes in their order, after those up to a time and an id.
@@ -77,12 +76,14 @@ Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_ass
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
     """One page of the tasks that pass every filter, with its pagination.
 
-    With `include="comment_count"` each task has its number of comments.
+    Those that are `ready` are nobody's unless `assignee_id` says whose. With `include="comment_count"` each
+    task has its number of comments.
     """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "ready" in filters:
         filters["now"] = now()
+        filters |= {} if "assignee_id" in filters else {"unassigned": True}
     if sort == "updated_at" and not offset:
         return _changes(limit, include, **filters)
     names, end = frozenset(filters) - {"now"}, offset + limit

@@ -597,7 +597,8 @@ class TaskQuery(PageQuery):
     updated_since = Instant()
     completed_since = Instant()
     ready = Choice(
-        ["true"], metadata={"description": "To do, nobody's, not blocked, and not to be started later."}
+        ["true"],
+        metadata={"description": "To do, unblocked, not to be started later; nobody's, or of `assignee_id`."},
     )
     after = Cursor()
     q = Text(

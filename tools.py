@@ -637,7 +637,7 @@ class ToolCall:
 
     @tool(
         'Find tasks, newest first. q: words in title or description, "a phrase" as it stands. '
-        "status open: not done. ready: to do, nobody's, not blocked.",
+        "status open: not done. ready: to do, not blocked, nobody's unless assignee is given.",
         optional="q project milestone assignee status ready priority due_before updated_since completed_since"
         " sort limit offset",
     )
@@ -711,7 +711,7 @@ class ToolCall:
 
     @tool(
         "Take a task: me as assignee, in_progress; fails if someone has it. "
-        "Without task_id: the most urgent ready one, of a project if given.",
+        "Without task_id: your most urgent ready one, else nobody's, of a project if given.",
         optional="task_id project",
         writes=True,
         for_team=True,
@@ -722,15 +722,17 @@ class ToolCall:
         filters = {"ready": "true", "archived": "false"}
         if project:
             filters["project_id"] = self.project_id(project)
-        while first := self.get("/tasks", **filters, sort="-priority", limit=1)["tasks"]:
-            equal = filters | {"priority": first[0]["priority"]}
-            for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
-                try:
-                    return self.claimed(f"/tasks/{task['id']}")
-                except ToolError as error:
-                    if error.code not in ("conflict", "not_found"):  # another agent was faster
-                        raise
-        raise ToolError("not_found", "no task is ready: to do, nobody's, and not blocked")
+        for whose in ("me", "none"):
+            filters["assignee_id"] = whose
+            while first := self.get("/tasks", **filters, sort="-priority", limit=1)["tasks"]:
+                equal = filters | {"priority": first[0]["priority"]}
+                for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
+                    try:
+                        return self.claimed(f"/tasks/{task['id']}")
+                    except ToolError as error:
+                        if error.code not in ("conflict", "not_found"):  # another agent was faster
+                            raise
+        raise ToolError("not_found", "no task is ready: to do, yours or nobody's, and not blocked")
 
     def claimed(self, path: str) -> Row:
         self.call("POST", f"{path}/claim")

@@ -28,7 +28,7 @@ def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: s
         case "status" if value == "open":
             return task["status"] != "done"
         case "ready":
-            return task["status"] == "todo" and task["assignee_id"] is None
+            return task["status"] == "todo"
         case "q":
             texts = [plain(text) for text in (task["title"], task["description"] or "")]
             parts = plain(value).split('"')

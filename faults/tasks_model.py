@@ -142,10 +142,11 @@ class TasksMachine(Machine):
     def compare_list(self, filters: Row, sort: str, limit: int, offset: int) -> Row:
         """Compare a page of a list of tasks; returns its pagination."""
         archived = [id for id, status in self.projects.items() if status == "archived"]
+        every = ({"assignee_id": "none"} if "ready" in filters else {}) | filters
         found = [
             task
             for task in self.tasks.values()
-            if all(passes(task, *pair, archived=archived, me=self.members[0]) for pair in filters.items())
+            if all(passes(task, *pair, archived=archived, me=self.members[0]) for pair in every.items())
         ]
         query = filters | {"sort": sort, "limit": limit, "offset": offset}
         expected = page(in_order(found, sort), sort, limit, offset)

@@ -125,3 +125,20 @@ def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner,
     owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
     assert ready() == ["Started", "Blocked"]
     fault(owner.get("/tasks", ready="false"), 422, "validation_error", "ready")
+
+
+def test_ready_tasks_are_somebody_s_where_a_filter_says_whose(owner, project, join):
+    ana = join()
+    for title, start in (("Now", "2026-01-01"), ("Later", "2099-01-01")):
+        owner.make_task(project, title=title, assignee_id=ana.member["id"], start_date=start)
+    owner.make_task(project, title="Nobody's")
+    query = {"project_id": project["id"], "ready": "true"}
+    for assignee, title in {
+        None: "Nobody's",
+        "none": "Nobody's",
+        "me": "Now",
+        ana.member["id"]: "Now",
+    }.items():
+        for sort in ("-priority", "updated_at"):
+            (found,) = ana.data(ana.get("/tasks", **query, assignee_id=assignee, sort=sort))["tasks"]
+            assert found["title"] == title

@@ -589,6 +589,27 @@ def test_metadata_is_merged_with_what_others_write_meanwhile(owner, task):
     assert (now["metadata"], now["version"]) == (dict(ChainMap(*added)), 6)
 
 
+def test_a_task_is_claimed_of_one_s_own_first_and_then_of_nobody_s(owner, join, project):
+    ana, ben = join(), join()
+    for title, priority, assignee in (
+        ("Nobody's", "urgent", None),
+        ("Low", "low", ana),
+        ("High", "high", ana),
+        ("Ben's", "urgent", ben),
+    ):
+        body = {"title": title, "priority": priority, "assignee_id": assignee and assignee.member["id"]}
+        owner.make_task(project, **body)
+    where = {"project": project["id"]}
+    own = {"assignee": "me", "ready": True, "sort": "-priority"}
+    assert titles(ana, **where, **own) == ["High", "Low"]
+    assert (
+        titles(ana, **where, ready=True) == titles(ana, **where, **own | {"assignee": "none"}) == ["Nobody's"]
+    )
+    claimed = [use(ana, "claim_task", **where)["title"] for _ in range(3)]
+    assert claimed == ["High", "Low", "Nobody's"]
+    assert "no task is ready: to do, yours or nobody's" in refused(ana, "claim_task", **where)
+
+
 def test_an_update_that_is_refused_changes_nothing(owner, task):
     changed = use(owner, "update_task", task_id=task["id"], priority="high", status="review", if_version=1)
     assert changed["version"] == 2
