@@ -74,7 +74,7 @@ def test_what_is_installed_serves_a_workspace_in_the_working_directory(tasks, he
         log = ""
         while "Listening at" not in log and (line := server.stderr.readline()):
             log += line
-        address = re.search(r"http://[\d.:]+", log)[0]
+        address = re.search(r"Listening at: (http://[\d.:]+)", log)[1]
         assert requests.get(f"{address}/api/v1/health", timeout=PATIENCE).ok
         server.terminate()
         server.stderr.read()
