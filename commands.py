@@ -341,7 +341,8 @@ def import_command(file: IO[bytes], apply: bool, project: str | None, email: str
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     with as_click_errors(ValueError):
         imported = transfer.Import(transfer.read_csv(file), project)
-    place = nullcontext() if apply else database.copied()
+    exit_on_sigterm()
+    place = nullcontext() if apply and not imported.report.problems else database.copied()
     with place, suppress(click.Abort), models.write(actor) as transaction:
         report = imported.store(transaction)
         if report.problems:

@@ -4,11 +4,12 @@ import csv
 import io
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from urllib.parse import quote
 
 import pytest
-from harness import NOBODY, fault
+from harness import BIN, NOBODY, ROOT, fault, wait_until
 
 
 def batch(project, *bodies):
@@ -134,12 +135,27 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
 
 
-def test_a_trial_needs_no_turn_to_write(launch, tmp_path):
+def test_a_trial_and_an_import_with_mistakes_need_no_turn_to_write(launch, tmp_path):
     server = launch()
     with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         tried = run_import(server, tmp_path, CSV)
         assert tried.stdout.splitlines()[-1] == "3 new, 0 changed, 0 unchanged"
+        wrong = run_import(server, tmp_path, CSV.replace("High", "Highest"), "--apply")
+        assert wrong.stdout.startswith("line 2: priority: must be one of low")
+
+
+def test_a_trial_that_is_ended_leaves_no_copy_behind(server, tmp_path):
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    (tmp_path / "tasks.csv").write_text("title,project\n" + "x,Many\n" * 5000)
+    command = [BIN / "flask", "--app", "app", "import", tmp_path / "tasks.csv"]
+    environment = server.environment | {"TMPDIR": str(copies)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: any(copies.iterdir()) or process.poll() is not None)
+        process.terminate()
+    assert process.returncode in (0, 143)  # it may have been done already
+    assert list(copies.iterdir()) == []
 
 
 def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_as_it_was(launch, tmp_path):
