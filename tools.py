@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
@@ -39,7 +39,7 @@ LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5
 INSTRUCTIONS = (
     "A team's tasks. Begin with get_context. Give projects, people (or me, none) and milestones by name, "
     "tasks by number. Times are UTC, like 2026-12-01T17:00Z; a date alone is a day in the workspace's time "
-    "zone, due at its end. Deleting, inviting and making keys are for people to do. "
+    "zone, due at its end. Only people delete, invite and make keys. "
 )
 MAX_INSTRUCTIONS = 2000  # bytes; some clients show no more than 2048 characters
 
@@ -296,6 +296,9 @@ def _mismatch(value: Any, schema: Row) -> str | None:
         return f"must be one of {', '.join(schema['enum'])}"
     if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
         return f"must be from {schema['minimum']} to {schema['maximum']}"
+    for item in value if "items" in schema else ():
+        if problem := _mismatch(item, schema["items"]):
+            return f"each {problem}"
     return schemas.value_problem(value, schemas.MAX_DEPTH)
 
 
@@ -303,6 +306,8 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 SCHEMAS: dict[str, Row] = {
     "task_id": {"type": ["integer", "string"]},
     "blocked_by": {"type": "array", "items": {"type": "integer"}},
+    "add_blocked_by": {"type": "array", "items": {"type": "integer"}},
+    "remove_blocked_by": {"type": "array", "items": {"type": "integer"}},
     "ready": {"type": "boolean"},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
@@ -410,6 +415,11 @@ def activity_line(activity: Row) -> str:
     line = f"{short_time(activity['created_at'])} {actor} {activity['action']} {activity['entity']} {title}"
     status = activity["changes"].get("status")
     return f"{line}: {' → '.join(status)}" if status else line
+
+
+def total_of(pagination: Row) -> int | str:
+    """How many rows all pages have."""
+    return pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
 
 
 def project_line(project: Row) -> str:
@@ -617,8 +627,12 @@ class ToolCall:
     @tool("What is going on: your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
-        filters = {"assignee_id": "me", "status": "open", "archived": "false"}
-        mine = self.get("/tasks", **filters, sort="-priority", limit=5)["tasks"]
+        filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
+        late = {"due_before": context["system"]["current_time"]}
+        # 5 of each are enough: a place among them is lost only to a task that another page shows already.
+        parts = product(("in_progress", "open"), (late, {}))
+        pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts]
+        mine = {task["number"]: task for page in pages for task in page["tasks"]}
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
@@ -627,7 +641,8 @@ class ToolCall:
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
-            "yours": [self.brief(task | {"assignee_id": None}) for task in mine],
+            "yours": [self.brief(task | {"assignee_id": None}) for task in [*mine.values()][:5]],
+            "yours_total": total_of(pages[-1]["pagination"]),
             "overdue_or_urgent": [self.brief(task) for task in urgent],
             "projects": first_lines([project_line(project) for project in context["projects"]], 20),
             "team": first_lines(team, 30),
@@ -636,8 +651,8 @@ class ToolCall:
         }
 
     @tool(
-        'Find tasks, newest first. q: words in title or description, "a phrase" as it stands. '
-        "status open: not done. ready: to do, not blocked, nobody's unless assignee is given.",
+        'Find tasks, newest first. q: words in title or description, or "a phrase". '
+        "status open: not done. ready: to do, not blocked, nobody's or the assignee's.",
         optional="q project milestone assignee status ready priority due_before updated_since completed_since"
         " sort limit offset",
     )
@@ -668,10 +683,9 @@ class ToolCall:
         page = self.get("/tasks", limit=limit, offset=offset, **filters)
         tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
         pagination = page["pagination"]
-        total = pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
         is_cut = len(tasks) < len(page["tasks"])
         following = offset + len(tasks) if is_cut else pagination["next_offset"]
-        return {"tasks": tasks, "total": total} | present(next_offset=following)
+        return {"tasks": tasks, "total": total_of(pagination)} | present(next_offset=following)
 
     @tool("A task: description, version, latest comments.", "task_id")
     def get_task(self, task_id: int | str) -> Row:
@@ -710,8 +724,7 @@ class ToolCall:
         return self.full(task) | note
 
     @tool(
-        "Take a task: me as assignee, in_progress; fails if someone has it. "
-        "Without task_id: your most urgent ready one, else nobody's, of a project if given.",
+        "Take a task; fails if someone has it. Without task_id: your most urgent ready one, else nobody's.",
         optional="task_id project",
         writes=True,
         for_team=True,
@@ -739,9 +752,10 @@ class ToolCall:
         return self.full(self.task(path))
 
     @tool(
-        'Change a task; "" clears. metadata: keys are merged, null deletes. if_version: fail if it differs.',
+        'Change a task; "" clears. metadata: keys are merged, null deletes. blocked_by replaces the list. '
+        "if_version: fail if it differs.",
         "task_id",
-        f"title status {PLAN} if_version",
+        f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
         writes=True,
         for_team=True,
     )
@@ -750,21 +764,31 @@ class ToolCall:
     ) -> Row:
         if not fields:
             raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
-        path, version = self.path_of(task_id), if_version
+        path, note = self.path_of(task_id), {}
         task = self.task(path)
         body = self.body(task["project_id"], fields)
+        changed: Row = {}  # what depends on the task as it is
         if (given := body.get("metadata")) is not None:
             merged = (task["metadata"] | given).items()
-            body["metadata"] = {key: value for key, value in merged if value is not None or key not in given}
-            version = task["version"] if version is None else version
+            changed["metadata"] = {k: value for k, value in merged if value is not None or k not in given}
+        if fields.keys() & {"add_blocked_by", "remove_blocked_by"}:
+            if "blocked_by" in fields:
+                raise ToolError("validation_error", "blocked_by: replaces the list; give it alone")
+            added, removed = body.pop("add_blocked_by", []), body.pop("remove_blocked_by", [])
+            old = [blocking["number"] for blocking in task["blocked_by"]]
+            changed["blocked_by"] = added + [number for number in old if number not in added + removed]
+        is_reset = fields.get("status") == "todo" and task["status"] != "todo" and "assignee" not in fields
+        if is_reset and task["assignee_id"] == self.request.caller["id"]:
+            changed["assignee_id"], note = None, {"note": "given back: it is nobody's now"}
+        version = task["version"] if changed and if_version is None else if_version
         headers = {} if version is None else {"HTTP_IF_MATCH": f'"{version}"'}
         try:
-            task, _ = self.call("PATCH", f"{path}/details", body, **headers)
+            task, _ = self.call("PATCH", f"{path}/details", body | changed, **headers)
         except ToolError as error:
             if error.code == "precondition_failed" and if_version is None and tries > 1:
                 return self.update_task(task_id, tries=tries - 1, **fields)
             raise
-        return self.full(task)
+        return self.full(task) | note
 
     @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:

@@ -23,6 +23,12 @@ LISTS = {
     "a column with a text": ("archived other_words q status", "-updated_at", "task_status"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id open", "-priority", "task_assignee"),
+    "get_context of what is in progress": ("archived assignee_id status", "-priority", "task_assignee"),
+    "get_context of what is overdue": (
+        "archived assignee_id due_before open",
+        "-priority",
+        "task_(assignee|overdue)",
+    ),
     "claim_task": ("archived ready unassigned", "-priority", "task_status_id"),
     "claim_task of the caller's own": ("archived assignee_id ready", "-priority", "task_assignee"),
     "claim_task of a priority": ("archived assignee_id priority ready", "due_date", "task_assignee"),

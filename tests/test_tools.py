@@ -204,7 +204,26 @@ def test_the_context_tells_what_is_going_on_in_active_projects(launch):
     owner.data(owner.post(f"/tasks/{mine['id']}/complete"))
     context = use(owner, "get_context")
     assert context["recent"][0].endswith("moved task Mine: in_progress → done")
-    assert context["yours"] == []
+    assert (context["yours"], context["yours_total"]) == ([], 0)
+
+
+def test_one_s_tasks_begin_with_what_is_in_progress_then_what_is_overdue(server, join, owner, project):
+    ana = join()
+    id = ana.member["id"]
+    for name, fields in {
+        "plain": {"priority": "high"},
+        "overdue": {"priority": "low", "due_date": "2026-01-01"},
+        "in progress": {"priority": "low"},
+        "in progress and overdue": {"priority": "low", "due_date": "2026-01-01"},
+    }.items():
+        task = owner.make_task(project, title=name, assignee_id=id, **fields)
+        if name.startswith("in progress"):
+            owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
+    add_copies(server, owner.make_task(project, title="urgent", assignee_id=id, priority="urgent"), 120)
+    context = use(ana, "get_context")
+    shown = ["in progress and overdue", "in progress", "overdue", "urgent", "urgent"]
+    assert [task["title"] for task in context["yours"]] == shown
+    assert context["yours_total"] == 125
 
 
 def titles(client, **filters):
@@ -610,6 +629,50 @@ def test_a_task_is_claimed_of_one_s_own_first_and_then_of_nobody_s(owner, join, 
     assert "no task is ready: to do, yours or nobody's" in refused(ana, "claim_task", **where)
 
 
+def test_blockers_are_added_and_removed_one_by_one(owner, project, task):
+    one, two, three = [owner.make_task(project)["number"] for _ in range(3)]
+
+    def blockers(**arguments):
+        return use(owner, "update_task", task_id=task["id"], **arguments).get("blocked_by")
+
+    assert blockers(blocked_by=[one]) == blockers(add_blocked_by=[one]) == [one]
+    assert blockers(add_blocked_by=[three, two, two]) == [one, two, three]
+    assert blockers(remove_blocked_by=[two, task["number"]]) == blockers(remove_blocked_by=[]) == [one, three]
+    assert blockers(add_blocked_by=[two], remove_blocked_by=[one, three]) == [two]
+    for wrong, words in (
+        ({"add_blocked_by": [one], "blocked_by": []}, "blocked_by: replaces the list"),
+        ({"remove_blocked_by": ["#2"]}, "remove_blocked_by: each must be an integer"),
+        ({"add_blocked_by": [2**53 - 1]}, "blocked_by.0: no such task"),
+    ):
+        assert words in refused(owner, "update_task", task_id=task["id"], **wrong)
+    assert blockers(blocked_by=[]) is None
+
+
+def test_blockers_are_added_to_those_that_others_add_meanwhile(owner, project, task):
+    numbers = [owner.make_task(project)["number"] for _ in range(5)]
+    added = [partial(use, owner, "update_task", task_id=task["id"], add_blocked_by=[one]) for one in numbers]
+    at_once(*added)
+    assert [blocker["number"] for blocker in stored(owner, task["id"])["blocked_by"]] == numbers
+
+
+def test_a_task_that_its_assignee_gives_back_is_nobody_s(owner, join, project, task):
+    ana = join(full_name="Ana who gives back")
+    back = {"task_id": task["id"], "status": "todo"}
+
+    def moved(client, **arguments):
+        use(ana, "claim_task", task_id=task["id"])
+        answer = use(client, "update_task", **back | arguments)
+        return answer.get("assignee"), answer.get("note")
+
+    is_back = (None, "given back: it is nobody's now")
+    assert moved(ana) == is_back
+    assert stored(owner, task["id"])["assignee_id"] is None
+    assert moved(ana, assignee="me") == ("Ana who gives back", None)
+    assert use(ana, "update_task", **back)["assignee"] == "Ana who gives back"  # was to do already
+    assert moved(owner) == ("Ana who gives back", None)
+    assert moved(ana, if_version=stored(owner, task["id"])["version"] + 1) == is_back
+
+
 def test_an_update_that_is_refused_changes_nothing(owner, task):
     changed = use(owner, "update_task", task_id=task["id"], priority="high", status="review", if_version=1)
     assert changed["version"] == 2
@@ -681,9 +744,9 @@ def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
 
 
 def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
-    owner = launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="5").client()
+    owner = launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="8").client()
     assert listed(owner) == NAMES  # which makes none
-    use(owner, "get_context")  # two
+    use(owner, "get_context")  # five
     use(owner, "list_meetings")  # two
     text = refused(owner, "find_tasks")  # the second
     assert text.startswith("rate_limited: too many requests; try again in ")
