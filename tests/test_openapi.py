@@ -188,7 +188,8 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken - {"external_id"}}
     assert arguments("create_task") == named - {"status"}
-    assert arguments("update_task") == named - {"project"} | {"task_id", "if_version"}
+    changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
+    assert arguments("update_task") == named - {"project"} | changing
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
     assert filters == FILTERS.keys() - {"unassigned", "open", "other_words"}
