@@ -101,6 +101,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.register_blueprint(pages)
     if most := settings["limits"]["requests_per_minute"]:
         app.rate_limit = limits.RateLimit(most, 60)
+    if most := settings["limits"]["tool_calls_per_minute"]:
+        app.tool_limit = limits.RateLimit(most, 60)
     commands.register(app.cli)
     figures.name_routes(labels(app.url_map))
     if proxies := settings["server"]["trusted_proxies"]:
@@ -147,6 +149,7 @@ class Service(Flask):
     """
 
     rate_limit: limits.RateLimit | None = None  # of requests per minute, if these are limited
+    tool_limit: limits.RateLimit | None = None  # of calls of the agents' tools
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)

@@ -235,6 +235,7 @@ class BootstrapSettings(schemas.Strict):
 
 class LimitSettings(schemas.Strict):
     requests_per_minute = schemas.QueryInteger(0, 1_000_000, load_default=0)
+    tool_calls_per_minute = schemas.QueryInteger(0, 1_000_000, load_default=600)
     max_attachment_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=10 * 1024 * 1024)
 
 

@@ -157,7 +157,7 @@ class Throwaway:
             present.execute("PRAGMA synchronous = off")
             ApiKey._used.clear()  # or the sweeper would write it after the reset
             start.backup(present, sleep=0.005)  # in one transaction, as another process would write
-        for limit in filter(None, (self.app.rate_limit, gateway.intake.rate_limit)):
+        for limit in filter(None, (self.app.rate_limit, self.app.tool_limit, gateway.intake.rate_limit)):
             limit.clear()
         with self.lock:  # after the commit, so that `receive` knows no older event any more
             self.faults = []

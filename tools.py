@@ -32,6 +32,7 @@ from wire import Request, Response, as_api_error, thread
 PATHS = ("/mcp", "/mcp/")
 LEGACY_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")  # oldest first
 MODERN_VERSIONS = ("2026-07-28",)
+SUPPORTED = (*MODERN_VERSIONS, *LEGACY_VERSIONS[::-1])  # newest first
 META = "io.modelcontextprotocol/"
 SERVER_INFO = {"name": "task-service", "version": VERSION}
 CACHING = {"ttlMs": 300_000, "cacheScope": "private"}
@@ -80,8 +81,11 @@ def answer_agent(request: Request) -> Response:
         if "id" not in message:  # a notification, of which none asks for anything
             return Response(b"", 202)
         method, params = message["method"], message.get("params", {})
-        meta = params.get("_meta")
-        is_modern = isinstance(meta, dict) and f"{META}protocolVersion" in meta
+        meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
+        named = request.headers.get("MCP-Protocol-Version", LEGACY_VERSIONS[0])
+        # With `initialize` a client of any version may ask for one that both know.
+        is_other = named not in LEGACY_VERSIONS and method != "initialize"
+        is_modern = f"{META}protocolVersion" in meta or is_other
         if is_modern:
             _check_headers(request, method, params, meta)
         content = {"result": _dispatch(request, method, params, is_modern)}
@@ -138,19 +142,23 @@ def _problem(message: Any) -> str | None:
 
 
 def _check_headers(request: Request, method: str, params: Row, meta: Row) -> None:
-    """Check what a modern request says of itself, and that its headers say the same."""
-    version = meta[f"{META}protocolVersion"]
-    if not isinstance(version, str) or not isinstance(meta.get(f"{META}clientCapabilities"), dict):
-        raise RPCError(400, INVALID_PARAMS, f"_meta needs {META}protocolVersion and {META}clientCapabilities")
-    expected = {"MCP-Protocol-Version": version, "Mcp-Method": method}
+    """Check that a modern request says what its headers say; refuse one whose header alone names one."""
+    key, named = f"{META}protocolVersion", request.headers.get("MCP-Protocol-Version")
+    version = meta.get(key, named)
+    is_complete = isinstance(version, str) and isinstance(meta.get(f"{META}clientCapabilities"), dict)
+    if key in meta and not is_complete:
+        raise RPCError(400, INVALID_PARAMS, f"_meta needs {key} and {META}clientCapabilities")
+    expected = {"MCP-Protocol-Version": meta.get(key), "Mcp-Method": method}
     if method == "tools/call" and "name" in params:
         expected["Mcp-Name"] = params["name"]
+    if key not in meta and named not in MODERN_VERSIONS:
+        expected = {}  # of an older request only the version is wrong
     for name, text in expected.items():
         header = request.headers.get(name)
         if header is None or _unwrapped(header) != text:
             raise RPCError(400, HEADER_MISMATCH, f"the header {name} differs from the body")
     if version not in MODERN_VERSIONS:
-        data = {"supported": list(MODERN_VERSIONS), "requested": version}
+        data = {"supported": SUPPORTED, "requested": version}
         raise RPCError(400, UNSUPPORTED_VERSION, "this protocol version is not supported", data)
 
 
@@ -185,7 +193,7 @@ def _initialize(request: Request, params: Row) -> Row:
 
 
 def _discover(request: Request, params: Row) -> Row:
-    return {"supportedVersions": MODERN_VERSIONS} | _introduction(request)
+    return {"supportedVersions": SUPPORTED} | _introduction(request)
 
 
 def _introduction(request: Request) -> Row:
@@ -210,6 +218,9 @@ def _call_tool(request: Request, params: Row) -> Row:
     if not isinstance(arguments, dict):
         raise RPCError(400, INVALID_PARAMS, "arguments must be an object")
     try:
+        limit = request.app.tool_limit
+        if limit and not (verdict := limit.hit(request.caller["id"])).allowed:
+            raise ToolError("rate_limited", f"too many requests; try again in {verdict.seconds} s")
         TOOLS[name].check(arguments)
         text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
         return {"content": [{"type": "text", "text": text}]}

@@ -83,7 +83,7 @@ class Run:
         folder = self.folder / name
         folder.mkdir()
         with contextmanager(launcher)(folder) as launch:
-            yield launch(*arguments, **settings)
+            yield launch(*arguments, **{"TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"} | settings)
 
 
 def read_findings(folder: Path) -> list[Finding]:

@@ -63,7 +63,7 @@ def launch_module(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """One server that most tests share, each with a project of its own."""
-    server = Server(tmp_path_factory.mktemp("server")).start()
+    server = Server(tmp_path_factory.mktemp("server"), TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="0").start()
     yield server
     assert server.stop() == 0
 

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 import requests
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, ending, fault, wait_until
+from test_tools import text_of
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
@@ -212,7 +213,8 @@ def test_a_day_that_cannot_be_used_is_said(run, words, said):
 def begun_once(tmp_path_factory):
     """A seeded workspace that the tests below share: its database's folder, and its owner."""
     folder = tmp_path_factory.mktemp("throwaway")
-    settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "300", "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY}
+    settings = {"TASKS_LIMITS__REQUESTS_PER_MINUTE": "300", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "1"}
+    settings["TASKS_BOOTSTRAP__API_KEY"] = OWNER_KEY
     words = ("--seed", "7", "--today", "2026-01-05", "--log", str(folder / "server.log"))
     with begun(folder, environment_in(folder), *words, **settings) as process:
         owner = client(process.stdout.readline())
@@ -287,6 +289,12 @@ def test_a_reset_takes_everything_back_and_ids_and_times_go_on(begun_once, owner
     other = owner.post("/tasks", body, headers=headers)
     assert "Idempotent-Replayed" not in other.headers
     assert owner.data(other, 201)["created_at"] > task["created_at"]
+
+
+def test_a_reset_lets_tools_be_called_again(owner):
+    assert [text_of(owner, "list_meetings", {})[1] for _ in range(2)] == [False, True]
+    ask(owner, "POST", "reset")
+    assert not text_of(owner, "list_meetings", {})[1]
 
 
 def test_resets_and_requests_at_the_same_time_disturb_neither(begun_once, owner):

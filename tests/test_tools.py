@@ -756,6 +756,18 @@ def test_the_limit_of_requests_counts_the_calls_that_a_tool_makes(launch):
     assert listed(owner) == NAMES
 
 
+def test_a_member_s_calls_of_tools_are_limited_where_requests_are_not(launch):
+    server = launch(TASKS_LIMITS__TOOL_CALLS_PER_MINUTE="2")
+    owner = server.client()
+    other = server.client(owner.data(owner.post("/keys", {"name": "another"}), 201)["api_key"])
+    for client in (owner, other):
+        use(client, "list_meetings")
+    assert refused(other, "list_meetings").startswith("rate_limited: too many requests; try again in ")
+    assert "Next: wait, then make the same call again." in refused(owner, "get_context", wrong=1)
+    assert ask(owner, "ping") == {}
+    assert owner.get("/me").status_code == 200
+
+
 def test_a_request_s_own_headers_do_not_reach_the_calls_that_a_tool_makes(hooked):
     """With this `If-Match`, the API would refuse the change."""
     task = hooked.make_task(hooked.make_project())["id"]

@@ -221,7 +221,7 @@ def test_initialize_agrees_on_a_version(server, asked, answered):
 
 def test_discovery_tells_what_there_is(server):
     result = result_of(exchange_modern(server, "server/discover"))
-    assert result["supportedVersions"] == [MODERN]
+    assert result["supportedVersions"] == [MODERN, "2025-11-25", "2025-06-18", "2025-03-26"]
     assert result["capabilities"] == {"tools": {}}
     assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
     assert result["ttlMs"] > 0
@@ -295,7 +295,27 @@ def test_a_header_may_be_wrapped_and_a_client_need_not_say_its_name(server):
 def test_an_unknown_version_is_told_the_known_ones(server, version):
     answer = exchange_modern(server, "tools/list", version=version)
     assert error_of(answer) == (400, -32022, 7)
-    assert answer.json()["error"]["data"] == {"supported": [MODERN], "requested": version}
+    supported = [MODERN, "2025-11-25", "2025-06-18", "2025-03-26"]
+    assert answer.json()["error"]["data"] == {"supported": supported, "requested": version}
+
+
+@pytest.mark.parametrize("method", ["ping", "tools/list", CALL])
+def test_a_header_of_another_version_than_an_older_one_is_refused_without_meta(server, method):
+    body = message(method, name="list_meetings")
+    for given in (body, message(method, _meta=5), message(method, _meta={"progressToken": 1})):
+        assert error_of(exchange(server, given, MCP_Protocol_Version=MODERN)) == (400, -32020, 7)
+        for version in ("2099-01-01", "2024-11-05", "x", ""):
+            answer = exchange(server, given, MCP_Protocol_Version=version)
+            assert error_of(answer) == (400, -32022, 7)
+            assert answer.json()["error"]["data"]["requested"] == version
+    for version in tools.LEGACY_VERSIONS:
+        assert result_of(exchange(server, body, MCP_Protocol_Version=version)) is not None
+
+
+@pytest.mark.parametrize("version", [MODERN, "2099-01-01", LEGACY])
+def test_a_client_of_any_version_may_begin_with_initialize(server, version):
+    body = message("initialize", protocolVersion=version, capabilities={})
+    assert result_of(exchange(server, body, MCP_Protocol_Version=version))["protocolVersion"] == LEGACY
 
 
 # Faults and the log ---------------------------------------------------------------------------
