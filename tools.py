@@ -9,7 +9,6 @@ import base64
 import binascii
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -438,24 +437,17 @@ def project_line(project: Row) -> str:
     return f"{clipped(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
 
 
-def has_word(start: str, row: Row, name: str) -> bool:
-    """Whether a word of this column begins with the folded text; of an address, a word before the @."""
-    text = fold(row[name]).partition("@")[0] if name == "email" else fold(row[name])
-    places = (at for at, sign in enumerate(f" {text}") if unicodedata.category(sign)[0] not in "LMN")
-    return any(text.startswith(start, at) for at in places)
-
-
 def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     """The row with this id, else with a name of the columns, in this order, else with a word that begins so.
 
-    Only in beginnings accents do not count, and clients, who are not of the team, are left out.
+    Only for beginnings accents do not count; clients are left out, and of addresses what follows the @.
     """
     text = wanted.strip().removesuffix("…")
     exact = ([row for row in rows if caseless(row[name]) == caseless(text)] for name in ("id", *names))
-    team = [row for row in rows if fold(text) and row.get("role") != "client"]
-    found = next(filter(None, exact), None)
-    if found is None:
-        found = [row for row in team if any(has_word(fold(text), row, name) for name in names)]
+    begins = re.compile(rf"(?<![^\W_]){re.escape(fold(text)) or '(?!)'}")
+    team = [row for row in rows if row.get("role") != "client"]
+    parts = [row for row in team if any(begins.search(re.sub(r"@\S+", "", fold(row[n]))) for n in names)]
+    found = next(filter(None, exact), parts)
     if len(found) == 1:
         return found[0]
     texts = [wanted, *(row[names[-1]] for row in found or rows)]
@@ -639,9 +631,8 @@ class ToolCall:
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
-        late = {"due_before": context["system"]["current_time"]}
         # 5 of each are enough: a place among them is lost only to a task that another page shows already.
-        parts = product(("in_progress", "open"), (late, {}))
+        parts = product(("in_progress", "open"), ({"due_before": context["system"]["current_time"]}, {}))
         pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts]
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]

@@ -456,7 +456,7 @@ def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(
     server = launch()
     assert server.flask("seed").returncode == 0
     owner = server.client()
-    for number, name in enumerate(["रीना_Lima", "(Zoë) Müller"]):
+    for number, name in enumerate(["Rina_Lima", "(Zoë) Müller"]):
         body = {"email": f"x.wren{number}@example.com", "full_name": name, "role": "member"}
         owner.data(owner.post("/members/invite", body), 201)
     task = use(owner, "create_task", project="app", title="Call the bank", milestone="version")["number"]
@@ -465,9 +465,9 @@ def test_a_part_of_a_name_is_the_beginning_of_a_word_and_never_chooses_a_client(
         return use(owner, "update_task", task_id=task, assignee=assignee)["assignee"]
 
     assert [assigned(part) for part in ("lea", "DUB", "jonas w")] == ["Léa Dubois"] * 2 + ["Jonas Weber"]
-    assert [assigned(part) for part in ("lima", "wren1", "zoe")] == ["रीना_Lima"] + ["(Zoë) Müller"] * 2
+    assert [assigned(part) for part in ("lima", "wren1", "zoe")] == ["Rina_Lima"] + ["(Zoë) Müller"] * 2
     assert assigned("kenji watanabe") == assigned("KENJI@example.com") == "Kenji Watanabe"
-    for part in ("Ana", "Kenji", "ना", "example", "wren0@", "\u0301"):
+    for part in ("Ana", "Kenji", "ima", "example", "wren0@", "\u0301"):
         assert "assignee: there is no" in refused(owner, "update_task", task_id=task, assignee=part)
     assert "project: there is no" in refused(owner, "get_project", project="ebsite")
     assert "milestone: there is no" in refused(owner, "update_task", task_id=task, milestone="ersion")
