@@ -29,9 +29,7 @@ from models import Activity, ApiKey, StoredAnswer
 from settings import exposed_secrets
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
-LINGER_SECONDS = 2.0  # for a client to end its side after we ended ours (RFC 9112, section 9.6)
-LINGER_BYTES = 1024 * 1024  # it may send at most meanwhile
-LINGERING_MOST = 100  # connections linger at a time; of more, the oldest is closed
+LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
 SILENT_SECONDS = 30  # for a client to acknowledge what was sent
 # What is shown of a malformed head: gunicorn's own words, method and path, or one word, as a header's name.
@@ -49,12 +47,11 @@ class Worker(ThreadWorker):
     def __init__(self, *arguments, **options):
         """Bound the connections by the file descriptors too; gunicorn has only the setting."""
         super().__init__(*arguments, **options)
-        self.lingering: dict[TConn, int] = {}  # the oldest first, with the bytes that each may still send
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         # The other half is for the database, webhooks and files.
         most = limit // 2 if limit > 0 else sys.maxsize
         self.worker_connections = min(self.cfg.worker_connections, most)
-        self.max_keepalived = self.worker_connections - self.cfg.threads
+        self.max_keepalived = self.worker_connections  # `make_room` closes those that were idle longest
         self.paused_until = 0.0
 
     def accept(self, listener):
@@ -88,17 +85,25 @@ class Worker(ThreadWorker):
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Linger, where gunicorn would close the connection and block the main loop for 2 s."""
+        """Close at once what `handle` has ended; gunicorn would block the main loop for 2 s."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:
-            self.linger(conn)
+            self.nr_conns -= 1
+            conn.close()
 
     def handle(self, conn):
-        """Bound the time in which a request's head arrives; gunicorn would wait for ever."""
+        """Bound the time in which a request's head arrives; gunicorn would wait for ever.
+
+        A connection that is closed at once is reset if the client is still sending, and the answer is lost:
+        our side is ended first, and the client has a moment to end its side (RFC 9112, section 9.6).
+        """
         conn.head = SocketDeadline(conn.sock, HEAD_SECONDS)
         with conn.head:
-            return super().handle(conn)
+            is_kept = super().handle(conn)
+        if not is_kept:
+            gunicorn.util.close_graceful(conn.sock, LINGER_SECONDS)
+        return is_kept
 
     def handle_request(self, request, conn):
         """Close the connection of a client that stopped reading; gunicorn would log a fault of its own."""
@@ -116,57 +121,14 @@ class Worker(ThreadWorker):
                     setattr(exc, name, shown_of_head(value))
         super().handle_error(req, client, addr, exc)
 
-    def linger(self, conn):
-        """End our side of the connection, and wait for the client to end its side (RFC 9112, section 9.6).
-
-        A connection that is closed at once is reset if the client is still sending, and the answer is lost.
-        """
-        conn.timeout = time.monotonic() + LINGER_SECONDS
-        self.lingering[conn] = LINGER_BYTES
-        try:
-            conn.sock.setblocking(False)
-            conn.sock.shutdown(socket.SHUT_WR)
-            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.discard, conn))
-        except (OSError, ValueError):  # the client has gone, or the connection is closed already
-            self.close_lingering(conn)
-        if len(self.lingering) > LINGERING_MOST:
-            self.close_lingering(next(iter(self.lingering)))
-
-    def discard(self, conn, sock):
-        """Discard what a lingering client sends, until it ends its side."""
-        if conn not in self.lingering:  # closed since the poller reported it
-            return
-        try:
-            count = len(sock.recv(65536))
-        except BlockingIOError:
-            return
-        except OSError:
-            count = 0
-        self.lingering[conn] -= count
-        if not count or self.lingering[conn] <= 0:
-            self.close_lingering(conn)
-
-    def close_lingering(self, conn):
-        del self.lingering[conn]
-        with contextlib.suppress(KeyError, ValueError):  # it was not registered
-            self.poller.unregister(conn.sock)
-        self.nr_conns -= 1
-        conn.close()
-
     def make_room(self):
         """Close the connection that was idle longest; returns whether there was one."""
-        if self.lingering:
-            self.close_lingering(next(iter(self.lingering)))
-            return True
-        for idle, close_expired in (
-            (self.pending_conns, self.murder_pending),
-            (self.keepalived_conns, self.murder_keepalived),
-        ):
-            if idle:
-                idle[0].timeout = 0.0
-                close_expired()
-                return True
-        return False
+        oldest = [conns[0] for conns in (self.pending_conns, self.keepalived_conns) if conns]
+        if oldest:
+            min(oldest, key=lambda conn: conn.timeout).timeout = 0.0
+            self.murder_pending()
+            self.murder_keepalived()
+        return bool(oldest)
 
     def _cap_keepalive(self, deadline):
         """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
@@ -175,16 +137,9 @@ class Worker(ThreadWorker):
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self):
-        """Close lingering connections too, and tell how many requests there are.
-
-        gunicorn calls it after each event and once a second, also during a graceful stop.
-        """
+        """Tell how many requests there are; gunicorn calls it after each event and once a second."""
         super().murder_pending()
-        idle = len(self.pending_conns) + len(self.keepalived_conns) + len(self.lingering)
-        figures.part[BUSY] = self.nr_conns - idle
-        at = time.monotonic()
-        for conn in [conn for conn in self.lingering if conn.timeout <= at]:
-            self.close_lingering(conn)
+        figures.part[BUSY] = self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns)
 
 
 def shown_of_head(text):
