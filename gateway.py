@@ -224,12 +224,14 @@ def _respond(route: Route, request: Request, outcome: Outcome) -> Iterable[bytes
 class Flow(Sequenced):
     """A managed flow of the agent gateway; its times are epoch milliseconds, as they are sent."""
 
+    TERMINAL = ("succeeded", "failed", "cancelled", "lost")
+
     owner = TextField()  # the session key of the routes that may see it
     sync_mode = TextField()
     controller_id = TextField()
     goal = TextField()
-    status = TextField()
-    notify_policy = TextField()
+    status = TextField(choices=(*FLOW_STATUSES, *TERMINAL))
+    notify_policy = TextField(choices=NOTIFY_POLICIES)
     revision = IntegerField()
     current_step = TextField(null=True)
     state_json = EncodedJSONField(null=True)  # null was never set; JSON's null is the text "null"
@@ -240,8 +242,6 @@ class Flow(Sequenced):
     ended_at = IntegerField(null=True)
     created_at = IntegerField()
     updated_at = IntegerField()
-
-    TERMINAL = ("succeeded", "failed", "cancelled", "lost")
 
     @statement
     def owned(cls: Any):
@@ -305,7 +305,7 @@ class FlowTask(Sequenced):
     """A child task of a managed flow, as its caller reports it; this service does not run it."""
 
     flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
-    runtime = TextField()
+    runtime = TextField(choices=TASK_RUNTIMES)
     source_id = TextField(null=True)
     child_session_key = TextField(null=True)
     parent_task_id = TextField(null=True)
@@ -313,8 +313,8 @@ class FlowTask(Sequenced):
     run_id = TextField(null=True)
     label = TextField(null=True)
     task = TextField()
-    status = TextField()
-    notify_policy = TextField()
+    status = TextField(choices=TASK_STATUSES)
+    notify_policy = TextField(choices=NOTIFY_POLICIES)
     progress_summary = TextField(null=True)
     error = TextField(null=True)
     terminal_summary = TextField(null=True)
@@ -519,8 +519,6 @@ FlowShown = shown(
     base=View,
     id=Id(data_key="flowId"),
     controller_id=fields.String(allow_none=True),
-    status=Choice((*FLOW_STATUSES, *Flow.TERMINAL)),
-    notify_policy=Choice(NOTIFY_POLICIES),
     state_json=fields.Raw(allow_none=True),
     wait_json=fields.Raw(allow_none=True),
 )
@@ -532,11 +530,8 @@ ChildTaskShown = shown(
     "ChildTask",
     base=View,
     id=Id(data_key="taskId"),
-    runtime=Choice(TASK_RUNTIMES),
     scope_kind=fields.String(validate=validate.Equal("session")),
-    status=Choice(TASK_STATUSES),
     delivery_status=fields.String(validate=validate.Equal("pending")),
-    notify_policy=Choice(NOTIFY_POLICIES),
     parent_flow_id=Id(),
 )
 show_flow = FlowShown().of

@@ -333,7 +333,7 @@ class Resource(Entity):
 class Member(Entity):
     full_name = TextField()
     email = TextField()
-    role = TextField()
+    role = TextField(choices=ROLES)
     phone_number = TextField(null=True)
     status = TextField()  # active, invited, removed
     joined_at = TextField(null=True)
@@ -614,7 +614,7 @@ class Invitation(Credential):
 
 class ApiKey(Credential):
     name = TextField()
-    scope = TextField()
+    scope = TextField(choices=SCOPES)
     prefix = TextField()
     hash = TextField(unique=True)
     created_at = TextField()
@@ -825,7 +825,7 @@ class StoredAnswer(Base):
 class Project(Resource):
     name = TextField()
     description = TextField(null=True)
-    status = TextField()
+    status = TextField(choices=PROJECT_STATUSES)
     owner = ForeignKeyField(Member)
     created_at = TextField()
     updated_at = TextField()
@@ -1005,8 +1005,8 @@ class Task(Entity):
     milestone = ForeignKeyField(Milestone, null=True, on_delete="SET NULL", index=False)
     title = TextField()
     description = TextField(null=True)
-    status = TextField()
-    priority = TextField()
+    status = TextField(choices=STATUSES)
+    priority = TextField(choices=PRIORITIES)
     assignee = ForeignKeyField(Member, null=True, index=False)
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     start_date = TextField(null=True)
@@ -1614,7 +1614,7 @@ class Activity(Identified):
 
     actor = ForeignKeyField(Member, index=False)
     action = TextField()  # created, updated, moved (a task's status), deleted
-    entity = TextField()  # one of `ENTITIES`
+    entity = TextField(choices=ENTITIES)
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
     title = TextField()

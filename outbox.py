@@ -64,7 +64,7 @@ class Webhook(Entity):
     name = TextField(unique=True)
     url = TextField()
     events = EncodedJSONField()
-    state = TextField()  # WEBHOOK_STATES
+    state = TextField(choices=WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
     first_failure_at = TextField(null=True)  # of the failures since its last success
@@ -289,7 +289,7 @@ class Delivery(Entity):
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
-    status = TextField()  # DELIVERY_STATUSES
+    status = TextField(choices=DELIVERY_STATUSES)
     attempts = IntegerField()  # counts leases; the number of the current one is its token (see `_update`)
     blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
     next_at = TextField()

@@ -801,6 +801,8 @@ def field_of(column: Any, **options: Any) -> fields.Field:
         return fields.Integer(**options)
     if isinstance(column, EncodedJSONField):
         return fields.Dict(**options)
+    if column.choices:
+        return Choice(column.choices, **options)
     is_time = column.column_name.endswith(("_at", "_date", "_until"))
     return (Moment if is_time else fields.String)(**options)
 
@@ -822,13 +824,11 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
     return base.from_dict(listed | others, name=title or model.__name__)
 
 
-ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile", role=Choice(models.ROLES))
+ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile")
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown: Any = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
-    status=Choice(models.STATUSES),
-    priority=Choice(models.PRIORITIES),
     blocked_by=many(BlockingShown),
 )
 
@@ -838,9 +838,7 @@ class ListedTaskShown(TaskShown):
     comment_count = fields.Integer(metadata={"description": "Only with `include=comment_count`."})
 
 
-ProjectOfTaskShown = shown(
-    models.Project, "id name status owner_id", "ProjectOfTask", status=Choice(models.PROJECT_STATUSES)
-)
+ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOfTask")
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
 AttachmentShown = shown(models.Attachment, "id task_id filename content_type size created_by created_at")
 
@@ -888,7 +886,6 @@ MeetingShown = shown(
 MemberShown = shown(
     models.Member,
     "id full_name email role phone_number kind status joined_at created_at",
-    role=Choice(models.ROLES),
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )
@@ -919,7 +916,6 @@ KeyShown = shown(
     models.ApiKey,
     "id name scope is_session prefix member creator created_at expires_at last_used_at revoked_at",
     "Key",
-    scope=Choice(models.SCOPES),
     is_session=fields.Boolean(
         metadata={"description": "Whether it is a session that may make keys which outlive it."}
     ),
@@ -948,7 +944,6 @@ StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Flo
 ProjectShown: Any = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
-    status=Choice(models.PROJECT_STATUSES),
     owner=one(ProfileShown),
     stats=one(StatisticsShown),
 )
@@ -988,7 +983,6 @@ ActivityShown: Any = shown(
     models.Activity,
     "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
-    entity=Choice(models.ENTITIES),
     entity_id=Id(),
     actor=one(ProfileShown),
     changes=fields.Dict(metadata={"description": CHANGES}),
@@ -1050,7 +1044,6 @@ WebhookShown = shown(
     outbox.Webhook,
     "id name url events state reason failures first_failure_at open_until pending created_at updated_at",
     events=fields.List(fields.String()),
-    state=Choice(outbox.WEBHOOK_STATES),
     pending=fields.Integer(),
 )
 DeliveryShown: Any = shown(
@@ -1060,7 +1053,6 @@ DeliveryShown: Any = shown(
     webhook=fields.String(),
     event_id=fields.String(),
     event=fields.String(),
-    status=Choice(outbox.DELIVERY_STATUSES),
 )
 
 
