@@ -5,18 +5,15 @@ import difflib
 import json
 import os
 import re
-import select
 import signal
 import stat
 import sys
-import time
 import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
-from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -541,28 +538,19 @@ def _check_program(command: Path) -> None:
 
 def _run(command: list[str], environment: dict[str, str], request: bytes) -> bytes:
     """The output of a program for this input. Raises `Unresolved` when the program fails."""
-    ends_at, output = time.monotonic() + EXEC_SECONDS, b""
-    with TemporaryFile() as question:  # to write into a pipe would block until the program reads
-        question.write(request)
-        question.seek(0)
-        program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
-            command, env=environment, stdin=question, stdout=PIPE, stderr=DEVNULL, start_new_session=True
-        )
-    with program, suppress(TimeoutExpired):
-        pipe: Any = program.stdout  # which a child of the program may keep open after the program has ended
+    program = Popen(  # noqa: S603 - no shell, and a program that `_check_program` accepted
+        command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+    )
+    with program:
         try:
-            while select.select([pipe], [], [], max(ends_at - time.monotonic(), 0))[0]:
-                if not (part := os.read(pipe.fileno(), 65536)):
-                    break
-                output += part
-                if len(output) > SECRET_BYTES:
-                    raise Unresolved("the program printed more than 1 MiB")
-            program.wait(max(ends_at - time.monotonic(), 0))
+            output, _ = program.communicate(request, EXEC_SECONDS)
+        except TimeoutExpired as error:  # also where a child of the program keeps its output open
+            raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s") from error
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
-    if time.monotonic() >= ends_at:
-        raise Unresolved(f"the program took longer than {EXEC_SECONDS:.0f} s")
+    if len(output) > SECRET_BYTES:
+        raise Unresolved("the program printed more than 1 MiB")
     if program.returncode != 0:
         raise Unresolved(f"the program ended with code {program.returncode}")
     return output
