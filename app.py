@@ -33,7 +33,8 @@ import gateway
 import limits
 import schemas
 import tools
-from database import LOCK_SECONDS, ApiError, Row, check_in_place, db, now, to_json
+from database import LOCK_SECONDS, Row, check_in_place, db, now, to_json
+from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany
 from lists import task_page
 from meetings import Meeting, Whiteboard
 from metrics import exposition, figures
@@ -44,14 +45,9 @@ from models import (
     Attachment,
     Changed,
     Comment,
-    Conflict,
-    Forbidden,
-    Gone,
     Invitation,
     Member,
     Milestone,
-    NotFound,
-    PreconditionFailed,
     Project,
     Task,
     Transaction,
@@ -216,18 +212,6 @@ class Service(Flask):
         ]
         if not verdict.allowed:
             raise TooMany(verdict.seconds)
-
-
-# Who calls, and how often ---------------------------------------------------------------------
-
-
-class TooMany(ApiError):
-    status, code = 429, "rate_limited"
-    reason = "Too many requests of a member; see `Retry-After` and `RateLimit`."
-
-    def __init__(self, seconds: int):
-        super().__init__(f"too many requests; try again in {seconds} s")
-        self.headers = {"Retry-After": str(seconds)}
 
 
 def error_response(error: Exception) -> Response:

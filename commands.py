@@ -37,6 +37,7 @@ import settings
 import transfer
 import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
+from errors import ApiError
 from outbox import Delivery, Webhook
 from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
 from startup import add_owner, bootstrap, check_webhooks, create_database
@@ -83,7 +84,7 @@ def in_database(command: Callable) -> Callable:
 
     @wraps(command)
     @with_appcontext
-    @as_click_errors(database.ApiError, database.BadDatabase, *database.DATABASE_ERRORS)
+    @as_click_errors(ApiError, database.BadDatabase, *database.DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
         check_user()
         with closing(database.lock_database()):
@@ -133,7 +134,7 @@ as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this mem
 
 @click.command()
 @with_appcontext
-@as_click_errors(database.ApiError, database.BadDatabase, LookupError)
+@as_click_errors(ApiError, database.BadDatabase, LookupError)
 def init() -> None:
     """Create the database and the first owner, and say how to sign in.
 

@@ -16,7 +16,7 @@ import threading
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -45,7 +45,8 @@ from peewee import (
 )
 from playhouse.migrations import Runner
 
-from limits import QUERY_SECONDS, UPLOADS, bound
+from errors import Unavailable
+from limits import bound
 
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
 # the GIL, so they are rare.
@@ -249,32 +250,6 @@ DATABASE_ERRORS = (sqlite3.Error, DatabaseError)  # peewee raises its own where 
 # Errors ---------------------------------------------------------------------------------------
 
 
-class ApiError(Exception):
-    """An error that a request is answered with; a subclass says its status, code and reason.
-
-    The OpenAPI document has the `reason` of each direct subclass, under its `title` or its code.
-    """
-
-    status, code, title = 500, "internal_error", ""
-    reason = "A bug; the log has it under the answer's `request_id`."
-    details: Sequence[tuple[str, str]] = ()  # each wrong field, with what is wrong
-    headers: Mapping[str, str] = {}
-
-
-class Unavailable(ApiError):
-    """The service cannot do this now; `retry_after` is in seconds, or None where waiting does not help."""
-
-    status, code = 503, "unavailable"
-    reason = (
-        "The database is locked, full, read-only, damaged or was moved, a search took over "
-        f"{QUERY_SECONDS:.0f} s, or {UPLOADS} files are being uploaded; `Retry-After` says when it may work."
-    )
-
-    def __init__(self, message: str, *, retry_after: int | None = 5):
-        super().__init__(message)
-        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
-
-
 class BadDatabase(Exception):
     """The database file cannot be served: damaged, made by a newer version, or not ours."""
 
@@ -428,6 +403,14 @@ def _splice(text: Any) -> orjson.Fragment:
 
 class EncodedJSONField(TextField):
     """A column of JSON text."""
+
+
+class ChoiceField(TextField):
+    """A column of one of these texts."""
+
+    def __init__(self, choices: tuple[str, ...], **options: Any):
+        super().__init__(**options)
+        self.choices = choices
 
 
 def placeholder(name: str) -> SQL:

@@ -21,18 +21,19 @@ from werkzeug.wsgi import ClosingIterator
 import schemas
 from database import (
     DATABASE_ERRORS,
+    ChoiceField,
     EncodedJSONField,
     Row,
     Sequenced,
-    Unavailable,
     deletion_of_some,
     epoch_ms,
     placeholder,
     statement,
     to_json,
 )
+from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
-from models import Conflict, write
+from models import write
 from schemas import Choice, Id, NonEmpty, Shown, many, one, shown
 from settings import Unresolved, resolve
 from webhooks import in_steps
@@ -178,13 +179,13 @@ def _act(route: Route, request: Request) -> Outcome:
     try:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
         name, fields = load_action(schemas.load_lenient_json(raw))
-    except schemas.TooLarge as error:
+    except TooLarge as error:
         request.discard(REFUSED_BYTES)
         request.close_connection()
         raise GatewayError(413, "payload_too_large", "Payload too large") from error
-    except schemas.TooSlow as error:
+    except TooSlow as error:
         raise GatewayError(408, "request_timeout", "Request body timeout") from error
-    except schemas.BadBody as error:
+    except BadBody as error:
         raise GatewayError(400, "invalid_json", "invalid request body") from error
     except ValidationError as error:
         raise GatewayError(400, "invalid_request", first_problem(error)) from error
@@ -230,8 +231,8 @@ class Flow(Sequenced):
     sync_mode = TextField()
     controller_id = TextField()
     goal = TextField()
-    status = TextField(choices=(*FLOW_STATUSES, *TERMINAL))
-    notify_policy = TextField(choices=NOTIFY_POLICIES)
+    status = ChoiceField((*FLOW_STATUSES, *TERMINAL))
+    notify_policy = ChoiceField(NOTIFY_POLICIES)
     revision = IntegerField()
     current_step = TextField(null=True)
     state_json = EncodedJSONField(null=True)  # null was never set; JSON's null is the text "null"
@@ -305,7 +306,7 @@ class FlowTask(Sequenced):
     """A child task of a managed flow, as its caller reports it; this service does not run it."""
 
     flow = ForeignKeyField(Flow, column_name="flow_seq", object_id_name="flow_seq", on_delete="CASCADE")
-    runtime = TextField(choices=TASK_RUNTIMES)
+    runtime = ChoiceField(TASK_RUNTIMES)
     source_id = TextField(null=True)
     child_session_key = TextField(null=True)
     parent_task_id = TextField(null=True)
@@ -313,8 +314,8 @@ class FlowTask(Sequenced):
     run_id = TextField(null=True)
     label = TextField(null=True)
     task = TextField()
-    status = TextField(choices=TASK_STATUSES)
-    notify_policy = TextField(choices=NOTIFY_POLICIES)
+    status = ChoiceField(TASK_STATUSES)
+    notify_policy = ChoiceField(NOTIFY_POLICIES)
     progress_summary = TextField(null=True)
     error = TextField(null=True)
     terminal_summary = TextField(null=True)

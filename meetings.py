@@ -5,7 +5,8 @@ from typing import Any
 from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
 from database import Base, EncodedJSONField, Row, now, placeholder, statement
-from models import ADMINS, Forbidden, Invalid, Member, Project, Resource, Transaction, with_member
+from errors import Forbidden, Invalid
+from models import ADMINS, Member, Project, Resource, Transaction, with_member
 
 
 class Meeting(Resource):

@@ -32,8 +32,8 @@ from peewee import (
 from playhouse.sqlite_ext import AutoIncrementField
 
 from database import (
-    ApiError,
     Base,
+    ChoiceField,
     EncodedJSON,
     EncodedJSONField,
     Identified,
@@ -58,6 +58,7 @@ from database import (
     to_json,
     wire_time,
 )
+from errors import Conflict, Forbidden, Gone, Invalid, KeyReused, NotFound, PreconditionFailed, not_found
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
@@ -81,56 +82,6 @@ MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, e
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
-
-
-# Errors ---------------------------------------------------------------------------------------
-
-
-class NotFound(ApiError):
-    status, code = 404, "not_found"
-    reason = "There is no such path or object."
-
-    def __init__(self, noun: str):
-        super().__init__(f"no such {noun}")
-
-
-class Invalid(ApiError):
-    status, code = 422, "validation_error"
-    reason = "`error.details` lists every field, parameter or header that is wrong."
-
-    def __init__(self, *details: tuple[str, str]):
-        super().__init__("; ".join(f"{field}: {message}" for field, message in details)[:1000])
-        self.details = details
-
-
-class Forbidden(ApiError):
-    status, code = 403, "forbidden"
-    reason = "The role or the key's scope does not allow it; the message says which would."
-
-
-class Conflict(ApiError):
-    status, code = 409, "conflict"
-    reason = "The state does not allow it."
-
-
-class Gone(ApiError):
-    status, code = 410, "gone"
-    reason = "The link was used, replaced or revoked, or has expired."
-
-
-class KeyReused(ApiError):
-    status, code = 422, "idempotency_key_reused"
-    reason = "The key came with another path or body before."
-
-
-class PreconditionFailed(ApiError):
-    status, code = 412, "precondition_failed"
-    reason = "`If-Match` names another version."
-
-
-def not_found(noun: str) -> Any:
-    """Raise `NotFound`. It is an expression, for use after `or`."""
-    raise NotFound(noun)
 
 
 def permit(member: Row, role: str) -> None:
@@ -333,7 +284,7 @@ class Resource(Entity):
 class Member(Entity):
     full_name = TextField()
     email = TextField()
-    role = TextField(choices=ROLES)
+    role = ChoiceField(ROLES)
     phone_number = TextField(null=True)
     status = TextField()  # active, invited, removed
     joined_at = TextField(null=True)
@@ -614,7 +565,7 @@ class Invitation(Credential):
 
 class ApiKey(Credential):
     name = TextField()
-    scope = TextField(choices=SCOPES)
+    scope = ChoiceField(SCOPES)
     prefix = TextField()
     hash = TextField(unique=True)
     created_at = TextField()
@@ -825,7 +776,7 @@ class StoredAnswer(Base):
 class Project(Resource):
     name = TextField()
     description = TextField(null=True)
-    status = TextField(choices=PROJECT_STATUSES)
+    status = ChoiceField(PROJECT_STATUSES)
     owner = ForeignKeyField(Member)
     created_at = TextField()
     updated_at = TextField()
@@ -1005,8 +956,8 @@ class Task(Entity):
     milestone = ForeignKeyField(Milestone, null=True, on_delete="SET NULL", index=False)
     title = TextField()
     description = TextField(null=True)
-    status = TextField(choices=STATUSES)
-    priority = TextField(choices=PRIORITIES)
+    status = ChoiceField(STATUSES)
+    priority = ChoiceField(PRIORITIES)
     assignee = ForeignKeyField(Member, null=True, index=False)
     created_by = ForeignKeyField(Member, column_name="created_by", object_id_name="creator_id", index=False)
     start_date = TextField(null=True)
@@ -1614,7 +1565,7 @@ class Activity(Identified):
 
     actor = ForeignKeyField(Member, index=False)
     action = TextField()  # created, updated, moved (a task's status), deleted
-    entity = TextField(choices=ENTITIES)
+    entity = ChoiceField(ENTITIES)
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
     title = TextField()

@@ -1,7 +1,6 @@
 """The OpenAPI document, made of what views, schemas and the gateway's actions declare."""
 
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,9 +10,10 @@ from marshmallow import Schema
 
 import gateway
 import schemas
-from database import ApiError, Row
+from database import Row
+from errors import ApiError, PreconditionFailed
 from gateway import ACTIONS, FlowResultShown
-from models import PreconditionFailed
+from operation import Declaration
 from schemas import API, API_VERSION, Choice, Shown, Strict
 from wire import session_cookie
 
@@ -111,26 +111,6 @@ ACTION_EXAMPLE = {
     "task": "Summarise the new messages",
     "waitJson": {"for": "an answer"},
 }
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What a view declares about its operation; `operation.operation` explains the fields."""
-
-    takes: Schema
-    gives: Schema | str | None
-    reads: str
-    status: int
-    role: str | None
-    raises: tuple[type[ApiError], ...] = ()
-    headers: tuple[str, ...] = ()
-    also: dict[int, str] = field(default_factory=dict)
-    of_session: bool = False
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
-        return self.status == 201 and not getattr(self.gives, "secret", False)
 
 
 class Operation(NamedTuple):

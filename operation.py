@@ -5,6 +5,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -14,13 +15,33 @@ from werkzeug.datastructures import MultiDict
 
 import limits
 import schemas
-from database import ApiError, Row, Unavailable, db, digest
-from models import Forbidden, Invalid, StoredAnswer, Task, Transaction, permit, write
-from openapi import Declaration
+from database import Row, db, digest
+from errors import ApiError, Forbidden, Invalid, Unavailable
+from models import StoredAnswer, Task, Transaction, permit, write
 from webhooks import deliver
 from wire import Response, envelope, request
 
 uploads = threading.BoundedSemaphore(limits.UPLOADS)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a view declares about its operation; `operation` explains the fields."""
+
+    takes: Schema
+    gives: Schema | str | None
+    reads: str
+    status: int
+    role: str | None
+    raises: tuple[type[ApiError], ...] = ()
+    headers: tuple[str, ...] = ()
+    also: dict[int, str] = field(default_factory=dict)
+    of_session: bool = False
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
+        return self.status == 201 and not getattr(self.gives, "secret", False)
 
 
 def authorize(caller: Row, role: str, *, writes: bool) -> None:

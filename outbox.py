@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
+    ChoiceField,
     EncodedJSONField,
     Row,
     Sequenced,
@@ -36,17 +37,8 @@ from database import (
     statement,
     to_json,
 )
-from models import (
-    COUNT_LIMIT,
-    Conflict,
-    Entity,
-    Invalid,
-    Transaction,
-    differences,
-    pagination,
-    sorted_by,
-    write,
-)
+from errors import Conflict, Invalid
+from models import COUNT_LIMIT, Entity, Transaction, differences, pagination, sorted_by, write
 
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
@@ -64,7 +56,7 @@ class Webhook(Entity):
     name = TextField(unique=True)
     url = TextField()
     events = EncodedJSONField()
-    state = TextField(choices=WEBHOOK_STATES)
+    state = ChoiceField(WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
     first_failure_at = TextField(null=True)  # of the failures since its last success
@@ -289,7 +281,7 @@ class Delivery(Entity):
 
     event = ForeignKeyField(Event, column_name="event_seq", object_id_name="event_seq")
     webhook = ForeignKeyField(Webhook, index=False)
-    status = TextField(choices=DELIVERY_STATUSES)
+    status = ChoiceField(DELIVERY_STATUSES)
     attempts = IntegerField()  # counts leases; the number of the current one is its token (see `_update`)
     blocks_later = IntegerField()  # 1: while it is pending, later events of its webhook wait behind it
     next_at = TextField()

@@ -18,8 +18,8 @@ from peewee import ForeignKeyField, IntegerField
 import meetings
 import models
 import outbox
-from database import ApiError, EncodedJSONField, fold, instant, to_json
-from limits import READ_SECONDS, UPLOAD_SECONDS
+from database import ChoiceField, EncodedJSONField, fold, instant, to_json
+from errors import BadBody
 from lists import SORTS
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -41,26 +41,6 @@ ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 
 
 # JSON -----------------------------------------------------------------------------------------
-
-
-class BadBody(ApiError):
-    status, code, title = 400, "invalid_json", "BadRequest"
-    reason = "No JSON object in UTF-8, a repeated key, NaN; or no valid form."
-
-
-class TooLarge(ApiError):
-    status, code = 413, "payload_too_large"
-    reason = "The body is over 1 MiB, or the file over 10 MiB."
-
-
-class TooSlow(ApiError):
-    status, code = 408, "request_timeout"
-    reason = f"The body took over {READ_SECONDS:.0f} s, or a file over {UPLOAD_SECONDS / 60:.0f} minutes."
-
-
-class Unsupported(ApiError):
-    status, code = 415, "unsupported_media_type"
-    reason = "The body is of another type than the documented one."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -801,7 +781,7 @@ def field_of(column: Any, **options: Any) -> fields.Field:
         return fields.Integer(**options)
     if isinstance(column, EncodedJSONField):
         return fields.Dict(**options)
-    if column.choices:
+    if isinstance(column, ChoiceField):
         return Choice(column.choices, **options)
     is_time = column.column_name.endswith(("_at", "_date", "_until"))
     return (Moment if is_time else fields.String)(**options)

@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 import gateway
 import webhooks
-from database import DATABASE_ERRORS, Row, Unavailable, db, is_missing, lock_database, prepare
+from database import DATABASE_ERRORS, Row, db, is_missing, lock_database, prepare
+from errors import Unavailable
 from models import ApiKey, Member, Transaction, write
 from outbox import Delivery, Webhook
 from schemas import Instant

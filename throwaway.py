@@ -24,13 +24,14 @@ import gateway
 import schemas
 from app import error_response
 from commands import HOME, INBOX, start_of_throwaway
-from database import ApiError, EncodedJSON, Row, db
+from database import EncodedJSON, Row, db
+from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from models import ApiKey, not_found
+from models import ApiKey
 from operation import success
 from outbox import Event, Webhook
 from settings import GIVEN, Number
-from wire import STATUS_LINES, Request, Response, Unauthorized, envelope, thread
+from wire import STATUS_LINES, Request, Response, envelope, thread
 
 CONF = runpy.run_path(str(HOME / "gunicorn.conf.py"))
 globals().update((name, CONF[name]) for name in make_settings() & CONF.keys())

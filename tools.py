@@ -23,7 +23,8 @@ from marshmallow import ValidationError
 
 import limits
 import schemas
-from database import ApiError, Row, caseless, digest, fold, to_json
+from database import Row, caseless, digest, fold, to_json
+from errors import ApiError
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread

@@ -15,7 +15,8 @@ from peewee import JOIN
 
 import schemas
 from database import Row, Statement, caseless, placeholder, to_json
-from models import Blocker, Invalid, Member, Milestone, Project, Task, Transaction
+from errors import Invalid
+from models import Blocker, Member, Milestone, Project, Task, Transaction
 
 # The columns that an import knows; an export has others too.
 IMPORTED = [

@@ -34,10 +34,11 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from chat import message
-from database import Row, Unavailable, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
+from database import Row, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
+from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from metrics import figures
-from models import ApiKey, Blocker, Conflict, Transaction, write
+from models import ApiKey, Blocker, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
 from settings import signing_key, without_paths

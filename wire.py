@@ -26,9 +26,20 @@ from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import DATABASE_ERRORS, ApiError, Row, Unavailable, is_outage, new_request_id, now, to_json
+from database import DATABASE_ERRORS, Row, is_outage, new_request_id, now, to_json
+from errors import (
+    ApiError,
+    BadBody,
+    Invalid,
+    NotFound,
+    TooLarge,
+    TooSlow,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
 from metrics import OTHER, figures
-from models import KEY_PREFIX, ApiKey, Invalid, NotFound
+from models import KEY_PREFIX, ApiKey
 from schemas import API, API_VERSION
 
 log = logging.getLogger("tasks")
@@ -43,12 +54,6 @@ def session_cookie(base_url: str) -> str:
     """The name of the session's cookie, which has the port, since browsers send it to all ports of a host."""
     url = urlsplit(base_url)
     return f"tasks_session_{url.port or {'http': 80, 'https': 443}[url.scheme]}"
-
-
-class Unauthorized(ApiError):
-    status, code = 401, "unauthorized"
-    reason = "There is no API key and no session, or not a valid one."
-    headers = {"WWW-Authenticate": "Bearer"}
 
 
 class Request(werkzeug.Request):
@@ -137,11 +142,11 @@ class Request(werkzeug.Request):
     def read(self, limit: int, seconds: float) -> bytes:
         """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
 
-        Raises `schemas.TooLarge`, `schemas.TooSlow`, and `schemas.BadBody` for one that breaks off.
+        Raises `TooLarge`, `TooSlow`, and `BadBody` for one that breaks off.
         """
         length = self.content_length
         if length is not None and length > limit:
-            raise schemas.TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
+            raise TooLarge(f"the body has {length} bytes; at most {limit} are accepted")
         deadline, failure, body = self._deadline(seconds), None, b""
         try:
             with deadline:
@@ -151,13 +156,13 @@ class Request(werkzeug.Request):
         self.unread = failure is None and not deadline.is_over and len(body) > limit
         if deadline.is_over:
             self.close_connection()
-            raise schemas.TooSlow(f"the body did not arrive within {seconds:.0f} s")
+            raise TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
-            raise schemas.BadBody("the body broke off or is badly framed") from failure
+            raise BadBody("the body broke off or is badly framed") from failure
         if self.unread:
-            raise schemas.TooLarge(f"the body has more than {limit} bytes")
+            raise TooLarge(f"the body has more than {limit} bytes")
         if length is not None and len(body) < length:
-            raise schemas.BadBody("the body is shorter than its Content-Length")
+            raise BadBody("the body is shorter than its Content-Length")
         return body
 
     @property
@@ -171,7 +176,7 @@ class Request(werkzeug.Request):
     def get_json(self) -> Row:  # type: ignore[override]
         """The body's JSON object; without a body an empty one.
 
-        Raises as `read` and `schemas.load_json` do, and `schemas.Unsupported`.
+        Raises as `read` and `schemas.load_json` do, and `Unsupported`.
         """
         if not self.unread:
             return {}
@@ -179,22 +184,22 @@ class Request(werkzeug.Request):
         return schemas.load_json(self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
 
     def check_json_type(self) -> None:
-        """Raise `schemas.Unsupported` unless the body is announced as JSON in UTF-8."""
+        """Raise `Unsupported` unless the body is announced as JSON in UTF-8."""
         if not self.is_json:
-            raise schemas.Unsupported("send the body as Content-Type: application/json")
+            raise Unsupported("send the body as Content-Type: application/json")
         charset = self.mimetype_params.get("charset", "utf-8").lower()
         if charset not in ("utf-8", "utf8") or self.headers.get("Content-Encoding", "identity") != "identity":
-            raise schemas.Unsupported("send the body as plain UTF-8, not compressed")
+            raise Unsupported("send the body as plain UTF-8, not compressed")
 
     def get_upload(self) -> MultiDict:
         """The fields and files of a multipart form.
 
-        Raises as `read` does, `schemas.BadBody` for one that is no form, and `schemas.Unsupported`.
+        Raises as `read` does, `BadBody` for one that is no form, and `Unsupported`.
         """
         if not self.unread:
             return MultiDict()
         if self.mimetype != "multipart/form-data":
-            raise schemas.Unsupported("send the file as multipart/form-data, in a part that is called file")
+            raise Unsupported("send the file as multipart/form-data, in a part that is called file")
         most = self.config["LIMITS"]["max_attachment_bytes"]
         body = self.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
         sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
@@ -203,9 +208,9 @@ class Request(werkzeug.Request):
             boundary = self.mimetype_params.get("boundary", "").encode()
             parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
         except (ValueError, RequestEntityTooLarge) as error:
-            raise schemas.BadBody("the body is not a form that can be read") from error
+            raise BadBody("the body is not a form that can be read") from error
         if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
-            raise schemas.TooLarge(f"the file is too large; at most {most} bytes are accepted")
+            raise TooLarge(f"the file is too large; at most {most} bytes are accepted")
         return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:

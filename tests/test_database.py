@@ -20,7 +20,8 @@ from upgrades import Upgrade, content, older_database, table_names, texts, versi
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, Unavailable, db, is_outage, new_id, prepare
+from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, new_id, prepare
+from errors import Unavailable
 from models import Member, Resource, Task
 from outbox import Event
 

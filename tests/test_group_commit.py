@@ -15,8 +15,9 @@ from werkzeug.test import Client
 
 import webhooks
 from app import create_app
-from database import FairLock, Unavailable, db, is_outage, write_turn
-from models import ApiKey, Member, NotFound, Project, write
+from database import FairLock, db, is_outage, write_turn
+from errors import NotFound, Unavailable
+from models import ApiKey, Member, Project, write
 from outbox import Webhook
 
 HEADERS = {"Authorization": f"Bearer {OWNER_KEY}", "Idempotency-Key": "a"}

@@ -16,7 +16,7 @@ import app
 import gateway
 import schemas
 import tools
-from database import ApiError
+from errors import ApiError
 from settings import load_settings
 from wire import PathError
 

@@ -10,7 +10,7 @@ import pytest
 from harness import PATIENCE, at_once, hook, resolved, wait_until
 
 import webhooks
-from database import Unavailable
+from errors import Unavailable
 from models import write
 from outbox import Webhook
 
