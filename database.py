@@ -78,25 +78,22 @@ class ThreadState(threading.local):
 
 
 class Database(SqliteDatabase):
-    """SQLite, with one connection through which all threads write, and some from which they read.
+    """SQLite, with one connection through which all threads write, and one for each thread that reads.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
-    finds the pages that the last one used. Of the connections for reading, the one that was used last is
-    used next, so that few caches are filled again.
+    finds the pages that the last one used.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadState()
         # In memory: each page that a savepoint may have to restore would else go to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
-        self._readers: list[sqlite3.Connection] = []  # that no thread uses at the moment
         self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
         self._changes = 0  # that the connection for writing had made when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
-        self._close_readers()
         super().init(database, *arguments, check_same_thread=False, **options)
         self._writer.init(database, *arguments, check_same_thread=False, **options)
         self._wait = 0
@@ -115,18 +112,12 @@ class Database(SqliteDatabase):
 
     def read(self, sql: str, parameters: Row) -> list[tuple]:
         """Every row of a query's result."""
-        if self._thread.writer is not None:
-            return self._thread.writer.execute(sql, parameters).fetchall()
-        try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = self._connect()
-        steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
-        connection.set_progress_handler(self._takes_too_long, steps)
-        try:
-            return connection.execute(sql, parameters).fetchall()
-        finally:
-            self._readers.append(connection)
+        connection = self.connection()
+        if self._thread.writer is None:
+            connection.set_progress_handler(
+                self._takes_too_long, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
+            )
+        return connection.execute(sql, parameters).fetchall()
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
@@ -233,14 +224,9 @@ class Database(SqliteDatabase):
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share; to be called while there is one thread."""
-        self._close_readers()
         self._writer.close()
         self._wait = 0  # the next connection has SQLite's own
         self.close()
-
-    def _close_readers(self) -> None:
-        while self._readers:
-            self._readers.pop().close()
 
 
 db = Database()
