@@ -33,7 +33,7 @@ import gateway
 import limits
 import schemas
 import tools
-from database import LOCK_SECONDS, Row, check_in_place, db, now, to_json
+from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany
 from lists import task_page
 from meetings import Meeting, Whiteboard
@@ -57,6 +57,7 @@ from operation import authorize, operation
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
+from times import now
 from webhooks import emit, enable, ping, redeliver, resume
 from wire import PathError, Request, Response, as_api_error, envelope, request, session_cookie, thread
 

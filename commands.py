@@ -34,6 +34,7 @@ import gateway
 import models
 import schemas
 import settings
+import times
 import transfer
 import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
@@ -211,7 +212,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
     holder = fetch_actor(holder_email)
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
-    expires_at = database.now(days * 86400) if days else None
+    expires_at = times.now(days * 86400) if days else None
     with models.write(fetch_actor(email)) as transaction:
         _, key = models.ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(key)
@@ -615,7 +616,7 @@ def gateway_problems(config: dict[str, Any]) -> list[str]:
 def midnight_of(_: Any, option: Any, today: datetime | None) -> int | None:
     """When this day begins in UTC, in milliseconds."""
     midnight = round(today.replace(tzinfo=UTC).timestamp() * 1000) if today else None
-    if midnight and midnight > database.epoch_ms():  # ids hold their time, and new ones have to be greater
+    if midnight and midnight > times.epoch_ms():  # ids hold their time, and new ones have to be greater
         raise click.BadParameter("must not be in the future", param=option)
     return midnight
 

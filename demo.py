@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 
-from database import TICKS_PER_MS, Row, epoch_ms, fold, uuid7, wire_time
+from database import Row, fold
 from meetings import Meeting, Whiteboard
 from models import PRIORITIES, STATUSES, Attachment, Comment, Member, Milestone, Project, Task, Transaction
+from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
 PEOPLE = [
     ("Amara Okafor", "amara@example.com", "admin", "active"),

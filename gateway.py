@@ -26,7 +26,6 @@ from database import (
     Row,
     Sequenced,
     deletion_of_some,
-    epoch_ms,
     placeholder,
     statement,
     to_json,
@@ -36,6 +35,7 @@ from limits import RateLimit, Slots
 from models import write
 from schemas import Choice, Id, NonEmpty, Shown, many, one, shown
 from settings import Unresolved, resolve
+from times import epoch_ms
 from webhooks import in_steps
 from wire import Request, Response
 

@@ -22,11 +22,12 @@ import gateway
 import startup
 import webhooks
 from app import create_app
-from database import LOCK_SECONDS, BadDatabase, db, new_request_id, write_turn
+from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import BUSY, figures
 from models import Activity, ApiKey, StoredAnswer
 from settings import exposed_secrets
+from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
 LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours

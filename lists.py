@@ -10,8 +10,9 @@ from typing import Any
 
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
-from database import Row, Statement, fold, now, placeholder, rowid, to_json
+from database import Row, Statement, fold, placeholder, rowid, to_json
 from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination
+from times import now
 
 _words = fn.JSON_EACH(placeholder("other_words"))
 _is_missing = fn.INSTR(Task.search, SQL("value")) == 0

@@ -4,9 +4,10 @@ from typing import Any
 
 from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
-from database import Base, EncodedJSONField, Row, now, placeholder, statement
+from database import Base, EncodedJSONField, Row, placeholder, statement
 from errors import Forbidden, Invalid
 from models import ADMINS, Member, Project, Resource, Transaction, with_member
+from times import now
 
 
 class Meeting(Resource):

@@ -45,20 +45,14 @@ from database import (
     db,
     deletion_of_some,
     digest,
-    epoch_ms,
-    first_id,
     fold,
-    follow_clock,
-    new_id,
-    new_request_id,
-    now,
     placeholder,
     rowid,
     statement,
     to_json,
-    wire_time,
 )
 from errors import Conflict, Forbidden, Gone, Invalid, KeyReused, NotFound, PreconditionFailed, not_found
+from times import epoch_ms, first_id, follow_clock, new_id, new_request_id, now, wire_time
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")

@@ -32,13 +32,13 @@ from database import (
     Statement,
     columns,
     deletion_of_some,
-    now,
     placeholder,
     statement,
     to_json,
 )
 from errors import Conflict, Invalid
 from models import COUNT_LIMIT, Entity, Transaction, differences, pagination, sorted_by, write
+from times import now
 
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")

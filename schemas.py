@@ -18,9 +18,10 @@ from peewee import ForeignKeyField, IntegerField
 import meetings
 import models
 import outbox
-from database import ChoiceField, EncodedJSONField, fold, instant, to_json
+from database import ChoiceField, EncodedJSONField, fold, to_json
 from errors import BadBody
 from lists import SORTS
+from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
 VERSION = "1.1.0"  # of the program

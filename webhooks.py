@@ -34,7 +34,7 @@ from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
 from chat import message
-from database import Row, epoch_ms, is_outage, now, open_lock_file, optimize, to_json, wire_time
+from database import Row, is_outage, open_lock_file, optimize, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from metrics import figures
@@ -42,6 +42,7 @@ from models import ApiKey, Blocker, Transaction, write
 from outbox import Delivery, Event, Webhook
 from schemas import VERSION
 from settings import signing_key, without_paths
+from times import epoch_ms, now, wire_time
 
 log = logging.getLogger("tasks.webhooks")
 

@@ -26,7 +26,7 @@ from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import DATABASE_ERRORS, Row, is_outage, new_request_id, now, to_json
+from database import DATABASE_ERRORS, Row, is_outage, to_json
 from errors import (
     ApiError,
     BadBody,
@@ -41,6 +41,7 @@ from errors import (
 from metrics import OTHER, figures
 from models import KEY_PREFIX, ApiKey
 from schemas import API, API_VERSION
+from times import new_request_id, now
 
 log = logging.getLogger("tasks")
 

@@ -15,8 +15,9 @@ from findings import Run
 from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 
-from database import MIGRATIONS, PRAGMAS, TICKS_PER_MS, db, prepare, uuid7
+from database import MIGRATIONS, PRAGMAS, db, prepare
 from models import STATUSES
+from times import TICKS_PER_MS, uuid7
 
 FIRST_TICK = 1_767_225_600_000 * TICKS_PER_MS  # of 2026
 DAY = "2026-01-01T00:00:00.000Z"

@@ -20,10 +20,11 @@ from upgrades import Upgrade, content, older_database, table_names, texts, versi
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, new_id, prepare
+from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, prepare
 from errors import Unavailable
 from models import Member, Resource, Task
 from outbox import Event
+from times import new_id
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from werkzeug.test import Client
 
 import limits
 from app import create_app
-from database import db, new_id, prepare
+from database import db, prepare
 from models import ApiKey, Member, Project, Task, write
+from times import new_id
 
 JSON = {"Content-Type": "application/json"}
 
