@@ -268,8 +268,8 @@ def limit_unread(server):
 
 
 def post_request(worker, request, environ, response):
-    """The answer was sent, or could not be sent."""
-    if answered := environ.get("tasks.request"):
+    """The answer was sent, or could not be sent. The request, which refers to `environ`, is freed at once."""
+    if answered := environ.pop("tasks.request", None):
         answered.end()
 
 
