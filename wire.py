@@ -262,14 +262,20 @@ class Request(werkzeug.Request):
 
     def log(self, status: str) -> None:
         """Count it, and write a line to standard output, with no enrollment token or API key in its path."""
-        path, link, _ = self.environ["PATH_INFO"].partition("/enroll/")
-        path = KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
+        path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
         figures.answered(self.endpoint, int(status), seconds)
         who = self.caller["id"] if self.caller else "-"
         line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
             os.write(1, f"{line} {self.request_id} {who} {self.client_address or '-'}\n".encode())
+
+
+@lru_cache(maxsize=4096)
+def logged_path(path: str) -> str:
+    """What the log may hold of a path; clients repeat theirs."""
+    path, link, _ = path.partition("/enroll/")
+    return KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
 
 
 @lru_cache(maxsize=1024)
