@@ -59,7 +59,7 @@ SORTS: dict[str | None, list] = {
 # tasks that other filters exclude.
 for _name, _columns in {
     "task_project": [Task.project, Task.id],
-    "task_status_id": [Task.status, Task.id],
+    "task_status_id": [Task.status, Task.id, Task.project],
     "task_project_status": [Task.project, Task.status, Task.updated_at, Task.id],
     "task_status": [Task.status, Task.updated_at, Task.id, Task.project, Task.priority, Task.due_date],
     "task_due": [Task.due_date, Task.id, Task.project, Task.assignee, Task.priority],
@@ -72,6 +72,8 @@ _of_milestone = [Task.milestone, Task.id, Task.status]
 Task.add_index(*_of_milestone, where=Task.milestone.is_null(False), name="task_milestone")
 _of_assignee = [Task.assignee, Task.status, Task.updated_at, Task.id, Task.project, Task.priority]
 Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee")
+_of_assignee = [Task.assignee, Task.id, Task.status, Task.project, Task.priority]
+Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee_id")
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
