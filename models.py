@@ -974,7 +974,9 @@ class Task(Entity):
     @classmethod
     def shown_columns(cls) -> list:
         """The columns of a task in answers and events, and the open tasks that block it."""
-        return [*columns(cls, "search"), fn.JSON(Blocker.open_of(cls.number)).alias("blocked_by")]
+        is_blocked = fn.EXISTS(Blocker.select(SQL("1")).where(Blocker.task == cls.number))  # few are
+        blocked_by = Case(None, [(is_blocked, Blocker.open_of(cls.number))], "[]")
+        return [*columns(cls, "search"), fn.JSON(blocked_by).alias("blocked_by")]
 
     @statement
     def by_number(cls: Any):
