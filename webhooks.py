@@ -10,6 +10,7 @@ import base64
 import fcntl
 import hashlib
 import hmac
+import json
 import logging
 import random
 import re
@@ -17,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -33,7 +34,6 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from chat import message
 from database import Row, is_outage, open_lock_file, optimize, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
@@ -215,6 +215,86 @@ def sign_standard(id: str, timestamp: int, body: bytes, secrets: list[str]) -> s
     content = f"{id}.{timestamp}.".encode() + body
     macs = [hmac.new(signing_key(secret), content, hashlib.sha256).digest() for secret in secrets]
     return " ".join("v1," + base64.b64encode(mac).decode() for mac in macs)
+
+
+# Chats ----------------------------------------------------------------------------------------
+
+
+DISCORD_MOST = 2000  # characters of a message
+SHOWN_CHANGES = ("status", "priority")  # whose new values are words
+Escape = Callable[[str], str]
+Link = Callable[[str, str], str]  # of a URL and a text
+# What is said of each event; `task` is a link with the title.
+SENTENCES = {
+    "task.created": "{who} created {task}",
+    "task.updated": "{who} changed {task}: {changes}",
+    "task.completed": "{who} completed {task}",
+    "task.deleted": "{who} deleted the task {title}",
+    "comment.added": "{who} commented on {task}: {comment}",
+    "member.invited": "{who} invited {member}",
+    "member.joined": "{member} joined",
+    "ping": "This is a test of the webhook {webhook}.",
+}
+
+
+def chat_message(format: str, body: str, base_url: str) -> str:
+    """The body of a call to Slack or Discord that says what the event with this body says."""
+    event = json.loads(body)
+    text = sentence(event, base_url, *CHAT_FORMATS[format])
+    if format == "slack":
+        # Slack shows the blocks, in which nothing is markup; the text is for notifications, and other chats.
+        parts = sentence(event, base_url, str, "\0{}\0{}\0".format).split("\0")
+        elements = [{"type": "text", "text": part} for part in parts if part]
+        if len(parts) > 1:
+            elements[1:3] = [{"type": "link", "url": parts[1], "text": parts[2]}]
+        section = {"type": "rich_text_section", "elements": elements}
+        return json.dumps({"text": text, "blocks": [{"type": "rich_text", "elements": [section]}]})
+    # Nobody is called by what stands in a task, such as @everyone.
+    return json.dumps({"content": text[:DISCORD_MOST], "allowed_mentions": {"parse": []}})
+
+
+def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
+    """Who did what, in one line, with a link to the task."""
+    data = event["data"]
+
+    def shown(text: Any, most: int = 150) -> str:
+        line = " ".join(str(text).split())
+        return escape(line if len(line) <= most else line[: most - 1] + "…")
+
+    parts = {"who": shown((event["actor"] or {}).get("full_name") or "Somebody")}
+    parts["changes"] = ", ".join(changed(data.get("changes", {}), shown))
+    if task := data.get("task"):
+        parts["title"] = shown(task["title"])
+        url = re.sub("[<>|]", lambda sign: f"%{ord(sign[0]):02X}", f"{base_url}/#task={task['id']}")
+        parts["task"] = link(url, parts["title"])
+    if comment := data.get("comment"):
+        parts["comment"] = shown(comment["content"], 300)
+    if member := data.get("member"):
+        parts["member"] = shown(member["full_name"])
+    if webhook := data.get("webhook"):
+        parts["webhook"] = shown(webhook["name"])
+    return SENTENCES[event["event"]].format_map(parts)
+
+
+def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:
+    """What was changed, field by field."""
+    for name, (_, new) in changes.items():
+        label = shown(name.removesuffix("_id").replace("_", " "))
+        yield f"{label}: {shown(new.replace('_', ' '))}" if name in SHOWN_CHANGES else label
+
+
+def escape_slack(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_discord(text: str) -> str:
+    return re.sub(r"([\\`*_~|<>#\[\]():@-])", r"\\\1", text)
+
+
+CHAT_FORMATS: dict[str, tuple[Escape, Link]] = {
+    "slack": (escape_slack, lambda url, text: f"<{escape_slack(url)}|{text}>"),
+    "discord": (escape_discord, lambda url, text: f"[{text}](<{url}>)"),
+}
 
 
 # The configuration ----------------------------------------------------------------------------
@@ -436,7 +516,7 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
     text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
     if webhook["format"] != "json":
-        text = message(webhook["format"], text, webhook["base_url"])
+        text = chat_message(webhook["format"], text, webhook["base_url"])
     body = text.encode()
     headers = {
         "User-Agent": USER_AGENT,

@@ -5,6 +5,9 @@ import json
 import pytest
 from harness import EVERY_EVENT, PATIENT, hook
 
+from schemas import ALL_EVENTS
+from webhooks import SENTENCES
+
 MEAN = "<b> & *T*\n@everyone [x](http://y) `_~|"
 
 
@@ -36,6 +39,10 @@ def texts(chats):
     assert {tuple(body) for body in discord} == {("content", "allowed_mentions")}
     assert {str(body["allowed_mentions"]) for body in discord} == {"{'parse': []}"}
     return [body["text"] for body in slack], [body["content"] for body in discord]
+
+
+def test_there_is_a_sentence_for_every_event():
+    assert SENTENCES.keys() == set(ALL_EVENTS)
 
 
 def test_each_event_is_a_line_with_a_link_to_its_task(chats, owner):
