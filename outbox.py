@@ -10,7 +10,7 @@ Nothing is sent from here. The states of a delivery, of which the first three ar
     blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
                blocks_later = 1               no answer, 429, 5xx,
                                               `Webhook.enable`
-    refused    status = "refused"             the last of `webhooks.REFUSALS`     `lease_again`, `prune`
+    refused    status = "refused"             the last of `REFUSALS`     `lease_again`, `prune`
     waiting    status = "waiting"             `Webhook.disable`, or `add` where   `Webhook.enable`,
                                               the webhook is disabled             `drop_waiting`
     delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
@@ -19,6 +19,8 @@ After no answer, 429 or 5xx the webhook's circuit is open (`open_until` is set):
 claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
 """
 
+import random
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -43,6 +45,46 @@ from times import now
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
+
+
+REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
+RETRY_AFTER_MOST = 6 * 3600.0  # seconds
+JITTER = 0.2  # of a wait, added or subtracted at random
+DISABLE_AFTER = 5 * 86400  # seconds with failures only
+DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
+
+
+@dataclass
+class Result:
+    """What came of one attempt to send a delivery. `status` is None where there was no answer."""
+
+    status: int | None
+    error: str | None
+    seconds: float
+    retry_after: float | None = None  # seconds that the receiver asks for
+
+    @property
+    def delivered(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def receiver_failed(self) -> bool:
+        """Whether the receiver failed (no answer, 429 or 5xx), and did not just refuse this event."""
+        return self.status is None or self.status == 429 or self.status >= 500
+
+    @property
+    def kind(self) -> str:
+        return "delivered" if self.delivered else "failed" if self.receiver_failed else "refused"
+
+    def wait(self, failures: int, schedule: list[float]) -> str:
+        """The time of the next attempt, after so many earlier failures."""
+        wait = schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+        return now(self.retry_after or wait)
+
+
+def longest_wait(schedule: list[float]) -> float:
+    """The seconds of the longest wait that can be meant: one beyond it is of a clock that was set back."""
+    return max(*schedule, RETRY_AFTER_MOST) * (1 + JITTER)
 
 
 def is_due(time: Any, latest_plausible: str) -> Expression:
@@ -209,6 +251,19 @@ class Webhook(Entity):
         fields = {"failures": stored["failures"] + 1, "open_until": until}
         cls.set_columns(id, **fields | cls._missed(transaction, stored), updated_at=transaction.at)
         return until
+
+    @classmethod
+    def disable_if_lost(cls, transaction: Transaction, id: str, status: int | None) -> str | None:
+        """Disable the webhook after 410, or after days of nothing but failures; returns the reason."""
+        stored, reason = cls.stored(id), None
+        if status == 410:
+            reason = "it answered 410 Gone"
+        elif stored["misses"] >= DISABLE_MISSES and stored["first_failure_at"] < now(-DISABLE_AFTER):
+            reason = f"nothing but failures since {stored['first_failure_at']}"
+        if not reason or stored["state"] == "disabled":  # by an earlier result of the same batch
+            return None
+        cls.disable(transaction, id, reason)
+        return reason
 
     @classmethod
     def _missed(cls, transaction: Transaction, stored: Row) -> Row:
@@ -424,8 +479,36 @@ class Delivery(Entity):
         cls._update(row, leased_until=None, attempts=row["attempts"] - 1, blocks_later=1)
 
     @classmethod
-    def settle(cls, row: Row, **fields: Any) -> None:
-        """Note the result of an attempt, unless the lease expired and another thread has tried since."""
+    def settle(cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]) -> list[str]:
+        """Store the result of an attempt, what follows from it for the webhook, and when the next one is.
+
+        If the lease expired and another thread has tried since, the delivery is left to that one. Returns
+        what the log tells of the webhook.
+        """
+        webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
+        columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
+        if result.delivered:
+            cls._end_lease(row, status="delivered", delivered_at=transaction.at, **columns)
+            Webhook.reached(transaction, webhook_id, accepted=True)
+            return []
+        if not cls.stored_row.one(id=row["id"]):
+            return []  # a reset of `throwaway` has undone it: its webhook has not failed
+        if result.receiver_failed:
+            until = result.wait(Webhook.stored(webhook_id)["failures"], schedule)
+            until = Webhook.failed(transaction, webhook_id, until, now(longest_wait(schedule)))
+            cls._end_lease(row, blocks_later=1, next_at=until, **columns)
+        else:
+            status = "refused" if row["attempts"] >= REFUSALS else "pending"
+            until = result.wait(row["attempts"] - 1, schedule)
+            cls._end_lease(row, status=status, blocks_later=0, next_at=until, **columns)
+            Webhook.reached(transaction, webhook_id, accepted=False)
+        told = [f": delivery {row['id']}: {result.error}"]
+        if reason := Webhook.disable_if_lost(transaction, webhook_id, result.status):
+            told.append(f" is disabled: {reason}")
+        return told
+
+    @classmethod
+    def _end_lease(cls, row: Row, **fields: Any) -> None:
         cls._update(row, leased_until=None, **fields)
 
     @classmethod

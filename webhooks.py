@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import logging
-import random
 import re
 import socket
 import ssl
@@ -39,7 +38,7 @@ from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from metrics import figures
 from models import ApiKey, Blocker, Transaction, write
-from outbox import Delivery, Event, Webhook
+from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION
 from settings import signing_key, without_paths
 from times import epoch_ms, now, wire_time
@@ -56,11 +55,6 @@ ABANDONED = 2.0  # seconds during which a delivery that a request leased counts 
 SENDER_WAIT = 0.02  # seconds that a request waits for its turn to send: enough with healthy receivers
 MOST_AT_ONCE = 20  # deliveries at most are sent by the request itself
 SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, while it waits for others
-JITTER = 0.2  # of a wait, added or subtracted at random
-REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
-RETRY_AFTER_MOST = 6 * 3600.0  # seconds
-DISABLE_AFTER = 5 * 86400  # seconds with failures only
-DISABLE_MISSES = 12  # consecutive failures are needed too: the machine may have slept for days
 
 
 # One POST -------------------------------------------------------------------------------------
@@ -115,25 +109,6 @@ def new_adapter(tls: ssl.SSLContext, receivers: int, connections: int) -> HTTPAd
     pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
     adapter.poolmanager.pool_classes_by_scheme = pools
     return adapter
-
-
-@dataclass
-class Result:
-    """What came of one POST. `status` is None where there was no answer."""
-
-    status: int | None
-    error: str | None
-    seconds: float
-    retry_after: float | None = None  # seconds that the receiver asks for
-
-    @property
-    def delivered(self) -> bool:
-        return self.status is not None and 200 <= self.status < 300
-
-    @property
-    def receiver_failed(self) -> bool:
-        """Whether the receiver failed (no answer, 429 or 5xx), and did not just refuse this event."""
-        return self.status is None or self.status == 429 or self.status >= 500
 
 
 def timed_out(seconds: float) -> Result:
@@ -316,9 +291,12 @@ class Sending:
     def times(self) -> Row:
         """Now, and the latest plausible due time and lease end, as parameters of statements."""
         delivery = self.delivery
-        longest = max(*delivery["retry_schedule"], RETRY_AFTER_MOST) * (1 + JITTER)
         attempt = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
-        return {"now": now(), "latest_due": now(longest), "latest_lease": now(attempt + LEASE_GRACE)}
+        return {
+            "now": now(),
+            "latest_due": now(longest_wait(delivery["retry_schedule"])),
+            "latest_lease": now(attempt + LEASE_GRACE),
+        }
 
 
 sending = Sending()
@@ -538,51 +516,18 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
 def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
     """Store the results, and release the leases of the deliveries that were not tried."""
     for row, result in results:
-        kind = "delivered" if result.delivered else "failed" if result.receiver_failed else "refused"
         if webhook := sending.webhooks.get(row["webhook_id"]):
-            figures.attempted(webhook["name"], kind)
-    if results or unsent:
-        with write() as transaction:
-            for row in unsent:
-                Delivery.release(row)
-            for row, result in results:
-                _settle(transaction, row, result)
-
-
-def _settle(transaction: Transaction, row: Row, result: Result) -> None:
-    webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
-    columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
-    if result.delivered:
-        Delivery.settle(row, status="delivered", delivered_at=transaction.at, **columns)
-        Webhook.reached(transaction, webhook_id, accepted=True)
+            figures.attempted(webhook["name"], result.kind)
+    if not results and not unsent:
         return
-    if not Delivery.stored_row.one(id=row["id"]):
-        return  # a reset of `throwaway` has undone it: its webhook has not failed
-    name = without_paths(sending.webhooks[webhook_id]["name"])
-    log.warning("webhook %s: delivery %s: %s", name, row["id"], result.error)
-    if result.receiver_failed:
-        wait = result.retry_after or _retry_wait(Webhook.stored(webhook_id)["failures"])
-        until = Webhook.failed(transaction, webhook_id, now(wait), sending.times["latest_due"])
-        Delivery.settle(row, blocks_later=1, next_at=until, **columns)
-    else:
-        status = "refused" if row["attempts"] >= REFUSALS else "pending"
-        wait = result.retry_after or _retry_wait(row["attempts"] - 1)
-        Delivery.settle(row, status=status, blocks_later=0, next_at=now(wait), **columns)
-        Webhook.reached(transaction, webhook_id, accepted=False)
-    webhook, reason = Webhook.stored(webhook_id), None
-    if result.status == 410:
-        reason = "it answered 410 Gone"
-    elif webhook["misses"] >= DISABLE_MISSES and webhook["first_failure_at"] < now(-DISABLE_AFTER):
-        reason = f"nothing but failures since {webhook['first_failure_at']}"
-    if reason and webhook["state"] == "active":  # no earlier result of the same batch has disabled it
-        Webhook.disable(transaction, webhook_id, reason)
-        log.warning("webhook %s is disabled: %s", name, reason)
-
-
-def _retry_wait(failures: int) -> float:
-    """Seconds until the next attempt, after so many earlier failures."""
-    schedule = sending.delivery["retry_schedule"]
-    return schedule[min(failures, len(schedule) - 1)] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+    with write() as transaction:
+        for row in unsent:
+            Delivery.release(row)
+        for row, result in results:
+            told = Delivery.settle(transaction, row, result, sending.delivery["retry_schedule"])
+            name = without_paths(sending.webhooks[row["webhook_id"]]["name"])
+            for message in told:
+                log.warning("webhook %s%s", name, message)
 
 
 # Sweeping -------------------------------------------------------------------------------------
