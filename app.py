@@ -1,8 +1,8 @@
 """The application: its factory, what every request goes through, and a view for each operation.
 
-What a request passes stands in that order, after `wire.Request`: `Service`, `operation` (`read_arguments`,
-`perform`), `success` or `error_response`. A view declares what it takes and answers, who may call it and its
-errors, and returns a row or a page of rows. There is no SQL in this module.
+A request passes `Service`, and its view inside of `operation`; `error_response` answers what either raises. A
+view declares what it takes and answers, who may call it and its errors, and returns a row or a page of rows.
+There is no SQL in this module.
 """
 
 import os
@@ -340,7 +340,7 @@ def get_enrollment(token: str) -> Row:
 @api.post("/enroll/<string:token>")
 @operation(gives=schemas.EnrolledShown, status=201, role=None, raises=(Gone,))
 def enroll(transaction: Transaction, token: str) -> Row:
-    """Use an enrollment or a sign-in link: join, or not, and get an API key, which is shown only here."""
+    """Use an enrollment or a sign-in link; the answer has an API key, which is shown only here."""
     name = "enrollment" if accept_invitation(transaction, token) else "sign-in link"
     key, secret = ApiKey.issue(transaction, transaction.actor["id"], name=name)
     return {"member": Member.shown(key["member"]["id"]), "api_key": secret}
@@ -374,7 +374,7 @@ def show_enrollment(token: str) -> Response:
 )
 def join(transaction: Transaction, token: str) -> Response:
     """Use a link: join, or not, and go to the board in a session."""
-    if request().is_foreign_form():  # which would make somebody work as another member unawares
+    if request().is_foreign_form():  # login CSRF: the victim would work as another member
         raise Forbidden("the page of another site has sent this form; open the link itself")
     accept_invitation(transaction, token)
     start_session_of(transaction)
@@ -588,7 +588,7 @@ def delete_member(transaction: Transaction, id: str) -> Row:
 @api.post("/members/<id>/invitation")
 @operation(gives=schemas.InvitationShown, status=201)
 def renew_invitation(transaction: Transaction, id: str) -> Row:
-    """Make a new enrollment link, or for who has joined, also oneself, a sign-in link; the old one dies."""
+    """Make a new enrollment link, or a sign-in link for a member who has joined. It replaces the old one."""
     return with_link(*Invitation.renew(transaction, id, invitation_days()))
 
 
@@ -610,7 +610,7 @@ def list_keys() -> Row:
 @api.post("/keys")
 @operation(schemas.CREATE_KEY, schemas.NewKeyShown, status=201)
 def create_key(transaction: Transaction, **fields: Any) -> Row:
-    """Make an API key, which is shown only here; one that expires makes none that expires later."""
+    """Make an API key, which is shown only here; a key that expires cannot make one that lives longer."""
     key, secret = ApiKey.grant(transaction, **fields)
     return {"key": key, "api_key": secret}
 

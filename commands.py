@@ -330,7 +330,7 @@ def print_link(link: str, expires_at: str) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--apply", is_flag=True, help="Store it; otherwise it is only tried, and told.")
+@click.option("--apply", is_flag=True, help="Store it; otherwise only a report is printed.")
 @click.option("--project", help="The project of rows that name none.")
 @as_option
 @in_database

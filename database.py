@@ -1,4 +1,4 @@
-"""What only SQLite and peewee know: stored values, statements, the turn to write, the file and its copies.
+"""What only SQLite and peewee know: stored values, statements, the turn to write, the file, its copies.
 
 This module knows no table. Rows are stored in the form in which the API shows them, ids and times as
 text, so that reading needs no conversion.
@@ -88,7 +88,7 @@ class Database(SqliteDatabase):
         self._thread = ThreadState()
         # In memory: each page that a savepoint may have to restore would else go to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
-        self._long_log = 0  # the size of the log when a checkpoint last waited for readers in vain
+        self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # that the connection for writing had made when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")

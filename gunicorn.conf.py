@@ -1,4 +1,4 @@
-"""How gunicorn serves. Everything that knows gunicorn is in this file and in `wire.Request`."""
+"""How gunicorn serves: its settings, and what it has no setting for. `wire.Request` knows it too."""
 
 import contextlib
 import errno
@@ -187,8 +187,8 @@ keepalive = 15
 worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine
 control_socket_disable = True
-# For whom switches the access log on: without the query, the referrer and the user name, which is where some
-# clients send an API key.
+# Used if an operator enables gunicorn's access log: without the query, the referrer and the user name, where
+# some clients send an API key.
 access_log_format = '%(h)s - - %(t)s "%(m)s %(U)s %(H)s" %(s)s %(b)s "-" "%(a)s"'
 # Each worker keeps to one core, where its threads do not fight for the interpreter's lock.
 pin = os.environ.get("PIN_WORKERS", "1") != "0"

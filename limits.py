@@ -17,8 +17,8 @@ def bound(name: str, seconds: float) -> float:
 
 HEAD_SECONDS = bound("HEAD_SECONDS", 15.0)  # the longest that a request's head may take to arrive
 READ_SECONDS = bound("READ_SECONDS", 15.0)  # the longest that a request's body may take to arrive
-# Of a refused body, so much is read besides the size of a file: a client that is still sending would miss
-# the response.
+# This much of a refused body is read and discarded, besides the size of a file, so that the client sees the
+# response.
 DRAIN_BYTES = 4 * 1024 * 1024
 DRAIN_SECONDS = 2.0  # at most, for that
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive

@@ -144,7 +144,7 @@ def profile(table: Any, key: str) -> Joined:
 
 
 def via() -> Any:
-    """The name of a joined key; a session's, which stands for the person, is not told."""
+    """The name of a joined key; null for a session, which stands for the person."""
     return Case(None, [(ApiKey.is_session.is_null(), ApiKey.name)]).alias("via")
 
 
@@ -1074,7 +1074,10 @@ class Task(Entity):
         blocked_by: list[int | str] | None = None,
         **fields: Any,
     ) -> Row:
-        """Make a new task, of `folded` texts. Raises `Invalid` for what does not exist or belong together."""
+        """Make a new task; `folded` has title and description folded by the schema.
+
+        Raises `Invalid` for what does not exist or belong together.
+        """
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         cls._check_external_id(fields)

@@ -26,7 +26,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 DESCRIPTION = """\
 The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
 
-Every call carries `Authorization: Bearer <API key>`, but for `/health`, enrollment and this document. In its
+Every call carries `Authorization: Bearer <API key>`, except `/health`, enrollment and this document. In its
 place a browser may send the cookie of a session (`POST /api/v1/session`), which counts in calls of the pages
 at this address alone: `Sec-Fetch-Site` must be `same-origin`, or `none` where an address was typed. Where a
 browser does not send that header, `Origin` must be this address, or there must be an `X-Requested-With`.

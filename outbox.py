@@ -368,9 +368,10 @@ class Delivery(Entity):
     def add(
         cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery that is leased until `lease`, or blocks later ones without it; returns its id.
+        """Store a delivery; returns its id.
 
-        Storing it leased saves a transaction that would claim it.
+        With a `lease` it is sent by this request, which saves a transaction that would claim it; without, the
+        sweeper sends it before later ones.
         """
         id = transaction.new_id()
         cls.insertion.run(

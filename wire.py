@@ -1,6 +1,6 @@
 """A request and its response, between gunicorn and the views, and the error that an exception becomes.
 
-All that knows gunicorn is here, in `Request`, and in gunicorn.conf.py.
+What gunicorn does to a request is known here, in `Request`, and in gunicorn.conf.py.
 """
 
 import contextlib

@@ -43,7 +43,7 @@ addEventListener("hashchange", () => address.replace(parse()));
 /** The address with these changes; an empty value leaves a name out. */
 export const link = (changes) => format({ ...address.value, ...changes });
 
-/** What the address names but for the view and the opened task, as one text. */
+/** What the address names besides the view and the opened task, as one text. */
 export const placeOf = ({ task, view, ...chosen }) => JSON.stringify(chosen);
 
 /** The address of another view of the chosen project, or of what `more` says. */

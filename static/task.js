@@ -217,7 +217,7 @@ function Comments({ id, comments }) {
   </section>`;
 }
 
-/** Take leave of a task, and say what was typed and not sent; the drafts of a deleted one go. */
+/** Close a task, and say what was typed and not sent; the drafts of a deleted one go. */
 function leave({ task, isGone }) {
   if (session.value.isOut || !task) return;
   const { id, number, title, status } = task;

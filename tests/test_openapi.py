@@ -17,6 +17,7 @@ import gateway
 import models
 import openapi
 import schemas
+import transfer
 from lists import FILTERS
 from tools import ARGUMENTS, TOOLS
 
@@ -190,6 +191,13 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert arguments("create_task") == named - {"status"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project"} | changing
+    names = {
+        "project_id": "project",
+        "milestone_id": "milestone",
+        "assignee_id": "assignee",
+        "created_by": "creator",
+    }
+    assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown | {"blocked_by"}}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
     assert filters == FILTERS.keys() - {"unassigned", "open", "other_words"}
