@@ -6,6 +6,8 @@ import pytest
 from harness import NOBODY, fault
 
 from app import create_app
+from models import SCOPES
+from tools import TOOLS
 
 API = "/api/v1"
 TEAM, ADMINS, ALL = ("owner", "admin", "member"), ("owner", "admin"), ("owner", "admin", "member", "client")
@@ -46,6 +48,27 @@ MAY = {
     name.strip(): roles
     for roles, names in FOR.items()
     for name in names.strip().replace("\n", "|").split("|")
+}
+
+
+# What an agent's tool changes or reads by, and what the page lets somebody do who has a right.
+TOOL_OF = {
+    "get_context": "GET /context",
+    "find_tasks": "GET /tasks",
+    "get_task": "GET /tasks/<task:id>",
+    "create_task": "POST /tasks",
+    "claim_task": "POST /tasks/<task:id>/claim",
+    "update_task": "PATCH /tasks/<task:id>/details",
+    "complete_task": "POST /tasks/<task:id>/complete",
+    "add_comment": "POST /tasks/<task:id>/comments",
+    "get_project": "GET /projects/<id>",
+    "create_project": "POST /projects",
+    "list_meetings": "GET /meetings",
+}
+RIGHTS = {
+    "isWriter": "POST /tasks/<task:id>/comments",
+    "isTeam": "POST /tasks",
+    "isAdmin": "POST /members/invite",
 }
 
 
@@ -95,6 +118,32 @@ def test_an_operation_is_for_these_roles_and_a_key_that_reads_only_gets(people, 
     else:
         assert "scope is read" in fault(answer, 403, "forbidden")["message"]
     fault(ask(server.client(None), operation), 401, "unauthorized")
+
+
+def may(operation, role, scope):
+    return role in MAY[operation] and (scope == "write" or operation.startswith("GET "))
+
+
+def test_a_tool_is_listed_for_those_who_may_call_its_operation():
+    assert TOOL_OF.keys() == TOOLS.keys()
+    for name, operation in TOOL_OF.items():
+        for role in ALL:
+            for scope in SCOPES:
+                suits = TOOLS[name].suits({"role": role, "scope": scope})
+                assert suits == may(operation, role, scope), (name, role, scope)
+
+
+def test_the_page_offers_what_the_role_and_the_key_may_do(people, reader, sign_in):
+    rights = """async () => {
+        const { rights } = await import(new URL("static/workspace.js", document.baseURI));
+        return rights();
+    }"""
+    keys = {(role, "write"): client.key for role, client in people.items()} | {("owner", "read"): reader.key}
+    for (role, scope), key in keys.items():
+        shown = sign_in(key).evaluate(rights)
+        assert {name: shown[name] for name in RIGHTS} == {
+            name: may(operation, role, scope) for name, operation in RIGHTS.items()
+        }
 
 
 def test_what_is_public_needs_no_key(server):
