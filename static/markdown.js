@@ -3,11 +3,10 @@ import { Lexer } from "./marked.js";
 import { h, html, useMemo } from "./preact.js";
 
 const OPTIONS = { gfm: true, breaks: true };
-// The lexer takes the square of time for the characters and for the signs of emphasis and links in a paragraph.
-const INLINE_MOST = 2000; // characters
-const INLINE_MARKS = 100; // signs
-const MARKS_MOST = 5000; // signs in the whole text
-const DEEPEST = 30; // levels of quotes and lists: the lexer and preact call themselves for each
+const LEVELS_MOST = 30; // preact draws some hundred
+const INLINE_MOST = 2000; // characters of a paragraph
+const WORK_MOST = 2e6; // of a text, in units of about 20 ns; 50 000 characters of ordinary prose take up to 1e6
+const MARKS = /[!-/:-@[-`{-~\n]| {2}/g; // punctuation of ASCII, ends of lines, gaps
 const SAFE = /^(https?:|mailto:)/i;
 
 const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
@@ -55,32 +54,56 @@ const NODES = {
   </div>`,
 };
 
-/** How deep a line is nested: its markers of quotes and items, with two blanks of indentation as one. */
-function levels(line) {
-  const [prefix] = line.match(/^[\s>*+.)\d-]*/);
-  return /[>*+.)-]/.test(prefix) ? (prefix.match(/>|[*+.)-]\s| {2}|\t/g) ?? []).length : 0;
-}
+/**
+ * Raises a RangeError for a text that is nested too deep or has too much to read: a short one can take Lexer hours,
+ * or all memory. Where only a paragraph is too much, it stays as typed.
+ */
+class BoundedLexer extends Lexer {
+  level = 0;
+  work = 0;
 
-/** The tokens of a text; paragraphs that the lexer would take long to read are left as they are. */
-function tokensOf(text) {
-  const lexer = new Lexer(OPTIONS);
-  const tokens = lexer.blockTokens(text, []);
-  let left = MARKS_MOST;
-  for (const { src, tokens: inline } of lexer.inlineQueue) {
-    const marks = src.match(/[*_~[]/g)?.length ?? 0;
-    left -= marks;
-    if (src.length > INLINE_MOST || marks > INLINE_MARKS || left < 0) {
-      inline.push({ type: "text", text: src });
-    } else lexer.inlineTokens(src, inline);
+  spend(work) {
+    this.work += work;
+    if (this.work > WORK_MOST) throw new RangeError("Too much Markdown");
   }
-  return tokens;
+
+  blockTokens(text, ...more) {
+    if (this.level === LEVELS_MOST) throw new RangeError("Too many levels of Markdown");
+    // In a list's item, the lexer reads from each line to the item's end.
+    const times = this.state.top ? 1 : text.split("\n").length;
+    this.spend(500 + text.length * times);
+    this.level += 1;
+    const tokens = super.blockTokens(text, ...more);
+    this.level -= 1;
+    return tokens;
+  }
+
+  /** Called for each paragraph, line of an item, and cell, also for the cells that a row lacks. */
+  inline(text, ...more) {
+    this.spend(500);
+    return super.inline(text, ...more);
+  }
+
+  inlineTokens(text, tokens = []) {
+    // From each mark on, the lexer looks for one that closes it.
+    const work = (text.match(MARKS)?.length ?? 0) ** 2;
+    if (text.length > INLINE_MOST || this.work + work > WORK_MOST) {
+      tokens.push({ type: "text", text });
+      return tokens;
+    }
+    this.work += work;
+    return super.inlineTokens(text, tokens);
+  }
 }
 
 function nodesOf(text) {
-  const lines = text.replace(/\r\n?/g, "\n");
-  return lines.split("\n").some((line) => levels(line) > DEEPEST) ? text : all(tokensOf(lines));
+  try {
+    return all(new BoundedLexer(OPTIONS).lex(text));
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return text;
+  }
 }
 
-/** Who opens a task reads each of its texts once, and not with every change. */
 export const Markdown = ({ text }) =>
-  html`<div class="text">${useMemo(() => nodesOf(text), [text])}</div>`;
+  useMemo(() => html`<div class="text">${nodesOf(text)}</div>`, [text]);

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from board import (
     card,
     check_page,
@@ -20,7 +21,7 @@ from board import (
     show,
     unseen,
 )
-from harness import add_old_comments
+from harness import ROOT, add_old_comments
 from playwright.sync_api import expect
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -32,19 +33,6 @@ GIVE = """(place, [kind, filename, content]) => {
     const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
     data.items.add(new File([bytes], filename, { type: "image/png" }));
     place.dispatchEvent(new Kind(kind, { bubbles: true, dataTransfer: data, clipboardData: data }));
-}"""
-
-# Count how often a text is read as Markdown.
-COUNT_READ = """async () => {
-    const { Lexer } = await import("/static/marked.js");
-    const { blockTokens } = Lexer.prototype;
-    let depth = (window.read = 0);
-    Lexer.prototype.blockTokens = function (...text) {
-        window.read += depth++ === 0;
-        const tokens = blockTokens.apply(this, text);
-        depth--;
-        return tokens;
-    };
 }"""
 
 
@@ -236,24 +224,53 @@ def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
         expect(text).to_contain_text("unsafe <b>raw</b>")
 
 
-def test_whatever_is_written_the_task_can_be_opened_and_each_text_is_read_once(board, owner, project):
-    deep = [">" * 1200, "- " * 800 + "x", "> " * 25_000, "\n".join("  " * n + "- x" for n in range(100))]
-    texts = [*deep, *["*~[" * 16_000, ("*~[" * 160 + "\n\n") * 100] * 3, "> - **shown** " + "-" * 40]
-    task = owner.make_task(project, title="Mean", description="*Text*")
-    for text in texts:
+@pytest.mark.parametrize(
+    "text",
+    [
+        ">" * 1200,
+        "- " * 800 + "a",
+        "\n".join(">" * level + "a" for level in range(29, 0, -1)),  # read twice at each level
+        "|a" * 5000 + "|\n" + "|-" * 5000 + "|\n" + "b\n" * 14_000,  # 70 million cells
+    ],
+    ids=["quotes", "lists", "shrinking quotes", "table"],
+)
+def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, project, text):
+    task = owner.make_task(project, title="Hard", description="**drawn**")
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
+    dialog = opened(board, "Hard")
+    expect(dialog.locator(".text")).to_have_text(["drawn", text])
+    expect(dialog.locator(".text > *")).to_have_count(1)
+
+
+def test_paragraphs_of_a_text_that_have_too_many_marks_together_stay_as_typed(board, owner, project):
+    owner.make_task(project, title="Marked", description=("*a* " * 400 + "\n\n") * 4 + "*b*")
+    paragraphs = opened(board, "Marked").locator(".text > p")
+    expect(paragraphs.locator("em")).to_have_text(["a"] * 1200 + ["b"])
+    expect(paragraphs.nth(3)).to_have_text("*a* " * 400)
+
+
+def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(board, owner, project):
+    document = (ROOT / "README.md").read_text() + "\n"
+    prose = "**Prose**, and so on. " * 90
+    task = owner.make_task(project, title="Long", description=document * (48_000 // len(document)) + prose)
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "*One*"}), 201)
+    board.evaluate("""async () => {
+        const { Lexer } = await import(new URL("static/marked.js", document.baseURI));
+        const lex = Lexer.prototype.blockTokens;
+        window.read = [];
+        Lexer.prototype.blockTokens = function (...given) {
+            if (this.state.top) window.read.push(given[0].slice(0, 5));
+            return lex.apply(this, given);
+        };
+    }""")
+    dialog = opened(board, "Long")
+    expect(dialog.locator(".text > p").nth(-2).locator("strong")).to_have_count(90)
+    board.evaluate("window.read = []")
+    for text in ("*Two*", "*Three*"):
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
-    board.evaluate(COUNT_READ)
-    dialog = opened(board, "Mean")
-    shown = dialog.get_by_role("list", name="Comments").locator(".text")
-    expect(shown).to_have_count(len(texts))
-    for number, text in enumerate(deep):
-        expect(shown.nth(number)).to_have_text(text)
-        expect(shown.nth(number).locator("*")).to_have_count(0)
-    expect(shown.last.get_by_role("strong")).to_have_text("shown")
-    owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Meaner"}))
-    refresh(board, "Meaner")
-    expect(board.get_by_role("dialog", name="Meaner")).to_be_visible()
-    assert board.evaluate("() => read") == 1 + len(texts) - len(deep)
+        refresh(board)
+    expect(dialog.locator(".text em", has_text="Three")).to_be_visible()
+    assert board.evaluate("window.read") == ["*Two*", "*Thre"]
 
 
 def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, owner, project):
