@@ -26,7 +26,7 @@ from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import BUSY, figures
 from models import Activity, ApiKey, StoredAnswer
-from settings import exposed_secrets
+from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
@@ -219,9 +219,10 @@ def on_starting(server):
         startup.held = startup.hold(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
-    url = urlsplit(base_url := app.config["SERVER"]["base_url"])
+    base_url = app.config["SERVER"]["base_url"]
+    is_here = urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
     ports = {address[1] for address in server.cfg.address if isinstance(address, tuple)}
-    if url.hostname in ("127.0.0.1", "localhost", "::1") and ports and (url.port or 80) not in ports:
+    if is_here and ports and port_of(base_url) not in ports:
         server.log.warning("Links will say %s: set PORT, in place of -b, or server.base_url", base_url)
     figures.share(max(server.cfg.workers, 1))
     server.app.callable = app  # for all workers, also for those that start after config.toml has changed

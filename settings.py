@@ -392,6 +392,11 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     raise SettingsError(f"{field} {message}{hint}")
 
 
+def port_of(base_url: str) -> int:
+    url = urlsplit(base_url)
+    return url.port or {"http": 80, "https": 443}[url.scheme]
+
+
 def without_paths(text: str) -> str:
     """The text for the log: a webhook without a name has that of its URL, whose path may be secret."""
     return re.sub(r"(\w+://[^/?#\s]+)[/?#]\S+?(?=:?(?:\s|$))", r"\1/…", text)

@@ -41,6 +41,7 @@ from errors import (
 from metrics import OTHER, figures
 from models import KEY_PREFIX, ApiKey
 from schemas import API, API_VERSION
+from settings import port_of
 from times import new_request_id, now
 
 log = logging.getLogger("tasks")
@@ -53,8 +54,7 @@ KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 @lru_cache(maxsize=8)
 def session_cookie(base_url: str) -> str:
     """The name of the session's cookie, which has the port, since browsers send it to all ports of a host."""
-    url = urlsplit(base_url)
-    return f"tasks_session_{url.port or {'http': 80, 'https': 443}[url.scheme]}"
+    return f"tasks_session_{port_of(base_url)}"
 
 
 class Request(werkzeug.Request):

@@ -43,7 +43,7 @@ def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
     assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
 
 
-def test_the_set_up_for_pytest_runs_in_parallel_and_however_tests_are_imported(tmp_path):
+def test_the_set_up_for_pytest_runs_in_parallel_however_tests_are_imported_and_under_throwaway(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     tests = tmp_path / "tests"
     tests.mkdir()
@@ -51,7 +51,8 @@ def test_the_set_up_for_pytest_runs_in_parallel_and_however_tests_are_imported(t
     (tests / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
     (tests / "test_tasks.py").write_text(block("python", "def test_", TESTING))
     words = ["-p", "xdist", "-n", "2", "--import-mode=importlib", "tests"]
-    code, said = run([*PYTEST, *words], tmp_path)
+    around = [BIN / "flask", "--app", ROOT / "app", "throwaway", "--log", "tasks.log", "--"]
+    code, said = run([*around, *PYTEST, *words], tmp_path)
     assert code == 0, said
     assert re.search(r"(\d+) passed", said)[1] == "2", said
 
