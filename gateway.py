@@ -33,7 +33,7 @@ from database import (
 from errors import BadBody, Conflict, TooLarge, TooSlow, Unavailable
 from limits import RateLimit, Slots
 from models import write
-from schemas import Choice, Id, NonEmpty, Shown, many, one, shown
+from schemas import Choice, Id, NonEmpty, Shown, many, nested, shown
 from settings import Unresolved, resolve
 from times import epoch_ms
 from webhooks import in_steps
@@ -549,10 +549,10 @@ class FlowSummaryShown(Shown):
     active = fields.Integer()
     terminal = fields.Integer()
     failures = fields.Integer()
-    byStatus = one(
+    byStatus = nested(
         schemas.answer_with("CountsByStatus", **{name: fields.Integer() for name in TASK_STATUSES})
     )
-    byRuntime = one(
+    byRuntime = nested(
         schemas.answer_with("CountsByRuntime", **{name: fields.Integer() for name in TASK_RUNTIMES})
     )
 
@@ -569,12 +569,12 @@ class FlowResultShown(Shown):
     cancelled = fields.Boolean()
     code = fields.String()
     reason = fields.String()
-    flow = one(FlowShown, allow_none=True)
+    flow = nested(FlowShown, allow_none=True)
     flows = many(FlowShown)
-    current = one(FlowShown)
-    task = one(ChildTaskShown)
+    current = nested(FlowShown)
+    task = nested(ChildTaskShown)
     tasks = many(ChildTaskShown)
-    summary = one(FlowSummaryShown, allow_none=True)
+    summary = nested(FlowSummaryShown, allow_none=True)
 
 
 # Actions --------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
         filters |= {} if "assignee_id" in filters else {"unassigned": True}
     if sort == "updated_at" and not offset:
         return _changes(limit, include, **filters)
-    names, end = frozenset(filters) - {"now"}, offset + limit
+    names = frozenset(filters) - {"now"}
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
@@ -97,6 +97,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     if total is None:
         is_last = count < limit and (count or not offset)
         total = offset + count if is_last else _total(names).value(**filters)
+    end = offset + limit
     more = end < total
     if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0

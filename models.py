@@ -1322,7 +1322,7 @@ class Blocker(Base):
         return cls.delete().where(cls.task == placeholder("number"))
 
     @statement
-    def waiting(cls: Any):
+    def dependants(cls: Any):
         """The tasks that the task with this number blocks, and those that they block, and so on."""
         first = cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
         waiting = first.cte("waiting", recursive=True, columns=("number",))
@@ -1367,7 +1367,7 @@ class Blocker(Base):
         new = cls.numbers(references or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
         if added := set(new).difference(stored):
-            waiting = {task["number"]} | {row["number"] for row in cls.waiting.all(number=task["number"])}
+            waiting = {task["number"]} | {row["number"] for row in cls.dependants.all(number=task["number"])}
             if cycle := sorted(waiting & added):
                 raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
         return {"blocked_by": [old, new]} if new not in (old, stored) else {}

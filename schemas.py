@@ -767,7 +767,7 @@ class Moment(fields.String):
     described = {"format": "date-time"}
 
 
-one = fields.Nested
+nested = fields.Nested
 
 
 def many(schema: type[Shown]) -> fields.List:
@@ -827,10 +827,10 @@ AttachmentShown = shown(models.Attachment, "id task_id filename content_type siz
 class TaskDetailShown(TaskShown):
     comment_count = fields.Integer()
     attachments = many(AttachmentShown)
-    project = one(ProjectOfTaskShown)
-    milestone = one(MilestoneOfTaskShown, allow_none=True)
-    assignee = one(ProfileShown, allow_none=True)
-    creator = one(ProfileShown)
+    project = nested(ProjectOfTaskShown)
+    milestone = nested(MilestoneOfTaskShown, allow_none=True)
+    assignee = nested(ProfileShown, allow_none=True)
+    creator = nested(ProfileShown)
 
 
 class PaginationShown(Shown):
@@ -853,14 +853,14 @@ VIA = "The name of the API key with which it was made; null for what was made on
 CommentShown = shown(
     models.Comment,
     "id task_id author_id author content created_at edited_at via",
-    author=one(ProfileShown),
+    author=nested(ProfileShown),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 MeetingShown = shown(
     meetings.Meeting,
     "id title description location project_id starts_at ends_at organizer participants when"
     " created_at updated_at",
-    organizer=one(ProfileShown),
+    organizer=nested(ProfileShown),
     participants=many(ProfileShown),
     when=Choice(("upcoming", "past")),
 )
@@ -874,7 +874,7 @@ MemberShown = shown(
 
 class InvitationShown(Shown):
     secret = True
-    member = one(MemberShown)
+    member = nested(MemberShown)
     enrollment_link = fields.String()
     expires_at = Moment()
 
@@ -889,7 +889,7 @@ class InviteeShown(Shown):
 
 class EnrolledShown(Shown):
     secret = True
-    member = one(MemberShown)
+    member = nested(MemberShown)
     api_key = fields.String()
 
 
@@ -900,24 +900,24 @@ KeyShown = shown(
     is_session=fields.Boolean(
         metadata={"description": "Whether it is a session that may make keys which outlive it."}
     ),
-    member=one(ProfileShown),
-    creator=one(ProfileShown, allow_none=True),
+    member=nested(ProfileShown),
+    creator=nested(ProfileShown, allow_none=True),
 )
 
 
 class NewKeyShown(Shown):
     secret = True
-    key = one(KeyShown)
+    key = nested(KeyShown)
     api_key = fields.String()
 
 
-MeShown = answer_with("Me", member=one(MemberShown), key=one(KeyShown))
+MeShown = answer_with("Me", member=nested(MemberShown), key=nested(KeyShown))
 
 
 class SessionShown(Shown):
     secret = True  # in the cookie
-    member = one(MemberShown)
-    key = one(KeyShown)
+    member = nested(MemberShown)
+    key = nested(KeyShown)
 
 
 COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}
@@ -925,8 +925,8 @@ StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Flo
 ProjectShown: Any = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
-    owner=one(ProfileShown),
-    stats=one(StatisticsShown),
+    owner=nested(ProfileShown),
+    stats=nested(StatisticsShown),
 )
 
 
@@ -940,7 +940,7 @@ ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Inte
 MilestoneShown = shown(
     models.Milestone,
     "id title due_date project_id description stats created_at updated_at",
-    stats=one(ProgressShown),
+    stats=nested(ProgressShown),
 )
 WhiteboardSummaryShown = shown(
     meetings.Whiteboard, "id title project_id updated_at updated_by", "WhiteboardSummary"
@@ -965,7 +965,7 @@ ActivityShown: Any = shown(
     "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
     entity_id=Id(),
-    actor=one(ProfileShown),
+    actor=nested(ProfileShown),
     changes=fields.Dict(metadata={"description": CHANGES}),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
@@ -992,7 +992,7 @@ class SystemShown(Shown):
     current_time = Moment()
     ai_instructions = fields.String()
     workspace_name = fields.String()
-    caller = one(CallerShown)
+    caller = nested(CallerShown)
 
 
 class ContextShown(Shown):
@@ -1001,7 +1001,7 @@ class ContextShown(Shown):
     urgent_tasks = many(UrgentTaskShown)
     recent_activity = many(ActivityShown)
     whiteboards = many(WhiteboardSummaryShown)
-    system = one(SystemShown)
+    system = nested(SystemShown)
 
 
 WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoints=fields.Integer())
@@ -1010,7 +1010,7 @@ WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoint
 class ChecksShown(Shown):
     database = fields.String()
     writes_refused_since = Moment(allow_none=True)  # as the worker that answers has seen
-    webhooks = one(WaitingShown)
+    webhooks = nested(WaitingShown)
 
 
 class HealthShown(Shown):
@@ -1018,7 +1018,7 @@ class HealthShown(Shown):
     status = fields.String()
     version = fields.String()
     uptime_seconds = fields.Integer()
-    checks = one(ChecksShown)
+    checks = nested(ChecksShown)
 
 
 WebhookShown = shown(
@@ -1046,7 +1046,7 @@ class ListedEventShown(Shown):
     event = Choice(ALL_EVENTS)
     timestamp = Moment()
     data = fields.Dict()
-    actor = one(ProfileShown)
+    actor = nested(ProfileShown)
     request_id = fields.String()
 
 
@@ -1056,9 +1056,9 @@ EventPaginationShown = answer_with(
     has_more=fields.Boolean(),
     next_after=fields.String(allow_none=True),
 )
-TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=one(TaskPaginationShown))
+TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=nested(TaskPaginationShown))
 CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
-COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=one(HistoryPaginationShown))
+COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=nested(HistoryPaginationShown))
 MEETINGS = answer_with("MeetingList", meetings=many(MeetingShown))
 MEMBERS = answer_with("MemberList", members=many(MemberShown))
 PROJECTS = answer_with("ProjectList", projects=many(ListedProjectShown))
@@ -1067,9 +1067,11 @@ WHITEBOARDS = answer_with("WhiteboardList", whiteboards=many(WhiteboardSummarySh
 ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
 KEYS = answer_with("KeyList", keys=many(KeyShown))
 WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown))
-DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=one(PaginationShown))
-HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=one(HistoryPaginationShown))
-LISTED_EVENTS = answer_with("EventList", events=many(ListedEventShown), pagination=one(EventPaginationShown))
+DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=nested(PaginationShown))
+HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=nested(HistoryPaginationShown))
+LISTED_EVENTS = answer_with(
+    "EventList", events=many(ListedEventShown), pagination=nested(EventPaginationShown)
+)
 
 EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "task.updated": ("A task was changed.", {"task": TaskShown, "changes": None}),
