@@ -53,13 +53,14 @@ from models import (
     Transaction,
 )
 from openapi import Operation, body_schemas, document
-from operation import authorize, operation
+from operation import authorize, failure, operation
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
+from throwaway import throwaway
 from times import now
 from webhooks import emit, enable, ping, redeliver, resume
-from wire import PathError, Request, Response, as_api_error, envelope, request, session_cookie, thread
+from wire import PathError, Request, Response, as_api_error, request, session_cookie, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = Path(__file__).with_name("static")
@@ -101,6 +102,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     if most := settings["limits"]["tool_calls_per_minute"]:
         app.tool_limit = limits.RateLimit(most, 60)
     commands.register(app.cli)
+    app.cli.add_command(throwaway)
     figures.name_routes(labels(app.url_map))
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
@@ -222,11 +224,7 @@ def error_response(error: Exception) -> Response:
         return page("enroll.html", shown.status, shown.headers, refused=str(shown))
     if not current.in_api:
         return Response(f"{shown}\n".encode(), shown.status, shown.headers, "text/plain")
-    content: Row = {"code": shown.code, "message": str(shown)}
-    if first := shown.details[: schemas.MAX_DETAILS]:
-        content["details"] = [{"field": field, "message": message} for field, message in first]
-    content = {"success": False, "error": content}
-    return Response(envelope(current.request_id, content), shown.status, shown.headers)
+    return failure(shown)
 
 
 # Parts of answers -----------------------------------------------------------------------------

@@ -4,9 +4,7 @@ import math
 import os
 import platform
 import re
-import secrets
 import signal
-import socket
 import sqlite3
 import stat
 import sys
@@ -15,16 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial, reduce, wraps
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from subprocess import DEVNULL, Popen, SubprocessError, check_output
-from tempfile import TemporaryDirectory
-from typing import IO, Any, BinaryIO
+from subprocess import DEVNULL, SubprocessError, check_output
+from typing import IO, Any
 from zoneinfo import ZoneInfo
 
 import click
 import gunicorn.app.wsgiapp
-import orjson
 from flask import current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
@@ -40,16 +35,17 @@ import webhooks
 from demo import PEOPLE, PROJECT_TEXTS, Demonstration
 from errors import ApiError
 from outbox import Delivery, Webhook
-from settings import GIVEN, SettingsError, Unset, bootstrap_key, exposed_secrets, read_settings
-from startup import add_owner, bootstrap, check_webhooks, create_database
+from settings import Unset, bootstrap_key, exposed_secrets
+from startup import bootstrap, check_webhooks, create_database
 
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
+HOME = Path(__file__).parent  # where gunicorn and flask find their files
 BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 
 
 def register(group: click.Group) -> None:
-    commands = [init, serve, seed, doctor, throwaway, backup_command, restore_command, deliver_command]
+    commands = [init, serve, seed, doctor, backup_command, restore_command, deliver_command]
     commands += [import_command, export_command, redeliver_command, version]
     commands += [key_commands, member_commands, project_commands, webhook_commands]
     for command in commands:
@@ -643,146 +639,3 @@ def seed(tasks: int, seed: int, today: int | None) -> None:
     database.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; {settings.program} project list")
-
-
-# A server to throw away -----------------------------------------------------------------------
-
-
-HOME = Path(__file__).parent  # where gunicorn and flask find their files
-INBOX = "/throwaway/webhooks"
-GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
-STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
-if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
-    STOPPING.add(signal.SIGHUP)
-# `throwaway` blocks these signals, and waits for them where it can stop; the programs that it starts do not.
-BLOCKED = {*STOPPING, signal.SIGCHLD}
-run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, BLOCKED))
-
-
-@click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--seed", type=int, help="Fill it as the command seed does with this number.")
-@today_option
-@click.option("--log", type=click.File("ab"), help="Append the server's log here (default: standard error).")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@as_click_errors(SettingsError, LookupError, OSError, database.BadDatabase)
-def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command: tuple[str, ...]) -> None:
-    """Serve a new workspace until Ctrl-C, or while COMMAND runs.
-
-    The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
-    environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
-    printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with a COMMAND, address and
-    key are put into its environment, in place of all other TASKS_ variables. The exit code is that of
-    COMMAND. docs/testing.md says what else this server answers: resets, faults, and an inbox of webhooks.
-    """
-    if today is not None and seed is None:
-        raise click.UsageError("--today is for --seed")
-    # A handler that raised an exception just after the start of a program would leave the program running.
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    for number in BLOCKED:
-        signal.signal(number, lambda *_: None)  # a signal that is ignored cannot be waited for
-    with TemporaryDirectory(prefix="tasks-") as folder:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = configure_throwaway(folder, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            if seed is not None:
-                seed_throwaway(config, seed, today)
-            server = start_throwaway(listener, log or sys.stderr.buffer)
-        try:
-            code = use_throwaway(server, config, command)
-        finally:
-            server.terminate()
-            server.wait()
-    sys.exit(code)
-
-
-def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
-    """Set the environment of the server, which this process and COMMAND get too; returns the configuration.
-
-    Raises `SettingsError` and `LookupError`.
-    """
-    os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
-    os.environ["TASKS_SERVER__BASE_URL"] = url
-    os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
-    config_of_environment()  # refuses webhooks that are not a list
-    every = schemas.EVENTS + schemas.EVENTS_BY_NAME
-    inbox = {"name": "inbox", "url": url + INBOX, "secret": "inbox", "events": every}
-    others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
-    os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
-    config = config_of_environment()
-    os.environ |= dict(zip(GIVEN, (url, str(bootstrap_key(config))), strict=True))
-    database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
-    return config
-
-
-def config_of_environment() -> dict[str, Any]:
-    """The configuration of the server to throw away."""
-    return {section.upper(): values for section, values in read_settings({}).items()}
-
-
-def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:
-    """Make the database, with an owner and a demonstration that are the same for the same seed and day."""
-    create_database(check_webhooks(config))
-    with models.write(request_id=f"req_{0:032x}") as transaction:
-        demonstration = Demonstration(transaction, seed, 200, today)
-        past = demonstration.past(-63, {})  # before everything else
-        transaction.actor, _ = add_owner(past, config, bootstrap_key(config))
-        demonstration.fill(lambda rows, **_: nullcontext(rows))
-    database.optimize()
-    database.db.disconnect()
-
-
-def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
-    """Start the server on this socket; it answers what throwaway.py has besides the API."""
-    # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # These may be meant for the program that is tested.
-    environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
-    environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
-    # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
-    # may need the server for what it does then.
-    options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
-    words = (sys.executable, "-m", "gunicorn", "-c", "python:throwaway", "-b", f"fd://{listener.fileno()}")
-    return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
-
-
-def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...]) -> int:
-    """Serve until the command or, without one, the server ends; returns the exit code."""
-    address = os.environ["TASKS_URL"].removeprefix("http://")
-    while not is_healthy(address) and not signal.sigpending() & STOPPING:
-        if server.poll() is not None:
-            raise click.ClickException("the server did not start; its log says why")
-    if stopped_by := signal.sigpending() & STOPPING:
-        return 128 + max(stopped_by)
-    owner = fetch_actor(None)
-    link = "" if command else make_link(config, owner, owner)[0]
-    database.backup(start_of_throwaway())  # to which a reset goes back
-    database.db.disconnect()
-    if command:
-        # A terminal sends Ctrl-C to the command too, which decides what it does.
-        given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
-        return wait(run(command, env=given), STOPPING - {signal.SIGINT})
-    click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
-    click.echo(f"Sign in with this link, once, within a day:  {link}")
-    if wait(server):
-        raise click.ClickException("the server has ended; its log says why")
-    return 0
-
-
-def start_of_throwaway() -> Path:
-    """The copy of the database as it was when its server had started."""
-    return Path(f"{database.db.database}.start")
-
-
-def wait(program: Popen, stopping: set[int] = STOPPING) -> int:
-    """Wait for a program, which these signals terminate; returns its exit code as a shell would."""
-    while (code := program.poll()) is None:
-        if signal.sigwait(stopping | {signal.SIGCHLD}) in stopping:
-            program.terminate()
-    return code if code >= 0 else 128 - code
-
-
-def is_healthy(address: str) -> bool:
-    """Whether the server answers that it is, within a second."""
-    with closing(HTTPConnection(address, timeout=1)) as connection, suppress(OSError, HTTPException):
-        connection.request("GET", f"{schemas.API}/health")
-        return connection.getresponse().status == 200
-    return False

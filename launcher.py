@@ -17,7 +17,9 @@ def main() -> None:
     settings.program, settings.folder = "tasks", Path()  # before `commands`, which reads it
     from app import create_app
     from commands import register
+    from throwaway import throwaway
 
     text = "Task management for a small team; `init` makes a workspace in this folder, `serve` serves it."
     register(tasks := click.Group(help=text))
+    tasks.add_command(throwaway)
     tasks(obj=ScriptInfo(create_app=create_app), prog_name="tasks")

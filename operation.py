@@ -219,3 +219,12 @@ def run_once(
 def success(data: Row, status: int) -> Response:
     content = envelope(request().request_id, {"success": True, "data": data})
     return Response(content, status, request().success_headers)
+
+
+def failure(error: ApiError) -> Response:
+    """The API's response to a request that raised this error."""
+    content: Row = {"code": error.code, "message": str(error)}
+    if first := error.details[: schemas.MAX_DETAILS]:
+        content["details"] = [{"field": field, "message": message} for field, message in first]
+    content = {"success": False, "error": content}
+    return Response(envelope(request().request_id, content), error.status, error.headers)
