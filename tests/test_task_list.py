@@ -180,7 +180,9 @@ def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
     assert (page["total"], page["total_exact"]) == (6_000, True)
     page = owner.data(owner.get("/tasks", updated_since="1970-01-01", limit=1))["pagination"]
     assert (page["total"], page["total_exact"]) == (10_000, False)
-    # The last page of what was counted no further is still told from the rows.
+    # Whether more follows what was counted no further is told from the rows.
+    page = owner.data(owner.get("/tasks", updated_since="1970-01-01", limit=100, offset=11_000))
+    assert page["pagination"]["next_offset"] == 11_100
     page = owner.data(owner.get("/tasks", updated_since="1970-01-01", limit=100, offset=11_950))
     assert len(page["tasks"]) == 50
     assert page["pagination"]["has_more"] is False
