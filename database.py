@@ -112,8 +112,9 @@ class Database(SqliteDatabase):
 
     def read(self, sql: str, parameters: Row) -> list[tuple]:
         """Every row of a query's result."""
-        connection = self.connection()
-        if self._thread.writer is None:
+        if (connection := self._thread.writer) is None:
+            # `connection` takes as long as a short statement.
+            connection = self._state.conn or self.connection()  # type: ignore[attr-defined]
             connection.set_progress_handler(
                 self._takes_too_long, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
             )
