@@ -148,7 +148,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
     took = time.monotonic() - started_at
     if status is None and took >= seconds:
         return timed_out(seconds)
-    if error and attempt.is_kept:
+    if status is None and attempt.is_kept:
         return post(url, body, headers, seconds - took)
     if status is not None and not 200 <= status < 300:
         error = f"answered {status}"
@@ -524,10 +524,10 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
         for row in unsent:
             Delivery.release(row)
         for row, result in results:
-            told = Delivery.settle(transaction, row, result, sending.delivery["retry_schedule"])
-            name = without_paths(sending.webhooks[row["webhook_id"]]["name"])
-            for message in told:
-                log.warning("webhook %s%s", name, message)
+            for message in Delivery.settle(transaction, row, result, sending.delivery["retry_schedule"]):
+                log.warning(
+                    "webhook %s%s", without_paths(sending.webhooks[row["webhook_id"]]["name"]), message
+                )
 
 
 # Sweeping -------------------------------------------------------------------------------------
