@@ -24,7 +24,7 @@ from marshmallow import ValidationError
 import limits
 import schemas
 from database import Row, caseless, digest, fold, to_json
-from errors import ApiError
+from errors import ApiError, TooMany
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread
@@ -220,7 +220,7 @@ def _call_tool(request: Request, params: Row) -> Row:
     try:
         limit = request.app.tool_limit
         if limit and not (verdict := limit.hit(request.caller["id"])).allowed:
-            raise ToolError("rate_limited", f"too many requests; try again in {verdict.seconds} s")
+            raise ToolError(TooMany.code, str(TooMany(verdict.seconds)))
         TOOLS[name].check(arguments)
         text = to_json(TOOLS[name].run(ToolCall(request, arguments), **arguments)).decode()
         return {"content": [{"type": "text", "text": text}]}
