@@ -24,7 +24,7 @@ import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
-from metrics import BUSY, figures
+from metrics import figures
 from models import Activity, ApiKey, StoredAnswer
 from settings import exposed_secrets, port_of
 from times import new_request_id
@@ -140,7 +140,7 @@ class Worker(ThreadWorker):
     def murder_pending(self):
         """Tell how many requests there are; gunicorn calls it after each event and once a second."""
         super().murder_pending()
-        figures.part[BUSY] = self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns)
+        figures.busy(self.nr_conns - len(self.pending_conns) - len(self.keepalived_conns))
 
 
 def shown_of_head(text):
@@ -216,7 +216,7 @@ def on_starting(server):
         gunicorns.addFilter(hide_secrets)
     with exit_on_error():
         app = create_app()
-        startup.held = startup.hold(app.config)
+        startup.running = startup.prepare_server(app.config)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     base_url = app.config["SERVER"]["base_url"]
@@ -240,7 +240,7 @@ def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     limit_unread(server)
     with exit_on_error():
-        startup.apply(server.app.callable.config, startup.held, server.cfg.threads)
+        startup.take_over(server.app.callable.config, startup.running, server.cfg.threads)
 
 
 def on_reload(server):
@@ -250,7 +250,7 @@ def on_reload(server):
     try:
         with exit_on_error():
             app = create_app()
-            startup.apply(app.config, startup.hold(app.config), server.cfg.threads)
+            startup.take_over(app.config, startup.prepare_server(app.config), server.cfg.threads)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -303,7 +303,7 @@ def post_worker_init(worker):
 
 def worker_exit(server, worker):
     """Let the sweeper finish what it is sending."""
-    figures.part[BUSY] = 0
+    figures.busy(0)
     if sweeper := getattr(worker, "sweeper", None):
         sweeper.stop()
 

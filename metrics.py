@@ -52,7 +52,11 @@ class Figures:
     def use(self, number: int) -> None:
         """Add to this part from now on; a worker that was killed may have used it before."""
         self.part = self.memory[number * SIZE : (number + 1) * SIZE]
-        self.part[BUSY] = 0
+        self.busy(0)
+
+    def busy(self, requests: int) -> None:
+        """Tell how many requests this process answers now."""
+        self.part[BUSY] = requests
 
     def name_routes(self, routes: Mapping[str, Labels]) -> None:
         """Count these endpoints apart, with these labels."""

@@ -102,7 +102,7 @@ class Transaction:
         return new_id()
 
     @property
-    def profile(self) -> Row:
+    def actor_profile(self) -> Row:
         """The actor as events and answers show members."""
         return {name: self.actor[name] for name in PROFILE}
 

@@ -19,7 +19,7 @@ log = logging.getLogger("tasks")
 
 
 @dataclass
-class Held:
+class Running:
     """What the server holds since its start or its last reload."""
 
     webhooks: list[Row]  # with their secrets
@@ -27,17 +27,17 @@ class Held:
     locks: ExitStack  # of the database, which the workers inherit: it is free when all of them have ended
 
 
-held = Held([], "", ExitStack())
+running = Running([], "", ExitStack())
 
 
-def hold(config: dict[str, Any]) -> Held:
-    """Resolve the secrets, and lock and upgrade the database, unless `held` has locked it.
+def prepare_server(config: dict[str, Any]) -> Running:
+    """Resolve the secrets, and lock and upgrade the database, unless `running` has locked it.
 
     Raises `BadDatabase`, and `LookupError` for what cannot be resolved.
     """
     configured, key = check_webhooks(config), bootstrap_key(config)
-    if held.path == db.database:
-        return replace(held, webhooks=configured)
+    if running.path == db.database:
+        return replace(running, webhooks=configured)
     with ExitStack() as locks:
         # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
         locks.enter_context(lock_database(may_be_new=key is not None))
@@ -49,12 +49,12 @@ def hold(config: dict[str, Any]) -> Held:
             log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
         with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
             Delivery.release_all()
-        return Held(configured, db.database, locks.pop_all())
+        return Running(configured, db.database, locks.pop_all())
 
 
-def apply(config: dict[str, Any], new: Held, threads: int) -> None:
+def take_over(config: dict[str, Any], new: Running, threads: int) -> None:
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
-    global held
+    global running
     try:
         for name in store_webhooks(new.webhooks):
             message = "webhook %s is no longer configured; its events wait until it is back"
@@ -65,9 +65,9 @@ def apply(config: dict[str, Any], new: Held, threads: int) -> None:
     gateway.open_routes(config)
     Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
-    if held.locks is not new.locks:
-        held.locks.close()
-    held = new
+    if running.locks is not new.locks:
+        running.locks.close()
+    running = new
 
 
 def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:

@@ -291,11 +291,11 @@ class Sending:
     def times(self) -> Row:
         """Now, and the latest plausible due time and lease end, as parameters of statements."""
         delivery = self.delivery
-        attempt = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
+        longest = max(delivery["request_budget_seconds"], delivery["timeout_seconds"] + BATCH_SECONDS)
         return {
             "now": now(),
             "latest_due": now(longest_wait(delivery["retry_schedule"])),
-            "latest_lease": now(attempt + LEASE_GRACE),
+            "latest_lease": now(longest + LEASE_GRACE),
         }
 
 
@@ -337,7 +337,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
         "event": name,
         "timestamp": transaction.at,
         "data": data,
-        "actor": transaction.profile,
+        "actor": transaction.actor_profile,
         "request_id": transaction.request_id,
     }
     seq = Event.add(transaction, id, name, to_json(event).decode())
