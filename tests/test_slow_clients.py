@@ -11,6 +11,8 @@ import requests
 from clients import JSON, NARROW, Line
 from harness import PATIENCE, Server, wait_until
 
+from limits import SocketDeadline
+
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: test\r\n"
 ENDED = {
     "Connection: close": HEALTH + b"Connection: close\r\n\r\n",
@@ -145,3 +147,43 @@ def test_more_idle_connections_than_files_may_be_opened_end_no_worker(tmp_path, 
         assert server.children() == before
     finally:
         assert server.stop() == 0
+
+
+def is_open(line):
+    return not select.select([line.socket], [], [], 0)[0]
+
+
+@pytest.mark.parametrize("order", ["kept alive, silent", "silent, kept alive"])
+def test_the_connection_that_was_idle_longest_makes_room_for_a_new_one(launch, connect, order):
+    server = launch("--worker-connections", "4", "--threads", "1")
+    lines = []
+    for kind in order.split(", "):
+        lines.append(connect(server))
+        if kind == "kept alive":
+            lines[-1].send("GET", "/health", [], key=None)
+            assert lines[-1].answer()[0] == 200
+            assert is_served(server)  # by the one thread, which has put the connection among the idle ones
+    first, second = lines
+    while is_open(first):
+        assert is_open(second)
+        new = connect(server)
+        new.send("GET", "/health", [], key=None)
+        assert new.answer()[0] == 200  # room was made before that
+    assert is_open(second)
+
+
+def test_stopping_a_deadline_waits_for_one_that_is_expiring():
+    """Otherwise it would end the next request of a connection that is kept alive."""
+    begun, stopped, late = threading.Event(), threading.Event(), []
+
+    class Expiring(SocketDeadline):
+        def expire(self):
+            begun.set()
+            late.append(stopped.wait(0.3))
+
+    deadline = Expiring(None, 0)
+    deadline.start()
+    assert begun.wait(PATIENCE)
+    deadline.stop()
+    stopped.set()
+    assert late == [False]
