@@ -217,22 +217,13 @@ WRONG = {
         "metadata": METADATA,
         **unknown("id", "version"),
     },
-    "PATCH /tasks/{task}/details": {
-        "description": TEXT,
-        "priority": PRIORITY,
-        "due_date": DATE,
-        "milestone_id": ID,
-        **unknown("colour"),
-    },
+    "PATCH /tasks/{task}/details": {"description": TEXT, "priority": PRIORITY, "due_date": DATE}
+    | {"milestone_id": ID, **unknown("colour")},
     "POST /tasks/{task}/comments": {"content": [None, "", " \n", *TEXT]},
     "PATCH /tasks/{task}/comments/{comment}": {"content": [None, " "], **unknown("author_id")},
     "POST /projects": {"name": NAME, "description": TEXT, "owner_id": ID, **unknown("status", "stats", "id")},
-    "PATCH /projects/{project}": {
-        "name": NAME,
-        "status": ["done"],
-        "owner_id": [None, *ID],
-        **unknown("stats"),
-    },
+    "PATCH /projects/{project}": {"name": NAME, "status": ["done"], "owner_id": [None, *ID]}
+    | unknown("stats"),
     "POST /projects/{project}/milestones": MILESTONE,
     "PATCH /milestones/{milestone}": MILESTONE,
     "POST /meetings": MEETING | {"starts_at": [None, "soon"], "participant_ids": ["x", 5]},

@@ -40,16 +40,8 @@ def test_webhooks_are_listed_without_their_secrets(owner, webhook, receiver):
     assert INSTANT.fullmatch(webhook.pop("updated_at"))
     del webhook["id"]
     assert webhook.pop("events")[:2] == ["task.updated", "task.completed"]
-    assert webhook == {
-        "name": "receiver",
-        "url": receiver.url,
-        "state": "active",
-        "reason": None,
-        "failures": 0,
-        "first_failure_at": None,
-        "open_until": None,
-        "pending": 0,
-    }
+    nothing = dict.fromkeys(("reason", "first_failure_at", "open_until")) | {"failures": 0, "pending": 0}
+    assert webhook == nothing | {"name": "receiver", "url": receiver.url, "state": "active"}
     assert "a-secret" not in owner.get("/webhooks").text
 
 

@@ -236,11 +236,8 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
             (health,) = (rest for word, rest in instructions if word == "HEALTHCHECK")
             code = json.loads(health.partition("CMD ")[2])[2]
             port = str(listener.getsockname()[1])
-            check = [
-                BIN / "python",
-                "-c",
-                code.replace("8000", port).replace("timeout=4", f"timeout={PATIENCE}"),
-            ]
+            code = code.replace("8000", port).replace("timeout=4", f"timeout={PATIENCE}")
+            check = [BIN / "python", "-c", code]
         try:
             assert subprocess.run(check, timeout=PATIENCE).returncode == 0, Path(folder, "log").read_text()
         finally:

@@ -260,15 +260,8 @@ def test_a_task_has_what_it_was_given_and_defaults(call):
     task = result["task"]
     assert UUID4.fullmatch(task.pop("taskId"))
     assert task.pop("createdAt") == task.pop("lastEventAt")
-    assert task == {
-        "runtime": "acp",
-        "scopeKind": "session",
-        "task": "Build",
-        "status": "queued",
-        "deliveryStatus": "pending",
-        "notifyPolicy": "done_only",
-        "parentFlowId": flow["flowId"],
-    }
+    default = {"scopeKind": "session", "status": "queued", "notifyPolicy": "done_only"}
+    assert task == {**BUILD, **default, "deliveryStatus": "pending", "parentFlowId": flow["flowId"]}
     assert result["flow"] == flow  # not touched
     assert call.run(flow, status="running", startedAt=1000)["lastEventAt"] == 1000
 
@@ -348,11 +341,8 @@ def test_a_summary_counts_tasks_by_status_and_runtime(call):
     call.run(flow)
     call.run(flow, runtime="subagent", status="running")
     none = dict.fromkeys(["succeeded", "failed", "timed_out", "cancelled", "lost"], 0)
-    assert call.result("get_task_summary", flowId=flow["flowId"])["summary"] == {
-        "total": 2,
-        "active": 2,
-        "terminal": 0,
-        "failures": 0,
+    counts = {"total": 2, "active": 2, "terminal": 0, "failures": 0}
+    assert call.result("get_task_summary", flowId=flow["flowId"])["summary"] == counts | {
         "byStatus": none | {"queued": 1, "running": 1},
         "byRuntime": {"subagent": 1, "acp": 1, "cli": 0, "cron": 0},
     }

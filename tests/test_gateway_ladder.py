@@ -229,21 +229,11 @@ def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
     limits = "[plugins.entries.webhooks.config.limits]\nrequests = 3\nwindowSeconds = 3\n"
     server = launch(config=ROUTES + limits)
     # All of them well within the window, on a slow machine too.
-    first = [
-        send(server, "GET"),
-        send(server, secret=b"wrong"),
-        send(server, **{"Content-Type": "text/plain"}),
-    ]
-    last = [send(server), send(server)]
-    assert [answer.status_code for answer in first + last] == [
-        405,
-        401,
-        415,
-        200,
-        429,
-    ]  # a GET is not counted
-    refused(last[1], 429, "rate_limited", "Too Many Requests")
-    assert 0 < int(last[1].headers["Retry-After"]) <= 3
+    first = [send(server, "GET"), send(server, secret=b"wrong")]  # a GET is not counted
+    last = [send(server, **{"Content-Type": "text/plain"}), send(server), send(server)]
+    assert [answer.status_code for answer in first + last] == [405, 401, 415, 200, 429]
+    refused(last[-1], 429, "rate_limited", "Too Many Requests")
+    assert 0 < int(last[-1].headers["Retry-After"]) <= 3
     odd = send(server, path="/hooks/%C3%96dd", secret=b"s3cret")
     assert odd.status_code == 200  # each path has a window of its own
     wait_until(lambda: send(server).status_code == 200)  # what is over the limit does not extend it

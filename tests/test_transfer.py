@@ -123,11 +123,8 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     tasks = owner.data(owner.get("/tasks", sort="created_at"))["tasks"]
     assert [task["number"] for task in tasks] == [1, 2, 3]
     draft, menu, third = tasks
-    assert (draft["status"], draft["priority"], draft["due_date"][:10]) == (
-        "in_progress",
-        "high",
-        "2026-12-01",
-    )
+    shown = (draft["status"], draft["priority"], draft["due_date"][:10])
+    assert shown == ("in_progress", "high", "2026-12-01")
     assert (menu["title"], menu["status"], menu["completed_at"]) == ("Café, menu", "done", menu["created_at"])
     assert draft["milestone_id"] == third["milestone_id"]
     again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")
