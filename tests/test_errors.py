@@ -78,10 +78,10 @@ def alone(launch_module):
     return launch_module(TASKS_DELIVERY__SWEEPER="false")
 
 
-@pytest.fixture
-def impatient(launch, receiver):
+@pytest.fixture(scope="module")
+def impatient(launch_module, shared_receiver):
     """A server that waits a second, instead of ten, for a database that another program has locked."""
-    return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), BOUND_LOCK_SECONDS="1")
+    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), BOUND_LOCK_SECONDS="1")
 
 
 def another_program(server):
@@ -102,9 +102,9 @@ def test_a_database_that_stays_locked_is_unavailable_for_writes_and_not_for_read
     owner.make_project()
 
 
-def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(impatient, receiver):
+def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(impatient, shared_receiver):
     """`Server.stop` finds what is logged as a bug."""
-    owner = impatient.client()
+    owner, receiver = impatient.client(), shared_receiver
     project = owner.make_project()
     with another_program(impatient) as other:
 
