@@ -7,13 +7,8 @@ import pytest
 from harness import INSTANT, NOBODY, UUID, fault, last_event, wait_past
 
 MILESTONE = {"title": "Launch", "description": "Everything\nis out", "due_date": "2026-12-15T00:00:00.000Z"}
-MEETING = {
-    "title": "Planning",
-    "description": None,
-    "location": "Room 2",
-    "starts_at": "2099-12-01T09:00:00.000Z",
-    "ends_at": "2099-12-01T10:00:00.000Z",
-}
+MEETING = {"title": "Planning", "description": None, "location": "Room 2"}
+MEETING |= {"starts_at": "2099-12-01T09:00:00.000Z", "ends_at": "2099-12-01T10:00:00.000Z"}
 WHITEBOARD = {"title": "Ideas", "content": {"shapes": [{"x": 1.5, "é": "🎉"}], "2": 1, "10": 2}}
 BODIES = {"milestone": MILESTONE, "meeting": MEETING, "whiteboard": WHITEBOARD}
 PROFILE = ("id", "full_name", "email", "role")
