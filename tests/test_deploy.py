@@ -153,9 +153,8 @@ def wrapper(tmp_path):
         text("tasks").replace("/opt/tasks/.venv/bin", str(BIN)).replace("/opt/tasks/app", str(ROOT / "app"))
     )
     (tmp_path / "bin/tasks").write_text(here.replace("/etc/tasks", f"{tmp_path}/etc/tasks"))
-    (tmp_path / "bin/id").write_text(
-        '#!/bin/sh\n[ "$WHO" = root ] && [ "$1" = -u ] && echo 0 || echo "$WHO"\n'
-    )
+    identity = '[ "$WHO" = root ] && [ "$1" = -u ] && echo 0 || echo "$WHO"'
+    (tmp_path / "bin/id").write_text(f"#!/bin/sh\n{identity}\n")
     for name in ("runuser", "sudo"):
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
     for file in (tmp_path / "bin").iterdir():
@@ -204,9 +203,8 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
     assert re.fullmatch(r"(\d+):\1", user)
     uid = int(user.partition(":")[0])
     become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if os.geteuid() == 0 else []
-    if subprocess.run(
-        [*become, BIN / "python", "-c", "import flask"]
-    ).returncode:  # it may not enter that folder
+    tried = subprocess.run([*become, BIN / "python", "-c", "import flask"])
+    if tried.returncode:  # it may not enter that folder
         become, uid = ["setpriv", "--bounding-set=-dac_override"], 0
     with TemporaryDirectory() as folder:
         home, data = Path(folder, "app"), Path(folder, "data")
@@ -225,9 +223,8 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
         assert environment["TMPDIR"] == str(data)
         environment |= {"PATH": os.environ["PATH"]}
         options = {"cwd": home, "env": environment}
-        done = subprocess.run(
-            [*become, BIN / "flask", "--app", "app", "init"], capture_output=True, **options
-        )
+        words = [*become, BIN / "flask", "--app", "app", "init"]
+        done = subprocess.run(words, capture_output=True, **options)
         assert b"API key for programs" in done.stdout, done.stderr
         with socket.create_server(("127.0.0.1", 0)) as listener, Path(folder, "log").open("w") as log:
             (command,) = (json.loads(rest) for word, rest in instructions if word == "CMD")
