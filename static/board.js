@@ -3,13 +3,23 @@ import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, DateOf, Dot, Empty, Menu, Options, ProjectName } from "./parts.js";
+import {
+  Avatar,
+  button,
+  DateOf,
+  Dot,
+  Empty,
+  Menu,
+  Options,
+  Priority,
+  ProjectName,
+} from "./parts.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, memberOf, milestonePairs, projectOf } from "./workspace.js";
-import { isTeam, teamPairs, workspace } from "./workspace.js";
+import { isTeam, session, teamPairs, workspace } from "./workspace.js";
 
 const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -56,29 +66,30 @@ function unsentTasks() {
 
 function Facts({ task, isUnsent }) {
   const { priority, due_date, comment_count } = task;
-  const [assignee, late] = [memberOf(task.assignee_id), isLate(task)];
+  const late = isLate(task);
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
-    ${late ? "Overdue " : "Due "}<${DateOf} at=${due_date} />
+    <${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
   </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
-    <span>#${task.number}</span>
+    ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
-    ${priority !== "medium" && html`<span class="pill ${priority}">${PRIORITIES[priority]}</span>`}
     ${due_date && due}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}>${comment_count}</span>`}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
-    ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}
   </div>`;
 }
 
 function Card({ task, unsent, openMenu }) {
   const project = !address.value.project && projectOf(task.project_id);
+  const assignee = memberOf(task.assignee_id);
   const open = (event) => openMenu(task, event.currentTarget);
   const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
   return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam()}>
-    ${project && html`<p class="dim"><${ProjectName} project=${project} /></p>`}
+    <p class="dim line"><span>#${task.number}</span>
+      ${project && html`<${ProjectName} project=${project} />`}
+      ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}</p>
     <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
     ${isTeam() && button("⋯", open, "move icon", more)}
     <${Facts} task=${task} isUnsent=${unsent.includes(task.id)} />
@@ -112,9 +123,15 @@ function QuickAdd({ status, title }) {
     if (!text.trim()) return;
     setText("");
     try {
-      const task = await create("/tasks", { project_id: address.value.project, title: text });
+      const { project, person, milestone, priority } = address.value;
+      const assignee = { me: session.value.member.id, none: undefined }[person ?? "none"] ?? person;
+      const body = { project_id: project, title: text, priority, milestone_id: milestone };
+      if (person && person !== "none") body.assignee_id = assignee;
+      const task = await create("/tasks", body);
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
       await refresh();
+      const open = { words: "Open", run: () => go({ task: task.number }) };
+      if (!shownTask(task.id)) notify(`Created “${text}”, which the filters hide.`, open);
     } catch (error) {
       setText((since) => since || text);
       notifyFault(error, add);

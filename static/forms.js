@@ -99,13 +99,30 @@ function People({ label, value, change, disabled }) {
 }
 
 /** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
-function Field({ field, value, change, isHeading, disabled }) {
-  const { name, kind, maxLength, isRequired: required, label = labelOf(name) } = field;
+function Field({ field, value, change, isHeading, isBare, save, disabled }) {
+  const { name, kind, maxLength, isRequired: required, label = labelOf(name), placeholder } = field;
   if (kind === "people") return html`<${People} ...${{ label, value, change, disabled }} />`;
   const onInput = (event) => change(event.target.value);
-  const common = { name, disabled, required, maxLength, onInput };
+  const saving = save && { [kind === "choice" ? "onChange" : "onBlur"]: save };
+  const look = value ? "" : "unset";
+  const common = {
+    name,
+    disabled,
+    required,
+    maxLength,
+    placeholder,
+    onInput,
+    class: look,
+    ...saving,
+  };
   const named = { ...common, value, class: "heading", "aria-label": label };
-  if (isHeading) return html`<textarea ...${named} rows="1" />`;
+  const oneLine = (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    event.target.form.requestSubmit();
+  };
+  if (isHeading) return html`<textarea ...${named} rows="1" onKeyDown=${oneLine} />`;
+  if (isBare) return html`<textarea ...${named} class="bare" rows="1" />`;
   const options = () => html`<${Options} pairs=${pairsOf(field, value)} chosen=${value} />`;
   const controls = {
     choice: () => html`<select ...${common}>${options()}</select>`,
@@ -148,7 +165,7 @@ function useTyped(draft) {
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
   const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;
-  const { children, isChange, isFixed, autofocus } = rest;
+  const { children, isChange, isFixed, autofocus, saves } = rest;
   const form = useRef(null);
   const [latest, keep] = useTyped(draft);
   const [said, say] = useState({ text: "" });
@@ -180,15 +197,16 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   const save = async (event) => {
     event.preventDefault();
     isWaiting.current = isBusy;
-    if (isBusy || (isChange && !changed.length)) return;
+    const before = latest.current.typed; // of which the last drawing may not know yet
+    const some = isChange ? names.filter((name) => Object.hasOwn(before, name)) : names;
+    if (isBusy || !some.length) return;
     setBusy(true);
-    const before = latest.current.typed;
     try {
-      const sent = (isChange ? changed : names).map((name) => [name, kind(name).sent(value(name))]);
+      const sent = some.map((name) => [name, kind(name).sent(before[name] ?? stored(name))]);
       const blank = sent.find(([name, content]) => content === null && about(name).isRequired);
       if (blank) throw new CallError(422, missingOf(about(blank[0])));
       const given = isChange ? sent : sent.filter(([, content]) => content !== null);
-      const text = await onSave(Object.fromEntries(given), origin, rebase);
+      const text = await onSave(Object.fromEntries(given), latest.current.origin ?? base, rebase);
       const all = Object.entries(latest.current.typed);
       const since = all.filter(([name, it]) => it !== before[name]);
       keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
@@ -208,6 +226,7 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   };
   const field = (name, more) =>
     html`<${Field} key=${name} field=${about(name)} value=${value(name)}
+      save=${isChange && saves?.includes(name) && (() => form.current.requestSubmit())}
       change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
   const isOpen = !isFixed && (!isChange || changed.length > 0);
   const text = said.text || (changed.length > 0 && note?.(origin, changed));
@@ -220,7 +239,9 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     </div>
     ${isOpen && buttons}
   </div>`;
-  return html`<form ref=${form} class="stack" aria-busy=${isBusy} onSubmit=${save}>
+  const hurry = (event) =>
+    event.key === "Enter" && (event.ctrlKey || event.metaKey) && form.current.requestSubmit();
+  return html`<form ref=${form} class="stack" aria-busy=${isBusy} onSubmit=${save} onKeyDown=${hurry}>
     ${children ? children(field, value) : names.map((name) => field(name))}
     ${(isOpen || text) && actions}
   </form>`;

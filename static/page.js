@@ -71,13 +71,11 @@ function SignIn() {
 
 function ProjectLink({ project, isCurrent }) {
   const { id, name, stats } = project;
-  return html`<li><a href=${viewLink("", { project: id })} aria-current=${isCurrent ? "page" : null}>
+  return html`<li><a href=${viewLink("", { project: id })} aria-current=${isCurrent ? "page" : null}
+    title="${stats.done} of ${stats.total} done">
     <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
     <${Progress} of=${name} stats=${stats} />
-    <span class="facts line">
-      <span>${stats.done} of ${stats.total} done</span>
-      ${stats.overdue > 0 && html`<span class="late">${stats.overdue} overdue</span>`}
-    </span>
+    ${stats.overdue > 0 && html`<span class="late" title="overdue">${stats.overdue}</span>`}
   </a></li>`;
 }
 
@@ -180,11 +178,27 @@ const list = (name) => () => html`<div class="page"><${Records} of=${name} /></d
 
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
-  "": { title: "Board" },
-  meetings: { title: "Meetings", view: list("meetings") },
-  whiteboards: { title: "Whiteboards", view: list("whiteboards") },
-  people: { title: "People", view: list("members") },
-  activity: { title: "Activity", view: Activity },
+  "": { title: "Board", icon: "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z" },
+  activity: {
+    title: "Activity",
+    view: Activity,
+    icon: "M1 7h3l2-5 3 11 2-6h4v1.500h-3L9 16 6 5 5 8.500H1z",
+  },
+  meetings: {
+    title: "Meetings",
+    view: list("meetings"),
+    icon: "M2 3h2V1h2v2h4V1h2v2h2v11H2zm1.500 4v5.500h9V7z",
+  },
+  whiteboards: {
+    title: "Whiteboards",
+    view: list("whiteboards"),
+    icon: "M1 2h14v9H9l2 4H9.500L8 12l-1.500 3H5l2-4H1zm1.500 1.500v6h11v-6z",
+  },
+  people: {
+    title: "People",
+    view: list("members"),
+    icon: "M8 1a3 3 0 1 1 0 6 3 3 0 0 1 0-6zM2 15c0-4 2-6 6-6s6 2 6 6z",
+  },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
@@ -199,6 +213,9 @@ function titleOf(chosen) {
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
 
+const Icon = ({ d }) =>
+  html`<svg viewBox="0 0 16 16" fill="currentColor" aria-hidden="true"><path d=${d} /></svg>`;
+
 function Header({ onHelp }) {
   const { member } = useStore(session);
   const view = viewOf(useStore(address));
@@ -206,7 +223,11 @@ function Header({ onHelp }) {
   const close = () => setAnchor(null);
   const { isAdmin, isWriter } = rights();
   const shown = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
-  const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
+  const { person, project } = address.value;
+  const isMine = !view && person === "me" && !project;
+  const mine = viewLink("", { project: "", person: "me", sort: "due_date" });
+  const current = (name) =>
+    (name === view && !isMine) || (!name && view === "project") ? "page" : null;
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
     <p class="dim">${member.full_name}, ${isWriter ? words(member.role) : "may only read"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
@@ -218,7 +239,8 @@ function Header({ onHelp }) {
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      ${shown.map(([name, { title }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>${title}</a>`)}
+      <a href=${mine} aria-current=${isMine ? "page" : null}><${Icon} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z" />My tasks</a>
+      ${shown.map(([name, { title, icon }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}><${Icon} d=${icon} />${title}</a>`)}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
@@ -279,8 +301,8 @@ function Workspace() {
   const help = () => setDialog("help");
   useKeys({ n: newTask, "/": () => focusOn("search"), "?": help });
   useLayoutEffect(() => {
-    document.title = `${title} – ${workspaceName}`;
-  }, [title]);
+    document.title = `${title} – ${workspaceName}`; // an opened task puts its own in its place
+  }, [title, chosen.task]);
   useEffect(() => void loadMilestones().catch(notifyFault), [chosen.project]);
   useEffect(() => {
     const current = document.querySelectorAll("[aria-current=page]");
@@ -296,11 +318,11 @@ function Workspace() {
     <${Header} onHelp=${help} />
     <${Sidebar} onNewProject=${() => setDialog("project")} />
     <main>
-      <div class="line">
+      <div class="place line">
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
-        ${!view && isTeam() && project?.status !== "archived" && add()}
       </div>
+      ${!view && isTeam() && project?.status !== "archived" && add()}
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}

@@ -2,7 +2,7 @@
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
-import { dateInWords, initials, momentInWords } from "./words.js";
+import { dateInWords, initials, momentInWords, words } from "./words.js";
 
 /** A button that does something; `more` are further attributes. */
 export const button = (words, run, kind = "quiet", more = {}) =>
@@ -26,6 +26,16 @@ export const Avatar = ({ person }) =>
 
 export const Dot = ({ status }) =>
   html`<span class="dot" style=${{ background: DOTS[status] }}></span>`;
+
+const RANKS = { low: 1, medium: 2, high: 3 };
+const bar = (at, rank) =>
+  html`<rect x=${4.5 * at - 3.5} y=${11 - 3 * at} width="3" height=${3 * at + 1} rx="1" opacity=${at <= rank ? 1 : 0.3} />`;
+
+/** One to three bars, and for what is urgent an exclamation mark. */
+export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 0 14 14" role="img"
+  aria-label="${words(of)} priority"><title>${words(of)} priority</title>
+  ${of === "urgent" ? html`<path d="M3 0h8a3 3 0 0 1 3 3v8a3 3 0 0 1-3 3H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3zm3 3v5h2V3zm0 6v2h2V9z" />` : [1, 2, 3].map((at) => bar(at, RANKS[of]))}
+</svg>`;
 
 export const ProjectName = ({ project }) =>
   html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;

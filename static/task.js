@@ -5,7 +5,7 @@ import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { Markdown } from "./markdown.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, Dialog, Moment, ProjectName } from "./parts.js";
+import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore } from "./store.js";
@@ -23,8 +23,25 @@ const FIELDS = [
   "due_date",
   "blocked_by",
 ];
-const CONTENT = { isRequired: true, missing: "Write a comment first" };
-const SETTINGS = { assignee_id: { none: "Nobody" }, priority: { none: false } };
+const SAVED_AT_ONCE = [
+  "status",
+  "assignee_id",
+  "priority",
+  "milestone_id",
+  "start_date",
+  "due_date",
+];
+const CONTENT = {
+  isRequired: true,
+  missing: "Write a comment first",
+  placeholder: "Write a comment, paste a picture. Ctrl+Enter sends it",
+};
+const SETTINGS = {
+  title: { placeholder: "What is to be done?" },
+  description: { placeholder: "Description, in Markdown" },
+  assignee_id: { none: "Nobody" },
+  priority: { none: false },
+};
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
 
@@ -60,9 +77,12 @@ async function conflictOf(theirs, fields) {
     <ul>${list}</ul>Save again to replace theirs.`;
 }
 
-function Description({ field, text, isFixed }) {
+function Description({ field, text, isFixed, version }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
+  useEffect(() => {
+    if (isSame(text, version ?? "")) setEdited(false); // it was saved
+  }, [version]);
   useEffect(() => {
     if (isEdited) area.current.querySelector("textarea").focus();
   }, [isEdited]);
@@ -97,12 +117,12 @@ function TaskForm({ task, milestones, take }) {
     return "Saved.";
   };
   return html`<${Form} operation=${OPERATION} names=${["title", "description", ...FIELDS]} base=${task}
-    draft=${draftOfTask(task.id)} label="Save changes" onSave=${save} isChange
+    draft=${draftOfTask(task.id)} label="Save changes" onSave=${save} isChange saves=${SAVED_AT_ONCE}
     ...${{ settings, note, isFixed }}>
     ${(field, value) => html`
       <div class="stack">
         ${field("title", { isHeading: true })}
-        <${Description} field=${field} text=${value("description")} isFixed=${isFixed} />
+        <${Description} field=${field} text=${value("description")} isFixed=${isFixed} version=${task.description} />
       </div>
       <div class="task-fields">
         ${FIELDS.map((name) => field(name))}
@@ -160,12 +180,12 @@ function Attachments({ attachments, add }) {
     target.value = "";
   };
   const input = html`<div class="line">
-    <label class="button">Attach files<input type="file" multiple onChange=${choose} /></label>
+    <label class="button quiet">Attach files<input type="file" multiple onChange=${choose} /></label>
     <span class="dim">or paste or drop them here</span>
   </div>`;
   return html`<section class="stack">
-    <h3>Attachments</h3>
-    <ul aria-label="Attachments">
+    ${attachments.length > 0 && html`<h3>Attachments</h3>`}
+    <ul class="files" aria-label="Attachments">
       ${attachments.map((one) => html`<${Attachment} key=${one.id} attachment=${one} />`)}
     </ul>
     ${isTeam() && input}
@@ -207,7 +227,9 @@ function Comments({ id, comments }) {
     await refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
-    settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send} />`;
+    settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send}>
+    ${(field) => field("content", { isBare: true })}
+  <//>`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
@@ -230,11 +252,19 @@ function leave({ task, isGone }) {
   if (!document.querySelector("dialog[open]")) focusCard(id, status);
 }
 
+const tabOf = ({ number, title, project_id }) =>
+  [`#${number} ${title}`, projectOf(project_id)?.name].filter(Boolean).join(" – ");
+
 /** The opened task, which the address names by its number or id. */
 export function TaskDialog({ name }) {
   const [loaded, setLoaded] = useState(null);
   const [isGone, setGone] = useState(false);
   const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
+  const [menu, setMenu] = useState(null);
+  const tab = loaded && tabOf(loaded.task);
+  useEffect(() => {
+    if (tab) document.title = tab;
+  }, [tab]);
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
@@ -278,7 +308,19 @@ export function TaskDialog({ name }) {
   </p>`;
   const project = projectOf(task.project_id);
   const ofProject = project && html`<${ProjectName} project=${project} />`;
-  const head = html`<span class="dim line">#${task.number} ${ofProject}</span>`;
+  const copy = async () => {
+    setMenu(null);
+    await navigator.clipboard.writeText(location.href);
+    notify(`Copied the link to #${task.number}.`);
+  };
+  const more = { "aria-label": "More", "aria-haspopup": "true" };
+  const items = html`<${Menu} label="More" anchor=${menu} onClose=${() => setMenu(null)}>
+    ${navigator.clipboard && button("Copy the link", copy, "")}
+    ${isTeam() && button("Delete task", () => (setMenu(null), act(drop, question)), "danger")}
+  <//>`;
+  const head = html`<div class="dim line">#${task.number} ${ofProject}
+    <span class="end">${button("⋯", (event) => setMenu(event.currentTarget), "icon", more)}</span>
+  </div>${menu && items}`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
     <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
@@ -291,7 +333,6 @@ export function TaskDialog({ name }) {
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>
-        <div>${isTeam() && button("Delete task", () => act(drop, question), "danger")}</div>
       </div>
     </div>
   <//>`;
@@ -314,6 +355,10 @@ export function NewTask({ onClose }) {
   };
   return html`<${Dialog} title="New task" onClose=${onClose}>
     <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}
-      ...${{ names, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose} />
+      ...${{ names, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
+      ${(field) => html`${field("title", { isHeading: true })}
+        ${field("description", { isBare: true })}
+        <div class="task-fields">${names.slice(2).map((name) => field(name))}</div>`}
+    <//>
   <//>`;
 }
