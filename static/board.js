@@ -1,6 +1,6 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { changeTask, create, patch, serverTime } from "./api.js";
-import { columns, isBoardOf, isLate, loadBoard, shownTask } from "./columns.js";
+import { columns, isBoardOf, isLate, loadBoard, showAt, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
 import {
@@ -43,11 +43,14 @@ export function focusCard(id, status = shownTask(id)?.status) {
 /** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
 async function move(task, status, { isUndo = false } = {}) {
   const hadFocus = document.activeElement.closest(`[data-task="${task.id}"]`);
+  showAt({ ...task, status });
+  if (hadFocus) setTimeout(focusCard, 0, task.id, status);
   try {
     const moved = await changeTask(task, { status });
     const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
     notify(`Moved “${task.title}” to ${STATUSES[status]}.`, isUndo ? null : undo);
   } catch (error) {
+    showAt(task);
     const before = `“${task.title}” was not moved. `;
     if (error.theirs) notify(`${before}Someone has moved it meanwhile; you see now where it is.`);
     else notifyFault(error, () => move(task, status), before);

@@ -125,6 +125,18 @@ let loaded = ""; // the place of which the columns are
 
 export const isBoardOf = (place) => place === loaded;
 
+/** Show a task where it will be when the server has answered. */
+export function showAt(task) {
+  for (const column of columns) {
+    const { tasks, total, isExact } = column.value;
+    const others = tasks.filter(({ id }) => id !== task.id);
+    const isHere = column.status === task.status;
+    const shown = isHere ? [task, ...others] : others;
+    const change = Number(isHere) - Number(others.length < tasks.length);
+    if (isHere || change) column.show(shown, { total: total + change, total_exact: isExact });
+  }
+}
+
 /** Load columns again, and show them at once, so that a card that moves is never in two of them. */
 async function loadTogether(some, ...how) {
   for (const column of some) column.loads += 1;
@@ -142,8 +154,10 @@ export async function loadBoard() {
   await loadTogether(columns);
 }
 
-export const shownTask = (id) =>
-  columns.flatMap((column) => column.value.tasks).find((task) => task.id === id);
+export const shownTask = (name) =>
+  columns
+    .flatMap((column) => column.value.tasks)
+    .find(({ id, number }) => id === name || String(number) === name);
 
 onRefresh(({ tasks, activity, isPartial, concerns }) => {
   const takesAway = ({ action, entity }) =>

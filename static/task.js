@@ -1,6 +1,7 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, remove } from "./api.js";
 import { focusCard } from "./board.js";
+import { shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { Markdown } from "./markdown.js";
@@ -61,11 +62,20 @@ async function loadComments(path, before) {
   return [...(await loadComments(path, pagination.next_before)), ...comments];
 }
 
-async function loadTask(id) {
+async function loadTask(id, project) {
   const path = `/tasks/${encodeURIComponent(id)}`;
-  const [task, comments] = await Promise.all([get(path), loadComments(path)]);
-  const { milestones } = await get(`/projects/${task.project_id}/milestones`);
+  const milestonesOf = (one) => get(`/projects/${one}/milestones`);
+  const all = [get(path), loadComments(path), project && milestonesOf(project)];
+  const [task, comments, found] = await Promise.all(all);
+  const { milestones } = found || (await milestonesOf(task.project_id));
   return { task, comments, milestones };
+}
+
+/** What the board knows of a task, shown until the rest is loaded. */
+function knownOf(name) {
+  const task = shownTask(name);
+  const milestones = workspace.value.milestones;
+  return task && { task: { ...task, attachments: [] }, comments: [], milestones, isPartial: true };
 }
 
 /** What somebody else has changed that was also typed here. */
@@ -221,10 +231,10 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
   </li>`;
 }
 
-function Comments({ id, comments }) {
+function Comments({ id, comments, said }) {
   const send = async (body) => {
-    await create(`/tasks/${id}/comments`, body);
-    await refresh();
+    said(await create(`/tasks/${id}/comments`, body));
+    refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
     settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send}>
@@ -257,7 +267,7 @@ const tabOf = ({ number, title, project_id }) =>
 
 /** The opened task, which the address names by its number or id. */
 export function TaskDialog({ name }) {
-  const [loaded, setLoaded] = useState(null);
+  const [loaded, setLoaded] = useState(() => knownOf(name) ?? null);
   const [isGone, setGone] = useState(false);
   const [hasHistory, setHistory] = useState(false); // which is not loaded before it is asked for
   const [menu, setMenu] = useState(null);
@@ -271,7 +281,7 @@ export function TaskDialog({ name }) {
   const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
-    const found = await loadTask(name);
+    const found = await loadTask(name, shownTask(name)?.project_id);
     if (isOpen()) setLoaded(found);
   };
   useEffect(() => {
@@ -290,6 +300,8 @@ export function TaskDialog({ name }) {
   const { task, comments, milestones } = loaded;
   const { id } = task;
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
+  const said = (comment) =>
+    setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
   const add = (files) => act(() => attach(id, files));
   const receive = (event, { files }) => {
     if (!files.length || !isTeam()) return;
@@ -329,7 +341,7 @@ export function TaskDialog({ name }) {
       <${TaskForm} ...${{ task, milestones, take }} />
       <div class="stack">
         <${Attachments} attachments=${task.attachments} add=${add} />
-        <${Comments} id=${id} comments=${comments} />
+        <${Comments} id=${id} comments=${comments} said=${said} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>

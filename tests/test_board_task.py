@@ -176,7 +176,7 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
 def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
     task = owner.make_task(project, title="Talk")
     dialog = opened(board, "Talk")
-    with held(board, "**/activity?*"):
+    with held(board, f"**/tasks/{task['id']}/comments"):
         comment(dialog, "First")
         dialog.get_by_label("New comment").fill("Second")
         press(dialog, "Saving…")
