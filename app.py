@@ -267,7 +267,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     styles = values.get("styles", f"'nonce-{nonce}'")
     policy = (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; connect-src 'self'; "
-        f"img-src 'self' data: blob:; font-src 'self'; style-src 'self' {styles}; "
+        f"img-src 'self' data: blob:; font-src 'self'; manifest-src 'self'; style-src 'self' {styles}; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     )
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
