@@ -3,20 +3,11 @@ import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, showAt, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
-import {
-  Avatar,
-  button,
-  DateOf,
-  Dot,
-  Empty,
-  Menu,
-  Options,
-  Priority,
-  ProjectName,
-} from "./parts.js";
+import { Avatar, button, DateOf, Dot, Empty, Icon, Menu, Options } from "./parts.js";
+import { Priority, ProjectName } from "./parts.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
-import { address, go, link, placeOf, useStore, viewLink } from "./store.js";
+import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, memberOf, milestonePairs, projectOf } from "./workspace.js";
 import { isTeam, session, teamPairs, workspace } from "./workspace.js";
@@ -28,6 +19,10 @@ const ORDERS = {
   "-priority": "Priority",
   "-created_at": "Newest",
 };
+const CLOCK = "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm-.750 3v4.500l3 2 .800-1.200-2.300-1.500V4z";
+const BUBBLE =
+  "M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H6l-4 3.500L1 14V4a2 2 0 0 1 2-2zm0 1.500a.5.5 0 0 0-.5.5v8.500L5.500 10.500H13a.5.5 0 0 0 .5-.5V4a.5.5 0 0 0-.5-.5z";
+const CHEVRON = "M10.500 2.500 5 8l5.500 5.500 1-1L7 8l4.500-4.500z";
 const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
 
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
@@ -72,14 +67,14 @@ function Facts({ task, isUnsent }) {
   const late = isLate(task);
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
-    <${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
+    ${late && html`<${Icon} d=${CLOCK} />`}<${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
   </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${due_date && due}
-    ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}>${comment_count}</span>`}
+    ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} d=${BUBBLE} />${comment_count}</span>`}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
   </div>`;
 }
@@ -89,7 +84,7 @@ function Card({ task, unsent, openMenu }) {
   const assignee = memberOf(task.assignee_id);
   const open = (event) => openMenu(task, event.currentTarget);
   const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
-  return html`<li class="card panel stack ${task.priority}" data-task=${task.id} draggable=${isTeam()}>
+  return html`<li class="card panel stack" data-task=${task.id} draggable=${isTeam()}>
     <p class="dim line"><span>#${task.number}</span>
       ${project && html`<${ProjectName} project=${project} />`}
       ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}</p>
@@ -149,24 +144,38 @@ function QuickAdd({ status, title }) {
 const Skeleton = () =>
   html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
 
+const folded = new Store((localStorage.getItem("folded") ?? "").split(" ")); // statuses, in this browser
+
+function fold(status) {
+  const others = folded.value.filter((one) => one !== status);
+  folded.replace(others.length < folded.value.length ? others : [...others, status]);
+  localStorage.setItem("folded", folded.value.join(" "));
+}
+
 function ColumnView({ column, isOver, ...context }) {
   const { chunks, total, isExact, hasMore, isBusy, tasks } = useStore(column);
   const canAdd = isTeam() && chosenProject()?.status === "active";
   const id = `column-${column.status}`;
   const isLoading = isBusy && !tasks.length;
+  const isFolded = useStore(folded).includes(column.status);
+  const about = `${isFolded ? "Unfold" : "Fold"} ${column.title}`;
+  const more = { "aria-label": about, title: about, "aria-expanded": String(!isFolded) };
   const cards = () =>
     chunks.map((chunk, at) => html`<${Chunk} key=${at} tasks=${chunk} ...${context} />`);
-  return html`<section class="column ${isOver ? "over" : ""}" data-status=${column.status}
+  return html`<section class="column ${isOver ? "over" : ""} ${isFolded ? "folded" : ""}" data-status=${column.status}
     aria-labelledby=${id} aria-busy=${isLoading}>
-    <h2 id=${id} class="line" tabindex="-1">
-      <span><${Dot} status=${column.status} />${column.title}</span>
-      ${!isLoading && html`<span class="pill end">${number(total)}${!isExact && "+"}</span>`}
-    </h2>
-    <div class="grow">
+    <div class="top line">
+      <h2 id=${id} class="line grow" tabindex="-1">
+        <span><${Dot} status=${column.status} />${column.title}</span>
+        ${!isLoading && html`<span class="dim">${number(total)}${!isExact && "+"}</span>`}
+      </h2>
+      ${button(html`<${Icon} d=${CHEVRON} />`, () => fold(column.status), "icon", more)}
+    </div>
+    <div class="grow" hidden=${isFolded}>
       ${isLoading ? html`<${Skeleton} />` : cards()}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
     </div>
-    ${canAdd && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
+    ${canAdd && !isFolded && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
   </section>`;
 }
 
@@ -271,12 +280,22 @@ function Filters({ isEmpty }) {
   </div>`;
 }
 
+const FIRST = {
+  project: "A project holds the tasks of one goal. After it, invite your team under People.",
+  task: "Write down what is to be done; who and when may follow.",
+};
+
 function NoTasks({ onNewTask }) {
   const nothing = "Nothing matches these filters.";
-  if (isFiltered()) return html`<${Empty} text=${nothing}>${clearButton()}<//>`;
-  const words = `Create the first ${workspace.value.projects.length ? "task" : "project"}`;
+  const fewer = "Take one away, or search for fewer words.";
+  if (isFiltered()) return html`<${Empty} text=${nothing} hint=${fewer}>${clearButton()}<//>`;
+  const what = workspace.value.projects.length ? "task" : "project";
+  const words = `Create the first ${what}`;
   const canAdd = isTeam() && chosenProject()?.status !== "archived";
-  return html`<${Empty} text="No tasks yet.">${canAdd && button(words, onNewTask, "primary")}<//>`;
+  const hint = canAdd ? FIRST[what] : "They stand here as soon as somebody has added some.";
+  return html`<${Empty} text="No tasks yet." hint=${hint}>
+    ${canAdd && button(words, onNewTask, "primary")}
+  <//>`;
 }
 
 function Archived({ project }) {

@@ -88,7 +88,7 @@ export function Activity() {
         <${Options} pairs=${[["", "Everybody"], ...teamPairs()]} chosen=${actor_id} />
       </select>
     </div>
-    ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." />`}
+    ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." hint="What anybody changes stands here." />`}
     ${[...days].map(groupOf)}
     <div>${earlier}</div>
   </div>`;

@@ -5,7 +5,8 @@ import { columns, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { faultText, notify, notifyFault } from "./notices.js";
-import { Avatar, button, Copyable, Dialog, Menu, Moment, ProjectName, Progress } from "./parts.js";
+import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
+import { ProjectName, Progress } from "./parts.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
@@ -94,7 +95,7 @@ function Sidebar({ onNewProject }) {
   </details>`;
   return html`<aside aria-label="Projects">
     <ul id="projects">${[all, ...active].map(linkOf)}</ul>
-    ${isTeam() && button("New project", onNewProject)}
+    ${isTeam() && button("New project", onNewProject, "")}
     ${archived.length > 0 && more}
   </aside>`;
 }
@@ -212,9 +213,6 @@ function titleOf(chosen) {
   const unknown = workspace.value.isLoaded ? "Unknown project" : "";
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
-
-const Icon = ({ d }) =>
-  html`<svg viewBox="0 0 16 16" fill="currentColor" aria-hidden="true"><path d=${d} /></svg>`;
 
 function Header({ onHelp }) {
   const { member } = useStore(session);

@@ -15,8 +15,6 @@ export const DateOf = ({ at }) =>
 export const Moment = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
 
-const DOTS = { todo: "var(--edge)", in_progress: "var(--accent)", review: "#c81", done: "#396" };
-
 // An angle on the colour wheel that stays the same for a person or a project.
 const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });
 
@@ -24,16 +22,21 @@ export const Avatar = ({ person }) =>
   html`<span class="avatar" role="img" aria-label=${person.full_name} title=${person.full_name}
     style=${hue(person)}>${initials(person.full_name)}</span>`;
 
-export const Dot = ({ status }) =>
-  html`<span class="dot" style=${{ background: DOTS[status] }}></span>`;
+const SHARES = { todo: 0, in_progress: 50, review: 75, done: 100 }; // of a ring
+
+export const Dot = ({ status }) => html`<span class="dot status"
+  style=${{ "--mark": `var(--of-${status})`, "--share": `${SHARES[status]}%` }}></span>`;
+
+export const Icon = ({ d }) =>
+  html`<svg viewBox="0 0 16 16" fill="currentColor" aria-hidden="true"><path d=${d} /></svg>`;
 
 const RANKS = { low: 1, medium: 2, high: 3 };
 const bar = (at, rank) =>
   html`<rect x=${4.5 * at - 3.5} y=${11 - 3 * at} width="3" height=${3 * at + 1} rx="1" opacity=${at <= rank ? 1 : 0.3} />`;
 
 /** One to three bars, and for what is urgent an exclamation mark. */
-export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 0 14 14" role="img"
-  aria-label="${words(of)} priority"><title>${words(of)} priority</title>
+export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 0 14 14"
+  fill="currentColor" role="img" aria-label="${words(of)} priority"><title>${words(of)} priority</title>
   ${of === "urgent" ? html`<path d="M3 0h8a3 3 0 0 1 3 3v8a3 3 0 0 1-3 3H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3zm3 3v5h2V3zm0 6v2h2V9z" />` : [1, 2, 3].map((at) => bar(at, RANKS[of]))}
 </svg>`;
 
@@ -49,10 +52,10 @@ export const Options = ({ pairs, chosen }) =>
   pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
 
 /** What a view shows that has nothing else to show. */
-export const Empty = ({ text, children }) => html`<div class="empty stack">
+export const Empty = ({ text, hint, children }) => html`<div class="empty stack">
   <svg viewBox="0 0 48 48" width="56" fill="currentColor" opacity="0.3" aria-hidden="true">
     <path d="M6 8h36v8H6zM6 20h24v8H6zM6 32h30v8H6z" />
-  </svg><p>${text}</p>${children}
+  </svg><b>${text}</b>${hint && html`<p class="dim">${hint}</p>`}${children}
 </div>`;
 
 /** A modal dialog. It is closed by its button, by Escape, and by a press beside it. */

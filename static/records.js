@@ -265,14 +265,14 @@ export function Records({ of: name, project }) {
   const groups = Map.groupBy(rows ?? [], (row) => kind.group?.(row) ?? "");
   const listOf = ([heading, some]) => html`<section class="stack" key=${heading}>
     ${heading && html`<h2>${heading}</h2>`}
-    <ul class="panel stack">${some.map(rowOf)}</ul>
+    <ul class="rows">${some.map(rowOf)}</ul>
   </section>`;
   const add = kind.mayAdd() && button(kind.addWords, () => setEdited({}), "primary");
   const shown = () => html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
   <//>`;
   return html`<div class="stack" aria-busy=${rows === null}>
-    ${rows?.length > 0 && html`<div>${add}</div>`}
+    ${rows?.length > 0 && html`<div class="create">${add}</div>`}
     ${rows?.length === 0 && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${[...groups].map(listOf)}
     ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}

@@ -99,7 +99,7 @@ function Description({ field, text, isFixed, version }) {
   if (isEdited) return html`<div ref=${area}>${field("description")}</div>`;
   const words = text ? "Edit description" : "Add a description";
   const edit = () => button(words, () => setEdited(true));
-  return html`<div>${text && html`<${Markdown} text=${text} />`}${!isFixed && edit()}</div>`;
+  return html`<div class="written">${text && html`<${Markdown} text=${text} />`}${!isFixed && edit()}</div>`;
 }
 
 const linkTo = ({ number, title }) =>
@@ -219,7 +219,7 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
     settings=${{ content: { ...CONTENT, label: "Your comment, changed" } }} isChange
     autofocus="content" draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${leave} />`;
-  return html`<li class="line">
+  return html`<li class="comment line">
     <${Avatar} person=${author} />
     <div class="grow">
       <b>${author.full_name}</b>${" "}

@@ -473,7 +473,41 @@ def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, proj
     check_page(page)
 
 
+def test_a_column_is_folded_in_this_browser_until_it_is_unfolded(board, owner, project):
+    owner.make_task(project, title="Walk")
+    refresh(board, "Walk")
+    press(board, "Fold Done")
+    choose(board, "Walk", "Done")
+    expect(column(board, "Done")).to_have_accessible_name("Done 1")
+    expect(card(board, "Walk")).to_be_hidden()
+    board.reload()
+    expect(board.get_by_role("button", name="Unfold Done")).to_have_attribute("aria-expanded", "false")
+    check_page(board)
+    expect(card(board, "Walk")).to_be_hidden()
+    press(board, "Unfold Done")
+    expect(card(board, "Walk", "Done")).to_be_visible()
+
+
+@pytest.mark.parametrize("view", ["activity", "project", "account", "webhooks", "people", "meetings"])
+def test_each_view_is_fit_for_every_screen_and_reader(sign_in, owner, project, view):
+    owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Beta"}), 201)
+    page = sign_in(address=f"#view={view}&project={project['id']}")
+    expect(page.locator(".page [aria-busy=true]")).to_have_count(0)
+    check_page(page)
+
+
 # How it is served
+
+
+def test_the_page_can_be_installed_and_has_an_icon(board, server):
+    asked = "fetch(document.querySelector('[rel=manifest]').href).then((answer) => answer.json())"
+    manifest = board.evaluate(asked)
+    assert (manifest["start_url"], manifest["display"]) == ("../", "standalone")
+    icon = requests.get(f"{server.base}/static/{manifest['icons'][0]['src']}", timeout=PATIENCE)
+    assert icon.headers["Content-Type"].startswith("image/svg+xml")
+    colours = board.locator("meta[name=theme-color]").evaluate_all("all => all.map((one) => one.content)")
+    tokens = re.search(r"--page: light-dark\((.*?), (.*?)\)", (ROOT / "static" / "page.css").read_text())
+    assert colours == list(tokens.groups())
 
 
 def test_what_is_no_browser_gets_the_addresses_in_a_few_lines(server):
