@@ -5,6 +5,7 @@ view declares what it takes and answers, who may call it and its errors, and ret
 There is no SQL in this module.
 """
 
+import gzip
 import os
 import re
 import secrets
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -64,7 +66,10 @@ from wire import PathError, Request, Response, as_api_error, request, session_co
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 STATIC = Path(__file__).with_name("static")
-MODULES = sorted(file.name for file in STATIC.glob("*.js"))
+MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in ("markdown.js", "marked.js"))
+TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
+YEAR = 365 * 86400  # seconds
 STARTED = time.monotonic()
 MATCHED_AGAIN = 128  # characters of a path whose endpoint is kept; those of ids are shorter
 
@@ -262,6 +267,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     workspace, base_url = request().config["WORKSPACE"], request().config["SERVER"]["base_url"]
     values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
     values |= {"base_url": base_url, "root": root_path()}
+    values["static"] = f"{root_path()}/static/{static_version()}"
     with request().app.app_context():
         html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
@@ -406,11 +412,31 @@ def send_file(folder: Path, name: str, **options: Any) -> Any:
         return send_from_directory(folder, name, environ, **options)
 
 
-@pages.get("/static/<string:name>")
+@cache
+def static_version() -> str:
+    """A name for what the files of the board contain, which is a part of their addresses."""
+    contents = [file.name.encode() + file.read_bytes() for file in sorted(STATIC.iterdir())]
+    return sha256(b"".join(contents)).hexdigest()[:16]
+
+
+@cache
+def packed(name: str) -> bytes:
+    """A file of the board as browsers get it that take gzip, made once."""
+    return gzip.compress((STATIC / name).read_bytes(), mtime=0)
+
+
+@pages.get("/static/<string:version>/<string:name>")
 @operation(reads="nothing", role=None)
-def show_static_file(name: str) -> Any:
-    """Serve a file of the board; a browser asks each time whether an upgrade has changed it."""
-    return send_file(STATIC, name)
+def show_static_file(version: str, name: str) -> Any:
+    """Serve a file of the board, which browsers keep: after an upgrade it has another address."""
+    if version != static_version():  # of a page that was loaded before an upgrade
+        return send_file(STATIC, name)
+    kept = {"Cache-Control": f"public, max-age={YEAR}, immutable", "Vary": "Accept-Encoding"}
+    if name in PACKED and request().accept_encodings.quality("gzip"):
+        return Response(packed(name), 200, kept | {"Content-Encoding": "gzip"}, PACKED[name])
+    sent = send_file(STATIC, name)
+    sent.headers.update(kept)
+    return sent
 
 
 @api.get("/openapi.json")

@@ -38,7 +38,7 @@ export function focusCard(id, status = shownTask(id)?.status) {
 /** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
 async function move(task, status, { isUndo = false } = {}) {
   const hadFocus = document.activeElement.closest(`[data-task="${task.id}"]`);
-  showAt({ ...task, status });
+  showAt({ ...task, status, updated_at: serverTime() });
   if (hadFocus) setTimeout(focusCard, 0, task.id, status);
   try {
     const moved = await changeTask(task, { status });

@@ -2,7 +2,8 @@
 import { get, isEqual, serverTime } from "./api.js";
 import { onRefresh } from "./refresh.js";
 import { address, placeOf, Store } from "./store.js";
-import { later, STATUSES } from "./words.js";
+import { later, PRIORITIES, STATUSES } from "./words.js";
+import { projectOf, session } from "./workspace.js";
 
 const PAGE = 50;
 const MOST = 100; // tasks in one answer
@@ -12,15 +13,17 @@ const CHUNK = 50; // cards that are drawn together
 export const isLate = ({ due_date, status }) =>
   status !== "done" && due_date !== null && due_date < serverTime();
 
+const isDone = ({ status }) => status === "done";
+
 function queryOf(status) {
   const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
   const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
   return {
-    project_id: project,
-    assignee_id: person,
-    milestone_id: milestone,
+    project_id: project || undefined,
+    assignee_id: person || undefined,
+    milestone_id: milestone || undefined,
     q: q?.trim(),
-    priority,
+    priority: priority || undefined,
     due_before,
     status,
     sort,
@@ -45,6 +48,39 @@ function chunksOf(tasks, before) {
 function joined(tasks, others) {
   const known = new Set(tasks.map((task) => task.id));
   return [...tasks, ...others.filter((task) => !known.has(task.id))];
+}
+
+/** Whether a task passes the filters; of a search only the server knows. */
+function passes(task) {
+  const { project_id, assignee_id, milestone_id, priority, due_before, archived } = queryOf();
+  const person = { me: session.value.member?.id, none: null }[assignee_id];
+  const wanted = [
+    [project_id, task.project_id],
+    [assignee_id && (person === undefined ? assignee_id : person), task.assignee_id],
+    [milestone_id, task.milestone_id],
+    [priority, task.priority],
+  ];
+  const isOfActive = !archived || projectOf(task.project_id)?.status !== "archived";
+  const isDue = !due_before || (task.due_date !== null && task.due_date < due_before);
+  return (
+    isOfActive && isDue && wanted.every(([value, own]) => value === undefined || value === own)
+  );
+}
+
+// What the orders compare; tasks without a date are the last, and ties are ordered by id.
+const KEYS = {
+  updated_at: (task) => task.updated_at,
+  due_date: (task) => task.due_date ?? "9999",
+  priority: (task) => Object.keys(PRIORITIES).indexOf(task.priority),
+  created_at: (task) => task.id,
+};
+
+/** Whether the server lists a task before another one. */
+function isBefore(one, other) {
+  const { sort } = queryOf();
+  const key = KEYS[sort.replace("-", "")];
+  const [first, second] = sort.startsWith("-") ? [other, one] : [one, other];
+  return key(first) === key(second) ? first.id < second.id : key(first) < key(second);
 }
 
 class Column extends Store {
@@ -82,26 +118,43 @@ class Column extends Store {
     this.replace({ tasks: kept, chunks, total, isExact: total_exact, hasMore, isBusy: false });
   }
 
-  /**
-   * Load the beginning again; returns what shows it, unless a later request has overtaken this one.
-   * What was shown below stays, without what `isGone`, or is loaded too, if `isAll`.
-   */
-  async load(isGone = () => false, isAll = false) {
-    const shown = this.value.tasks;
-    const limit = Math.min(Math.max(PAGE, shown.length), MOST);
-    let found = await this.page(0, limit);
-    let tasks = found?.tasks;
-    for (let at = limit; isAll && found?.pagination.has_more && at < shown.length; at += MOST) {
-      found = await this.page(at, MOST);
-      tasks = joined(tasks, found?.tasks ?? []);
+  /** Load again what is shown; returns what shows it, unless a later request has overtaken this one. */
+  async load() {
+    const most = Math.max(PAGE, this.value.tasks.length);
+    let [tasks, found] = [[], null];
+    for (let at = 0; at < most && (!at || found.pagination.has_more); at += MOST) {
+      found = await this.page(at, Math.min(most - at, MOST));
+      if (!found) return null;
+      tasks = joined(tasks, found.tasks);
     }
-    if (!found) return null;
-    const before = new Set(shown.slice(0, limit).map((task) => task.id));
-    const added = tasks.filter((task) => !before.has(task.id)).length; // which push as many down
-    const below = found.pagination.has_more && !isAll ? shown.slice(limit - added) : [];
-    const others = below.filter((task) => !isGone(task));
     const request = this.requests;
-    return () => request === this.requests && this.show(joined(tasks, others), found.pagination);
+    return () => request === this.requests && this.show(tasks, found.pagination);
+  }
+
+  /** Show changed tasks, of a `gone` one nothing; returns whether only the server knows the total then. */
+  take(changed, gone = []) {
+    const { tasks, total, isExact, hasMore } = this.value;
+    const unblocking = new Set([...gone, ...changed.filter(isDone).map(({ id }) => id)]);
+    const isFree = ({ blocked_by }) => !blocked_by.some(({ id }) => unblocking.has(id));
+    const blocked = ({ blocked_by }) => blocked_by.filter(({ id }) => !unblocking.has(id));
+    const moved = new Set([...gone, ...changed.map(({ id }) => id)]);
+    const shown = tasks
+      .filter(({ id }) => !moved.has(id))
+      .map((task) => (isFree(task) ? task : { ...task, blocked_by: blocked(task) }));
+    const here = changed.filter((task) => task.status === this.status && passes(task));
+    for (const task of here) {
+      const at = shown.findIndex((other) => isBefore(task, other));
+      if (at >= 0 || !hasMore) shown.splice(at < 0 ? shown.length : at, 0, task);
+    }
+    const known = tasks.filter(({ id }) => moved.has(id)).length;
+    this.show(shown, { total: total + here.length - known, total_exact: isExact });
+    return hasMore && known < moved.size;
+  }
+
+  async recount() {
+    const place = loaded;
+    const { pagination } = await get("/tasks", { ...queryOf(this.status), limit: 1 });
+    if (place === loaded) this.set({ total: pagination.total, isExact: pagination.total_exact });
   }
 
   async loadMore() {
@@ -110,7 +163,7 @@ class Column extends Store {
     this.set({ isBusy: true });
     try {
       const found = await this.page(tasks.length, MOST);
-      if (!found) return;
+      if (!found || this.value.tasks !== tasks) return;
       this.show(joined(tasks, found.tasks), found.pagination);
       if (!found.tasks.length) this.set({ hasMore: false });
     } finally {
@@ -128,19 +181,15 @@ export const isBoardOf = (place) => place === loaded;
 /** Show a task where it will be when the server has answered. */
 export function showAt(task) {
   for (const column of columns) {
-    const { tasks, total, isExact } = column.value;
-    const others = tasks.filter(({ id }) => id !== task.id);
-    const isHere = column.status === task.status;
-    const shown = isHere ? [task, ...others] : others;
-    const change = Number(isHere) - Number(others.length < tasks.length);
-    if (isHere || change) column.show(shown, { total: total + change, total_exact: isExact });
+    const isThere = column.value.tasks.some(({ id }) => id === task.id);
+    if (isThere || task.status === column.status) column.take([task]);
   }
 }
 
 /** Load columns again, and show them at once, so that a card that moves is never in two of them. */
-async function loadTogether(some, ...how) {
+async function loadTogether(some) {
   for (const column of some) column.loads += 1;
-  const results = await Promise.allSettled(some.map((column) => column.load(...how)));
+  const results = await Promise.allSettled(some.map((column) => column.load()));
   for (const column of some) column.loads -= 1;
   for (const { value: show } of results) show?.();
   const failed = results.find(({ status }) => status === "rejected");
@@ -159,17 +208,31 @@ export const shownTask = (name) =>
     .flatMap((column) => column.value.tasks)
     .find(({ id, number }) => id === name || String(number) === name);
 
-onRefresh(({ tasks, activity, isPartial, concerns }) => {
-  const takesAway = ({ action, entity }) =>
-    entity === "project" || (action === "deleted" && entity !== "comment");
-  const isAnyGone = activity.some(takesAway);
-  const isStale = ({ status, value }) =>
-    isPartial ||
-    isAnyGone ||
-    (value.isBusy && !value.tasks.length) || // it could not be loaded before
-    tasks.some((task) => task.status === status) ||
-    value.tasks.some((task) => concerns(task.id));
-  const isProjectChanged = activity.some(({ entity }) => entity === "project");
-  const isGone = (task) => isProjectChanged || concerns(task.id);
-  return loadTogether(columns.filter(isStale), isGone, isPartial);
+/** The number of comments of shown tasks on which somebody commented, or took a comment back. */
+async function recounted(activity, changed) {
+  const ids = activity.filter(({ entity }) => entity === "comment").map(({ task_id }) => task_id);
+  const others = [...new Set(ids)].filter((id) => !changed.some((task) => task.id === id));
+  const shown = others.map(shownTask).filter(Boolean);
+  const found = await Promise.all(shown.map(({ id }) => get(`/tasks/${id}`)));
+  return shown.map((task, at) => ({ ...task, comment_count: found[at].comment_count }));
+}
+
+onRefresh(async ({ tasks, activity, isPartial }) => {
+  const isReopened = ({ entity, changes }) => entity === "task" && changes?.status?.[0] === "done";
+  const isWide = (entry) => entry.entity === "project" || isReopened(entry); // it may block others again
+  const isUnloaded = ({ value }) => value.isBusy && !value.tasks.length; // it could not be loaded before
+  const isSearched = Boolean(address.value.q) && (tasks.length > 0 || activity.length > 0);
+  const isAll = isPartial || isSearched || activity.some(isWide) || columns.some(isUnloaded);
+  if (isAll) return loadTogether(columns);
+  const isGone = ({ entity, action }) => entity === "task" && action === "deleted";
+  const gone = activity.filter(isGone).map(({ entity_id }) => entity_id);
+  const isOlder = ({ id, version }) => shownTask(id)?.version > version;
+  const changed = tasks.filter((task) => !isOlder(task) && !gone.includes(task.id));
+  const all = [
+    ...changed,
+    ...(await recounted(activity, [...changed, ...gone.map((id) => ({ id }))])),
+  ];
+  if (!all.length && !gone.length) return;
+  const unsure = columns.filter((column) => column.take(all, gone));
+  await Promise.all(unsure.map((column) => column.recount()));
 });

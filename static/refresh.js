@@ -65,16 +65,21 @@ async function look() {
 
 async function takeChanges() {
   const asked = serverTime();
-  const query = { updated_since: since, sort: "-updated_at", limit: 100 };
-  const done = await get("/activity", { since, limit: 100 });
-  const listed = await get("/tasks", query); // last, so that it has every task that the activity names
+  const recent = {
+    updated_since: since,
+    sort: "-updated_at",
+    limit: 100,
+    include: "comment_count",
+  };
+  const questions = [get("/activity", { since, limit: 100 }), get("/tasks", recent)];
+  const [done, listed] = await Promise.all(questions);
   const versionOf = (task) => `${task.id} ${task.version}`;
   const tasks = listed.tasks.filter((task) => !seen.has(versionOf(task)));
   const activity = done.activity.filter((entry) => !seen.has(entry.id));
   const isPartial = listed.pagination.has_more || done.pagination.has_more;
   const ids = [...tasks.map((task) => task.id), ...activity.map((entry) => entry.task_id)];
   const changes = { tasks, activity, isPartial, concerns: (id) => isPartial || ids.includes(id) };
-  for (const take of takers) await take(changes); // first who takes the names
+  await Promise.all([...takers].map((take) => take(changes)));
   seen = new Set([...listed.tasks.map(versionOf), ...done.activity.map((entry) => entry.id)]);
   since = since && later(asked, -OVERLAP);
 }

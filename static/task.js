@@ -1,12 +1,11 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
-import { changeTask, create, download, get, patch, remove } from "./api.js";
+import { changeTask, create, download, get, patch, remove, serverTime } from "./api.js";
 import { focusCard } from "./board.js";
 import { shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
-import { Markdown } from "./markdown.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
+import { Avatar, button, Dialog, Menu, Moment, ProjectName, Text } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { address, go, link, useStore } from "./store.js";
@@ -99,7 +98,7 @@ function Description({ field, text, isFixed, version }) {
   if (isEdited) return html`<div ref=${area}>${field("description")}</div>`;
   const words = text ? "Edit description" : "Add a description";
   const edit = () => button(words, () => setEdited(true));
-  return html`<div class="written">${text && html`<${Markdown} text=${text} />`}${!isFixed && edit()}</div>`;
+  return html`<div class="written">${text && html`<${Text} text=${text} />`}${!isFixed && edit()}</div>`;
 }
 
 const linkTo = ({ number, title }) =>
@@ -202,7 +201,7 @@ function Attachments({ attachments, add }) {
   </section>`;
 }
 
-function Comment({ comment: { id, task_id, author, content, created_at, edited_at } }) {
+function Comment({ comment: { id, task_id, author, content, created_at, edited_at }, isSent }) {
   const [isEdited, setEdited] = useState(false);
   const path = `/tasks/${task_id}/comments/${id}`;
   const isMine = rights().isWriter && isMe(author);
@@ -219,21 +218,28 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
     settings=${{ content: { ...CONTENT, label: "Your comment, changed" } }} isChange
     autofocus="content" draft=${draftOf(`comment ${id}`)} onSave=${save} onCancel=${leave} />`;
-  return html`<li class="comment line">
+  const buttons = html`${isMine && button("Edit", () => setEdited(true))}
+    ${(isMine || rights().isAdmin) && button("Delete", drop)}`;
+  return html`<li class="comment line" aria-busy=${Boolean(isSent)}>
     <${Avatar} person=${author} />
     <div class="grow">
       <b>${author.full_name}</b>${" "}
       <span class="dim"><${Moment} at=${created_at} />${edited_at && " (edited)"}</span>
-      ${isMine && button("Edit", () => setEdited(true))}
-      ${(isMine || rights().isAdmin) && button("Delete", drop)}
-      ${isEdited ? form : html`<${Markdown} text=${content} />`}
+      ${!isSent && buttons}
+      ${isEdited ? form : html`<${Text} text=${content} />`}
     </div>
   </li>`;
 }
 
 function Comments({ id, comments, said }) {
-  const send = async (body) => {
-    said(await create(`/tasks/${id}/comments`, body));
+  const [sent, setSent] = useState(null); // shown until the server has answered
+  const send = async ({ content }) => {
+    setSent({ author: session.value.member, content, created_at: serverTime() });
+    try {
+      said(await create(`/tasks/${id}/comments`, { content }));
+    } finally {
+      setSent(null);
+    }
     refresh();
   };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
@@ -244,6 +250,7 @@ function Comments({ id, comments, said }) {
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
       ${comments.map((one) => html`<${Comment} key=${one.id} comment=${one} />`)}
+      ${sent && html`<${Comment} comment=${sent} isSent />`}
     </ol>
     ${rights().isWriter && form}
   </section>`;
@@ -335,7 +342,7 @@ export function TaskDialog({ name }) {
   </div>${menu && items}`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
-    <div class="task-body" onPaste=${(event) => receive(event, event.clipboardData)}
+    <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${(event) => receive(event, event.clipboardData)}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
       <${TaskForm} ...${{ task, milestones, take }} />

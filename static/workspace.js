@@ -90,12 +90,25 @@ export const teamPairs = () =>
 export const milestonePairs = (milestones = workspace.value.milestones) =>
   milestones.map(({ id, title }) => [id, title]);
 
-onRefresh(({ activity, isPartial }) => {
+/** Load the figures of some projects again, where that is less than the list of all. */
+async function loadStats(ids) {
+  const known = ids.filter(projectOf);
+  if (known.length > 3) return loadProjects();
+  const found = await Promise.all(known.map((id) => get(`/projects/${id}`)));
+  const stats = Object.fromEntries(found.map((project) => [project.id, project.stats]));
+  const updated = (project) =>
+    stats[project.id] ? { ...project, stats: stats[project.id] } : project;
+  workspace.set({ projects: workspace.value.projects.map(updated) });
+}
+
+onRefresh(({ tasks, activity, isPartial }) => {
   const concerns = (...names) => isPartial || activity.some(({ entity }) => names.includes(entity));
-  const isProgress = concerns("project", "task");
+  const isGone = activity.some(({ entity, action }) => entity === "task" && action === "deleted");
+  const isAny = concerns("project") || isGone;
   return Promise.all([
     concerns("member") && loadMembers(),
-    isProgress && loadProjects(),
-    isProgress && loadMilestones(),
+    isAny && loadProjects(),
+    concerns("project") && loadMilestones(),
+    !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
   ]);
 });

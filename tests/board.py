@@ -25,14 +25,14 @@ def opened(page, title):
     refresh(page)
     page.get_by_role("link", name=title, exact=True).click()
     dialog = page.get_by_role("dialog", name=title)
-    expect(dialog).to_be_visible()
+    expect(dialog.locator(".task-body[aria-busy=false]")).to_be_visible()  # all of it is loaded
     return dialog
 
 
 def refresh(page, title=None):
     """Let the page look now what has changed, not only when its timer is due, and wait until it has."""
     page.evaluate("""async () => {
-        const { refresh } = await import(new URL("static/refresh.js", document.baseURI));
+        const { refresh } = await import(new URL("refresh.js", document.scripts[0].src));
         await refresh();
     }""")
     if title:

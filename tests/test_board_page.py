@@ -502,8 +502,8 @@ def test_each_view_is_fit_for_every_screen_and_reader(sign_in, owner, project, v
 def test_the_page_can_be_installed_and_has_an_icon(board, server):
     asked = "fetch(document.querySelector('[rel=manifest]').href).then((answer) => answer.json())"
     manifest = board.evaluate(asked)
-    assert (manifest["start_url"], manifest["display"]) == ("../", "standalone")
-    icon = requests.get(f"{server.base}/static/{manifest['icons'][0]['src']}", timeout=PATIENCE)
+    assert (manifest["start_url"], manifest["display"]) == ("../../", "standalone")
+    icon = requests.get(f"{server.base}/static/x/{manifest['icons'][0]['src']}", timeout=PATIENCE)
     assert icon.headers["Content-Type"].startswith("image/svg+xml")
     colours = board.locator("meta[name=theme-color]").evaluate_all("all => all.map((one) => one.content)")
     tokens = re.search(r"--page: light-dark\((.*?), (.*?)\)", (ROOT / "static" / "page.css").read_text())
@@ -533,16 +533,22 @@ def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere_and_no_inline_c
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_its_files_are_asked_for_each_time_and_sent_when_they_have_changed(server):
+def test_its_files_are_kept_by_browsers_until_any_of_them_has_changed(server):
+    page = requests.get(f"{server.base}/", headers={"Accept": "text/html"}, timeout=PATIENCE).text
+    (folder,) = set(re.findall(r'(?:src|href)="(/static/\w{16}/)', page))
     for file in (ROOT / "static").iterdir():
-        answer = requests.get(f"{server.base}/static/{file.name}", timeout=PATIENCE)
-        assert answer.content == file.read_bytes()
-        assert answer.headers["Cache-Control"] == "no-cache"
-        headers = {"If-None-Match": answer.headers["ETag"]}
-        again = requests.get(answer.url, headers=headers, timeout=PATIENCE)
-        assert (again.status_code, again.content) == (304, b"")
+        for encoding in ("gzip", "identity"):
+            headers = {"Accept-Encoding": encoding}
+            answer = requests.get(server.base + folder + file.name, headers=headers, timeout=PATIENCE)
+            assert answer.content == file.read_bytes()
+            assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+            assert answer.headers["Vary"] == "Accept-Encoding"
+            packed = encoding == "gzip" and file.suffix in (".js", ".css")
+            assert answer.headers.get("Content-Encoding") == ("gzip" if packed else None)
+    of_before = f"{server.base}/static/{'0' * 16}/page.js"  # which an open page may still ask for
+    assert requests.get(of_before, timeout=PATIENCE).headers["Cache-Control"] == "no-cache"
     for name in ("", "nothing.js", "..%2Fapp.py", "%2Fetc%2Fpasswd", "x/y.js"):
-        assert requests.get(f"{server.base}/static/{name}", timeout=PATIENCE).status_code == 404
+        assert requests.get(server.base + folder + name, timeout=PATIENCE).status_code == 404
 
 
 def test_what_it_has_from_others_is_unchanged_and_has_the_texts_of_its_licences_beside_it():

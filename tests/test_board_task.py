@@ -262,7 +262,7 @@ def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(boar
     task = owner.make_task(project, title="Long", description=document * (48_000 // len(document)) + prose)
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "*One*"}), 201)
     board.evaluate("""async () => {
-        const { Lexer } = await import(new URL("static/marked.js", document.baseURI));
+        const { Lexer } = await import(new URL("marked.js", document.scripts[0].src));
         const lex = Lexer.prototype.blockTokens;
         window.read = [];
         Lexer.prototype.blockTokens = function (...given) {

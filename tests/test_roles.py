@@ -135,7 +135,7 @@ def test_a_tool_is_listed_for_those_who_may_call_its_operation():
 
 def test_the_page_offers_what_the_role_and_the_key_may_do(people, reader, sign_in):
     rights = """async () => {
-        const { rights } = await import(new URL("static/workspace.js", document.baseURI));
+        const { rights } = await import(new URL("workspace.js", document.scripts[0].src));
         return rights();
     }"""
     keys = {(role, "write"): client.key for role, client in people.items()} | {("owner", "read"): reader.key}
