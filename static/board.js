@@ -6,6 +6,7 @@ import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Menu, Options } from "./parts.js";
 import { Priority, ProjectName } from "./parts.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
+import { focusCard } from "./place.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
@@ -27,13 +28,6 @@ const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
 
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
 const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
-
-/** Move the focus to a task's card, or to the heading of its column where the card is not shown. */
-export function focusCard(id, status = shownTask(id)?.status) {
-  const places = [`[data-task="${id}"] .title`, `#column-${status}`, "#title"];
-  const found = places.map((place) => document.querySelector(place));
-  found.find(Boolean)?.focus();
-}
 
 /** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
 async function move(task, status, { isUndo = false } = {}) {
@@ -265,7 +259,12 @@ function Search() {
 const clearButton = () => button("Clear filters", clearFilters);
 
 function Filters({ isEmpty }) {
-  const people = [["", "Anyone"], ["me", "Me"], ["none", "Nobody"], ...teamPairs()];
+  const people = [
+    ["", "Anyone"],
+    ...(isTeam() ? [["me", "Me"]] : []),
+    ["none", "Nobody"],
+    ...teamPairs(),
+  ];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
   const milestones = [["", "Any milestone"], ...milestonePairs()];
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
@@ -334,7 +333,7 @@ export function Board({ onNewTask }) {
     ...${dragging.handlers}>${columns.map(viewOf)}</div>`;
   const isUnknown = shown.project && isLoaded && !project;
   const unknown = html`<p class="band">There is no such project.
-    <a href=${viewLink("", { project: "" })}>All projects</a></p>`;
+    <a href=${viewLink("", { project: "", milestone: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
     ${isUnknown && unknown}
     <${Filters} isEmpty=${isEmpty} />

@@ -12,7 +12,6 @@ import { teamPairs } from "./workspace.js";
 const CUT = 100; // characters of a value
 
 function changeInWords(entity, field, [before, after]) {
-  if (field === "attachment") return after ? `attached ${after}` : `removed ${before}`;
   const verb = before ? (after ? "changed" : "deleted") : "added";
   if (field === "milestone") return `${verb} a milestone`;
   if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
@@ -22,11 +21,26 @@ function changeInWords(entity, field, [before, after]) {
   return `${labelOf(field)}: ${cut(before)} → ${cut(after)}`;
 }
 
-function sentence({ action, entity, changes }) {
+/** What was done with somebody's link or key, or by whoever joined; of other changes nothing. */
+function memberSentence({ action, actor, entity_id, changes }) {
+  const isOwn = actor.id === entity_id;
+  if (action === "created") return isOwn ? "made this workspace:" : "invited";
+  const { invitation, api_key: key, status } = changes ?? {};
+  if (status) return "joined:";
+  if (invitation) return invitation[1] === "revoked" ? "withdrew the link of" : "made a link for";
+  return key && (key[1] ? "made a key for" : "ended a key of");
+}
+
+function sentence(entry) {
+  const { action, entity, changes } = entry;
   const commented = action === "created" ? "commented on" : `${action} a comment on`;
   if (entity === "comment") return [commented, ""];
-  if (action === "created") return [entity === "member" ? "invited" : "created", ""];
+  const ofMember = entity === "member" && memberSentence(entry);
+  if (ofMember) return [ofMember, ""];
+  if (action === "created") return ["created", ""];
   if (action === "deleted") return [entity === "member" ? "removed" : "deleted", ""];
+  const [before, after] = changes.attachment ?? [];
+  if (before || after) return [after ? `attached ${after} to` : `removed ${before} from`, ""];
   const all = Object.entries(changes).filter(([, pair]) => Array.isArray(pair));
   const words = all.map(([field, pair]) => changeInWords(entity, field, pair)).filter(Boolean);
   return ["changed", words.join("; ")];
@@ -37,8 +51,8 @@ function Entry({ entry, isOfTask }) {
   const task = entry.task_id ?? (entity === "task" && entity_id);
   const isGone = action === "deleted" && entity === "task";
   const [verb, details] = sentence(entry);
-  const about = task && !isGone ? html`<a href=${link({ view: "", task })}>${title}</a>` : title;
-  const what = isOfTask ? details || verb.replace(/ on$/, "") : html`${verb} ${about}`;
+  const about = task && !isGone ? html`<a href=${link({ task })}>${title}</a>` : title;
+  const what = isOfTask ? details || verb.replace(/ (on|to|from)$/, "") : html`${verb} ${about}`;
   return html`<li class="entry line">
     <${Avatar} person=${actor} />
     <div class="grow">

@@ -7,6 +7,7 @@ import { Activity } from "./history.js";
 import { faultText, notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
+import { focusOn } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
@@ -14,7 +15,14 @@ import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
 import { words } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadMilestones } from "./workspace.js";
-import { loadSession, loadWorkspace, projectOf, projectsThatAre, rights } from "./workspace.js";
+import {
+  loadSession,
+  loadWorkspace,
+  projectOf,
+  returnToPlace,
+  projectsThatAre,
+  rights,
+} from "./workspace.js";
 import { session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs } = document.documentElement.dataset;
@@ -28,12 +36,11 @@ const SHORTCUTS = {
 
 /** Load all at the same time: each request after another would take its own time on a slow network. */
 async function start() {
-  await Promise.all([loadSession(), loadWorkspace(), loadBoard()]);
+  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadBoard()]);
   startRefresh(serverTime());
 }
 
 const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
-const focusOn = (id) => document.getElementById(id)?.focus();
 
 function SignIn() {
   const [fault, setFault] = useState(session.value.why);
@@ -70,9 +77,17 @@ function SignIn() {
   </main>`;
 }
 
+/** Whether "My tasks" is shown, which is the board with these filters. */
+const MINE = { project: "", milestone: "", person: "me", sort: "due_date" };
+const isMine = () =>
+  !viewOf(address.value) &&
+  Object.entries(MINE).every(([name, value]) => (address.value[name] ?? "") === value);
+
 function ProjectLink({ project, isCurrent }) {
   const { id, name, stats } = project;
-  return html`<li><a href=${viewLink("", { project: id })} aria-current=${isCurrent ? "page" : null}
+  const left = isMine() ? { person: "", sort: "" } : {};
+  const there = viewLink("", { project: id, milestone: "", ...left });
+  return html`<li><a href=${there} aria-current=${isCurrent ? "page" : null}
     title="${stats.done} of ${stats.total} done">
     <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
     <${Progress} of=${name} stats=${stats} />
@@ -191,7 +206,7 @@ const VIEWS = {
     icon: "M2 3h2V1h2v2h4V1h2v2h2v11H2zm1.500 4v5.500h9V7z",
   },
   whiteboards: {
-    title: "Whiteboards",
+    title: "Notes",
     view: list("whiteboards"),
     icon: "M1 2h14v9H9l2 4H9.500L8 12l-1.500 3H5l2-4H1zm1.500 1.500v6h11v-6z",
   },
@@ -205,7 +220,8 @@ const VIEWS = {
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
 };
 
-const viewOf = ({ view = "" }) => (Object.hasOwn(VIEWS, view) ? view : "");
+const mayShow = (view) => Object.hasOwn(VIEWS, view) && (view !== "webhooks" || rights().isAdmin);
+const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 
 function titleOf(chosen) {
   const view = viewOf(chosen);
@@ -221,11 +237,8 @@ function Header({ onHelp }) {
   const close = () => setAnchor(null);
   const { isAdmin, isWriter } = rights();
   const shown = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
-  const { person, project } = address.value;
-  const isMine = !view && person === "me" && !project;
-  const mine = viewLink("", { project: "", person: "me", sort: "due_date" });
   const current = (name) =>
-    (name === view && !isMine) || (!name && view === "project") ? "page" : null;
+    (name === view && !isMine()) || (!name && view === "project") ? "page" : null;
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
     <p class="dim">${member.full_name}, ${isWriter ? words(member.role) : "may only read"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
@@ -237,7 +250,7 @@ function Header({ onHelp }) {
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      <a href=${mine} aria-current=${isMine ? "page" : null}><${Icon} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z" />My tasks</a>
+      <a href=${viewLink("", MINE)} aria-current=${isMine() ? "page" : null}><${Icon} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z" />My tasks</a>
       ${shown.map(([name, { title, icon }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}><${Icon} d=${icon} />${title}</a>`)}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
@@ -261,7 +274,7 @@ function NewProject({ onClose }) {
   };
   return html`<${Dialog} title="New project" onClose=${onClose}>
     <${Form} operation="create_project" names=${["name", "description"]} label="Create project"
-      autofocus="name" onSave=${save} onCancel=${onClose} />
+      autofocus="name" draft=${draftOf("a new project")} onSave=${save} onCancel=${onClose} />
   <//>`;
 }
 
@@ -297,7 +310,11 @@ function Workspace() {
   const newTask = () =>
     isTeam() && setDialog(projectsThatAre("active").length ? "task" : "project");
   const help = () => setDialog("help");
-  useKeys({ n: newTask, "/": () => focusOn("search"), "?": help });
+  const search = () => {
+    if (view) go({ view: "" });
+    setTimeout(focusOn, 0, "search");
+  };
+  useKeys({ n: newTask, "/": search, "?": help });
   useLayoutEffect(() => {
     document.title = `${title} – ${workspaceName}`; // an opened task puts its own in its place
   }, [title, chosen.task]);
@@ -307,6 +324,7 @@ function Workspace() {
     for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "center" });
   }, [view, chosen.project]); // on a phone the links are in lines that scroll
   const project = chosenProject();
+  const isKnown = !chosen.project || project;
   const other = view
     ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
     : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;
@@ -320,7 +338,7 @@ function Workspace() {
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
       </div>
-      ${!view && isTeam() && project?.status !== "archived" && add()}
+      ${!view && isTeam() && isKnown && project?.status !== "archived" && add()}
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}

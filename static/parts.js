@@ -1,7 +1,7 @@
 // Small parts of several views: dialogs, menus, people, times, what is shown where nothing is.
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
+import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 import { dateInWords, initials, momentInWords, words } from "./words.js";
 
 /** A button that does something; `more` are further attributes. */
@@ -47,21 +47,6 @@ export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
     aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
 
-let markdown = null; // the module that reads Markdown, which is loaded with the first text
-
-/** A text as Markdown, and as it was typed until the module is loaded. */
-export function Text({ text }) {
-  const [known, setKnown] = useState(markdown);
-  useEffect(() => {
-    const show = ([module]) => setKnown((markdown = module));
-    const stay = () => setKnown(null); // not loaded, as without a network: the next text tries again
-    if (!known) Promise.all([import("./markdown.js"), import("./marked.js")]).then(show, stay);
-  }, []);
-  return known
-    ? html`<${known.Markdown} text=${text} />`
-    : html`<div class="text plain">${text}</div>`;
-}
-
 /** The options of a select, from `[value, words]` pairs. */
 export const Options = ({ pairs, chosen }) =>
   pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
@@ -89,7 +74,11 @@ export function Dialog({ title, head, className = "", onClose, children }) {
     event.preventDefault();
     onClose();
   };
-  const press = ({ target, offsetX }) => target === dialog.current && offsetX < 0 && onClose();
+  const press = ({ target, clientX: x, clientY: y }) => {
+    const { left, right, top, bottom } = dialog.current.getBoundingClientRect();
+    const isBeside = x < left || x > right || y < top || y > bottom;
+    if (target === dialog.current && isBeside) onClose();
+  };
   return html`<dialog ref=${dialog} class="panel ${className}" aria-label=${title} onCancel=${cancel}
     onMouseDown=${press}>
     <div class="stack">

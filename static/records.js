@@ -7,8 +7,9 @@ import { ProjectName, Progress } from "./parts.js";
 import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
+import { Written } from "./texts.js";
 import { capital, count, dayHeading, now, timeOf, words } from "./words.js";
-import { isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
+import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
 import { rights, session, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
@@ -19,6 +20,8 @@ function Place({ location }) {
   const words = `Join at ${new URL(location).host}`;
   return html`<a href=${location} rel="noopener noreferrer" target="_blank">${words}</a>`;
 }
+
+const NOTE_MOST = 100_000; // characters
 
 function nextHour() {
   const at = new Date(Date.now() + 3_600_000);
@@ -48,6 +51,17 @@ async function loadFailedDeliveries() {
 const say = async (what, call) => notify(`${what}: ${(await call).status}.`);
 const redeliver = (id) => say("Sent again", post(`/deliveries/${id}/redeliver`));
 
+/** A whiteboard as a note: its text, and what else a program keeps in it, or a `whole` that has no text. */
+function noteOf({ content, ...row }) {
+  const { text = "", ...others } = content;
+  return typeof text === "string" && (text || !Object.keys(others).length)
+    ? { ...row, content: text, others }
+    : { ...row, content: "", whole: content };
+}
+
+const Foreign = ({ content }) => html`<p class="dim">A program keeps this here; it is no text.</p>
+  <pre tabindex="0">${JSON.stringify(content, null, 2)}</pre>`;
+
 /**
  * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operation whose form
  * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`).
@@ -74,15 +88,25 @@ const KINDS = {
   },
   whiteboards: {
     noun: "whiteboard",
+    shownNoun: "note",
     names: ["title", "project_id", "content"],
-    settings: { content: { label: "Content (JSON)" } },
-    edited: ({ id }) => get(`/whiteboards/${id}`),
+    settings: { content: { kind: "lines", maxLength: NOTE_MOST, label: "Text" } },
+    edited: ({ id }) => get(`/whiteboards/${id}`).then(noteOf),
+    sent: ({ content: text, ...fields }, note) =>
+      text === undefined ? fields : { ...fields, content: { ...note?.others, text: text ?? "" } },
+    drawn: (field, value, { base, isFixed }) => html`${field("title")} ${field("project_id")}
+      ${
+        base?.whole
+          ? html`<${Foreign} content=${base.whole} />`
+          : html`<${Written} name="content"
+        noun="text" text=${value("content")} stored=${base?.content} ...${{ field, isFixed }} />`
+      }`,
     mayAdd: isTeam,
     mayOpen: () => true,
     mayChange: isTeam,
     facts: ({ project_id, updated_at, updated_by }) => html`<${OfProject} id=${project_id} />
       <span>Changed by ${memberName(updated_by)} <${Moment} at=${updated_at} /></span>`,
-    empty: "No whiteboards yet. A whiteboard is a JSON document that people and programs share.",
+    empty: "No notes yet. Notes are texts that people and programs share.",
   },
   members: {
     noun: "member",
@@ -171,6 +195,7 @@ const DEFAULTS = {
   titleOf: ({ title, name, full_name }) => title ?? name ?? full_name,
   edited: (row) => row,
   actions: () => [],
+  sent: (fields) => fields,
   mayAdd: () => false,
   mayChange: () => false,
   removeWords: "Delete",
@@ -187,8 +212,8 @@ function kindOf(name, project) {
     load: async () => (await get(collection))[name],
     add: `create_${kind.noun}`,
     addPath: collection,
-    addWords: `New ${kind.noun}`,
-    removal: (row) => `Delete the ${kind.noun} “${kind.titleOf(row)}”?`,
+    addWords: `New ${kind.shownNoun ?? kind.noun}`,
+    removal: (row) => `Delete the ${kind.shownNoun ?? kind.noun} “${kind.titleOf(row)}”?`,
     mayOpen: kind.mayChange,
     mayRemove: kind.mayChange,
     ...kind,
@@ -219,15 +244,18 @@ function Editor({ kind, base, close, done }) {
   const isFixed = isChange && !kind.mayChange(base);
   const names = (isChange && kind.namesToChange?.()) || kind.names;
   const save = async (fields) => {
-    if (isChange) return done(await patch(`${kind.path}/${base.id}`, fields));
+    const sent = kind.sent(fields, base);
+    if (isChange) return done(await patch(`${kind.path}/${base.id}`, sent));
     const add = kind.isSecret ? post : create; // an answer with a secret is not stored for a repetition
-    return done(await add(kind.addPath, fields));
+    return done(await add(kind.addPath, sent));
   };
+  const drawn = kind.drawn && ((field, value) => kind.drawn(field, value, { base, isFixed }));
   const title = isChange ? kind.titleOf(base) : kind.addWords;
   return html`<${Dialog} title=${title} onClose=${close}>
     <${Form} operation=${isChange ? `update_${kind.noun}` : kind.add} names=${names} settings=${kind.settings}
       base=${base ?? kind.initial?.()} label=${isChange ? "Save changes" : "Create"}
-      onSave=${save} onCancel=${close} ...${{ isChange, isFixed }} />
+      draft=${draftOf(`${kind.noun} ${base?.id ?? "new"}`)} autofocus=${isFixed ? "" : names[0]}
+      onSave=${save} onCancel=${close} ...${{ isChange, isFixed }}>${drawn}<//>
   <//>`;
 }
 

@@ -46,9 +46,8 @@ export const link = (changes) => format({ ...address.value, ...changes });
 /** What the address names besides the view and the opened task, as one text. */
 export const placeOf = ({ task, view, ...chosen }) => JSON.stringify(chosen);
 
-/** The address of another view of the chosen project, or of what `more` says. */
-export const viewLink = (view, more = {}) =>
-  format({ project: address.value.project, view, ...more });
+/** The address of another view of what is chosen and filtered, or of what `more` says. */
+export const viewLink = (view, more = {}) => link({ view, task: "", ...more });
 
 /** Go there; `replace` leaves no step for the back button, as for each letter of a search. */
 export function go(changes, { replace = false } = {}) {

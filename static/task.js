@@ -1,13 +1,14 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, remove, serverTime } from "./api.js";
-import { focusCard } from "./board.js";
 import { shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, Dialog, Menu, Moment, ProjectName, Text } from "./parts.js";
+import { focusCard } from "./place.js";
+import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
+import { Text, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
 import { labelOf, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, milestonePairs } from "./workspace.js";
@@ -86,21 +87,6 @@ async function conflictOf(theirs, fields) {
     <ul>${list}</ul>Save again to replace theirs.`;
 }
 
-function Description({ field, text, isFixed, version }) {
-  const [isEdited, setEdited] = useState(false);
-  const area = useRef(null);
-  useEffect(() => {
-    if (isSame(text, version ?? "")) setEdited(false); // it was saved
-  }, [version]);
-  useEffect(() => {
-    if (isEdited) area.current.querySelector("textarea").focus();
-  }, [isEdited]);
-  if (isEdited) return html`<div ref=${area}>${field("description")}</div>`;
-  const words = text ? "Edit description" : "Add a description";
-  const edit = () => button(words, () => setEdited(true));
-  return html`<div class="written">${text && html`<${Text} text=${text} />`}${!isFixed && edit()}</div>`;
-}
-
 const linkTo = ({ number, title }) =>
   html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
 
@@ -131,7 +117,8 @@ function TaskForm({ task, milestones, take }) {
     ${(field, value) => html`
       <div class="stack">
         ${field("title", { isHeading: true })}
-        <${Description} field=${field} text=${value("description")} isFixed=${isFixed} version=${task.description} />
+        <${Written} name="description" text=${value("description")} stored=${task.description}
+          ...${{ field, isFixed }} />
       </div>
       <div class="task-fields">
         ${FIELDS.map((name) => field(name))}
@@ -164,7 +151,8 @@ function Preview({ path, type, filename }) {
 function Attachment({ attachment: { id, task_id, filename, content_type: type, size: bytes } }) {
   const path = `/tasks/${task_id}/attachments/${id}`;
   const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
-  const drop = () => act(() => remove(path), `Remove ${filename}?`);
+  const drop = () =>
+    act(() => remove(path).then(() => notify(`Removed ${filename}.`)), `Remove ${filename}?`);
   const isPicture = PICTURES.includes(type) && bytes <= PREVIEW_MOST;
   return html`<li class="file line">
     ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
@@ -211,7 +199,10 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
     refresh();
   };
   const drop = async () => {
-    await act(() => remove(path), "Delete this comment?");
+    await act(
+      () => remove(path).then(() => notify("Deleted the comment.")),
+      "Delete this comment?",
+    );
     document.getElementById("comments-title")?.focus();
   };
   const leave = () => setEdited(false);
@@ -266,7 +257,7 @@ function leave({ task, isGone }) {
     const open = { words: "Open", run: () => go({ task: number }) };
     notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
-  if (!document.querySelector("dialog[open]")) focusCard(id, status);
+  if (!document.querySelector("dialog[open]")) focusCard(isGone ? "" : id, status);
 }
 
 const tabOf = ({ number, title, project_id }) =>
@@ -311,9 +302,10 @@ export function TaskDialog({ name }) {
     setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
   const add = (files) => act(() => attach(id, files));
   const receive = (event, { files }) => {
-    if (!files.length || !isTeam()) return;
+    if (!files.length) return;
     event.preventDefault();
-    add([...files]);
+    if (isTeam()) add([...files]);
+    else notify("Only the team attaches files.");
   };
   const drop = async () => {
     await remove(`/tasks/${id}`);

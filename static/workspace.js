@@ -44,8 +44,16 @@ export async function signOut() {
   location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
 }
 
+/** Go to where this tab was when the session of the same person ended. */
+export function returnToPlace() {
+  const kept = sessionStorage.getItem("place");
+  sessionStorage.removeItem("place");
+  if (kept && !location.hash) location.hash = kept;
+}
+
 document.addEventListener("signed-out", ({ detail }) => {
   const { member, why } = session.value;
+  if (member) sessionStorage.setItem("place", location.hash);
   stopRefresh();
   dismissAll();
   session.set({ ...NOBODY, isOut: true, why: member ? `You are signed out: ${detail}.` : why });

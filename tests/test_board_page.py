@@ -204,7 +204,7 @@ def test_days_are_the_workspaces_and_times_the_readers(sign_in, launch):
     expect(page.get_by_role("heading", name="30 Jun 2098")).to_be_visible()
     expect(row).to_contain_text(re.compile(r"14:00\s*Room 2\s*A project"))
     expect(row.get_by_role("img", name="Olga Owner")).to_be_visible()
-    page.get_by_role("link", name="Whiteboards").click()
+    page.get_by_role("link", name="Notes").click()
     expect(page.get_by_role("listitem").filter(has_text="Sketches")).to_contain_text("Olga Owner")
     owner.data(owner.post("/whiteboards", {"title": "Made meanwhile"}), 201)
     refresh(page)
@@ -580,3 +580,46 @@ def test_it_works_below_a_path_of_a_proxy_and_says_after_which_time_to_try_again
     page.get_by_label("Priority", exact=True).select_option("High")
     expect(fault(page)).to_contain_text(re.compile(r"Too many requests; try again in \d+ s\.[A-Z]"))
     expect(fault(page).get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, server):
+    task = owner.make_task(project, title="Price list")
+    page = sign_in(address=f"#project={project['id']}&q=price")
+    page.get_by_role("link", name="Activity").click()
+    page.get_by_role("link", name="Price list").click()
+    press(page.get_by_role("dialog", name="Price list"), "Close")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Activity")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search", exact=True)).to_be_focused()
+    expect(page.get_by_label("Search", exact=True)).to_have_value("price")  # as in the view before
+    show(page, f"#project={project['id']}&task={task['number']}")
+    expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
+    for key in owner.data(owner.get("/keys"))["keys"]:
+        if key["is_session"]:
+            owner.data(owner.delete(f"/keys/{key['id']}"))
+    refresh(page)
+    expect(page.get_by_label("API key")).to_be_visible()
+    invitation = owner.data(
+        owner.post(f"/members/{owner.data(owner.get('/me'))['member']['id']}/invitation"), 201
+    )
+    page.goto(server.base + invitation["enrollment_link"].removeprefix("http://127.0.0.1:8000"))
+    press(page, "Sign in to Workspace")
+    expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
+
+
+def test_a_client_is_offered_nothing_that_is_not_for_them(sign_in, join, project):
+    page = sign_in(join("client").key, "#view=webhooks")
+    expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
+    assert page.get_by_label("Assignee").get_by_text("Me", exact=True).count() == 0
+
+
+def test_a_dialog_is_closed_by_a_press_beside_it_and_keeps_what_was_typed(board):
+    for beside in ((5, 300), (1200, 300), (640, 5), (640, 715)):
+        press(board, "New project")
+        dialog = board.get_by_role("dialog", name="New project")
+        expect(dialog.get_by_label("Name")).to_be_focused()
+        board.keyboard.type("x")
+        board.mouse.click(*beside)
+        expect(dialog).not_to_be_visible()
+    press(board, "New project")
+    expect(board.get_by_role("dialog").get_by_label("Name")).to_have_value("xxxx")

@@ -114,19 +114,42 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(row(page, "Call")).to_have_count(0)
 
 
-def test_a_client_opens_a_whiteboard_and_changes_nothing(sign_in, owner, join):
-    made = owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"x": [1]}}), 201)
+def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
+    made = owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}}), 201)
     page = sign_in(join("client").key, "#view=whiteboards")
     dialog = check_form(page, "Open: Map", "Map")
-    expect(dialog.get_by_label("Content")).to_have_value(re.compile('"x": '))
-    expect(dialog.get_by_label("Content")).to_be_disabled()
+    expect(dialog.locator("em")).to_have_text("Here")
     press(dialog, "Close")
-    expect(page.get_by_role("button", name=re.compile("New whiteboard|Edit|Delete"))).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
     page = accept(sign_in(address="#view=whiteboards"))
-    press(check_form(page, "New whiteboard"), "Cancel")
+    press(check_form(page, "New note"), "Cancel")
     press(page, "Delete: Map")
     expect(row(page, "Map")).to_have_count(0)
     assert owner.get(f"/whiteboards/{made['id']}").status_code == 404
+
+
+def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
+    content = {"text": "old", "shapes": [1]}
+    made = owner.data(owner.post("/whiteboards", {"title": "Both", "content": content}), 201)
+    owner.data(owner.post("/whiteboards", {"title": "Drawing", "content": {"shapes": [2]}}), 201)
+    page = sign_in(address="#view=whiteboards")
+    press(page, "Edit: Drawing")
+    dialog = page.get_by_role("dialog", name="Drawing")
+    expect(dialog.locator("pre")).to_contain_text('"shapes": ')
+    expect(dialog.get_by_role("button", name=re.compile("text"))).to_have_count(0)
+    press(dialog, "Close")
+    press(page, "Edit: Both")
+    dialog = page.get_by_role("dialog", name="Both")
+    press(dialog, "Edit text")
+    dialog.get_by_label("Text").fill("# new")
+    page.keyboard.press("Escape")
+    press(page, "Edit: Both")
+    dialog = page.get_by_role("dialog", name="Both")  # what was typed is kept
+    expect(dialog.get_by_role("heading", name="new")).to_be_visible()
+    press(dialog, "Save changes")
+    expect(dialog).not_to_be_visible()
+    saved = owner.data(owner.get(f"/whiteboards/{made['id']}"))
+    assert saved["content"] == {"text": "# new", "shapes": [1]}
 
 
 def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):

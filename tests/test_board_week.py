@@ -10,7 +10,6 @@ from board import (
     column,
     comment,
     fill_in,
-    message,
     new_task,
     notice,
     opened,
@@ -119,20 +118,17 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     expect(row(mia, "Retro").get_by_role("img", name="Olga Owner")).to_be_visible()
     place = row(mia, "Retro").get_by_role("link", name="Join at meet.example")
     expect(place).to_have_attribute("href", "https://meet.example/retro")
-    # A whiteboard
-    view(page, "Whiteboards")
-    sent = []
-    page.on("request", lambda request: sent.append(request) if request.method in ("POST", "PATCH") else None)
-    press(page, "New whiteboard")
-    dialog = page.get_by_role("dialog", name="New whiteboard")
-    fill_in(dialog, {"Title": "Ideas", "Content (JSON)": '{"ideas": ['})
-    expect(message(dialog)).to_contain_text("Content is not JSON")
-    assert sent == []
-    fill_in(dialog, {"Content (JSON)": '{"ideas": ["a film"]}'})
+    # A note
+    view(page, "Notes")
+    press(page, "New note")
+    dialog = page.get_by_role("dialog", name="New note")
+    press(dialog, "Add a text")
+    fill_in(dialog, {"Title": "Ideas", "Text": "- a film"})
     press(row(page, "Ideas"), "Edit: Ideas")
     dialog = page.get_by_role("dialog", name="Ideas")
-    expect(dialog.get_by_label("Content")).to_have_value(re.compile("a film"))
-    fill_in(dialog, {"Content (JSON)": '{"ideas": []}'}, "Save changes")
+    expect(dialog.get_by_role("listitem")).to_have_text("a film")
+    press(dialog, "Edit text")
+    fill_in(dialog, {"Text": "- a song"}, "Save changes")
     expect(dialog).not_to_be_visible()
     # The end
     view(mia, "Board")
@@ -179,5 +175,5 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     assert tasks["Write the manual"]["assignee_id"] == people["Mia Meier"]["id"]
     assert (tasks["Check the prices"]["status"], tasks["Write the manual"]["status"]) == ("review", "done")
     (listed,) = owner.data(owner.get("/whiteboards"))["whiteboards"]
-    assert owner.data(owner.get(f"/whiteboards/{listed['id']}"))["content"] == {"ideas": []}
+    assert owner.data(owner.get(f"/whiteboards/{listed['id']}"))["content"] == {"text": "- a song"}
     assert "Carl Cole" not in people
