@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,13 @@ from models import (
     Invitation,
     Member,
     Milestone,
+    Notice,
     Project,
     Task,
     Transaction,
 )
 from openapi import Operation, body_schemas, document
-from operation import authorize, failure, operation
+from operation import authorize, awaited, failure, operation
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
@@ -324,7 +325,7 @@ def get_health() -> Row:
 @operation(reads="nothing", role=None)
 def get_metrics() -> Response:
     """Show an owner or admin the figures of the service, as Prometheus reads them."""
-    authorize(request().authenticate(), "admin", writes=False)
+    authorize(request().authenticate(), "admin", "read")
     return Response(exposition().encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -806,8 +807,8 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 
 @api.get("/tasks")
 @operation(schemas.LIST_TASKS, schemas.TASKS)
-def list_tasks(**filters: Any) -> Row:
-    """List tasks, newest first unless sorted otherwise; the filters combine."""
+def list_tasks(wait: int, **filters: Any) -> Row:
+    """List tasks, newest first unless sorted otherwise; the filters combine; `wait` until there are some."""
     for name in ("assignee_id", "created_by"):
         if filters.get(name) == "me":
             filters[name] = request().caller["id"]
@@ -815,11 +816,18 @@ def list_tasks(**filters: Any) -> Row:
         filters["unassigned"] = filters.pop("assignee_id")
     if filters.get("status") == "open":
         filters["open"] = filters.pop("status")
-    return task_page(**filters)
+    return awaited(wait, partial(task_page, **filters), lambda page: page["pagination"]["total"])
 
 
 @api.post("/tasks")
-@operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, role="member", headers=("ETag", "Location"))
+@operation(
+    schemas.CREATE_TASK,
+    schemas.TaskShown,
+    status=201,
+    role="member",
+    headers=("ETag", "Location"),
+    scope="agent",
+)
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(transaction, **fields)
@@ -828,7 +836,7 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.post("/tasks/batch")
-@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, role="member")
+@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, role="member", scope="agent")
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none of them."""
     created = Task.add_all(transaction, tasks)
@@ -845,6 +853,7 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     raises=(PreconditionFailed,),
     headers=("ETag",),
     also={201: "It is new."},
+    scope="agent",
 )
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
@@ -867,7 +876,12 @@ def get_task(id: str) -> Row:
 @api.put("/tasks/<task:id>", endpoint="update_task_by_put")
 @api.patch("/tasks/<task:id>")
 @operation(
-    schemas.UPDATE_TASK, schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",)
+    schemas.UPDATE_TASK,
+    schemas.TaskShown,
+    role="member",
+    raises=(PreconditionFailed,),
+    headers=("ETag",),
+    scope="agent",
 )
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task's title, status, assignee or metadata; what is not sent stays."""
@@ -881,6 +895,7 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     role="member",
     raises=(PreconditionFailed,),
     headers=("ETag",),
+    scope="agent",
 )
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change any fields of a task but its project, as one change; what is not sent stays, and null clears."""
@@ -907,16 +922,25 @@ def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
 
 
 @api.post("/tasks/<task:id>/claim")
-@operation(gives=schemas.TaskShown, role="member", raises=(Conflict, PreconditionFailed), headers=("ETag",))
-def claim_task(transaction: Transaction, id: str) -> Row:
-    """Take a task that is to do and nobody's: the caller becomes its assignee, and it is in progress."""
-    return announce_edit(transaction, *Task.claim(transaction, id, expected_versions()))
+@operation(
+    schemas.CLAIM_TASK,
+    schemas.TaskShown,
+    role="member",
+    raises=(Conflict, PreconditionFailed),
+    headers=("ETag",),
+    scope="agent",
+)
+def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
+    """Take a task that is to do and nobody's: it is the caller's and in progress, or so for some minutes."""
+    return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))
 
 
 @api.put("/tasks/<task:id>/complete", endpoint="complete_task_by_put")
 @api.post("/tasks/<task:id>/complete")
 @api.patch("/tasks/<task:id>/complete", endpoint="complete_task_by_patch")
-@operation(gives=schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",))
+@operation(
+    gives=schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",), scope="agent"
+)
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
@@ -942,16 +966,18 @@ def list_comments(id: str, **page: Any) -> Row:
 
 
 @api.post("/tasks/<task:id>/comments")
-@operation(schemas.ADD_COMMENT, schemas.CommentShown, status=201)
-def add_comment(transaction: Transaction, id: str, content: str) -> Row:
-    """Comment on a task."""
-    comment, task = Comment.add(transaction, id, content=content)
+@operation(schemas.ADD_COMMENT, schemas.CommentShown, status=201, scope="agent")
+def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
+    """Comment on a task; with `question` it waits for the answer, the next comment of somebody else."""
+    comment, task, changes = Comment.add(transaction, id, **fields)
     emit(transaction, "comment.added", {"comment": comment, "task": task})
+    if changes:
+        announce(transaction, [(task, changes)])
     return comment
 
 
 @api.patch("/tasks/<task:id>/comments/<comment_id>")
-@operation(schemas.UPDATE_COMMENT, schemas.CommentShown)
+@operation(schemas.UPDATE_COMMENT, schemas.CommentShown, scope="agent")
 def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
     """Change one's own comment."""
     return Comment.edit(transaction, id, comment_id, fields)
@@ -961,7 +987,9 @@ def update_comment(transaction: Transaction, id: str, comment_id: str, **fields:
 @operation(gives=schemas.DeletedShown)
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
     """Delete one's own comment; owners and admins may delete any."""
-    Comment.remove(transaction, id, comment_id)
+    task, changes = Comment.remove(transaction, id, comment_id)
+    if changes:
+        announce(transaction, [(task, changes)])
     return {"id": comment_id, "deleted": True}
 
 
@@ -982,7 +1010,13 @@ def list_attachments(id: str) -> Row:
 
 @api.post("/tasks/<task:id>/attachments")
 @operation(
-    schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, role="member", headers=("Location",)
+    schemas.UPLOAD,
+    schemas.AttachmentShown,
+    reads="file",
+    status=201,
+    role="member",
+    headers=("Location",),
+    scope="agent",
 )
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file, the part `file` of the form, to a task."""
@@ -1018,6 +1052,22 @@ def list_activity(**filters: Any) -> Row:
     if request().caller["role"] == "client":
         filters["of_tasks"] = True
     return Activity.page(**filters)
+
+
+@api.get("/inbox")
+@operation(schemas.LIST_INBOX, schemas.INBOX)
+def list_inbox(wait: int, **page: Any) -> Row:
+    """List what the caller is told, newest first, and how much is unread; `wait` until something is."""
+    told = partial(Notice.page, request().caller["id"], **page)
+    return awaited(wait, told, lambda inbox: inbox["unread"])
+
+
+@api.post("/inbox/read")
+@operation(schemas.READ_INBOX, schemas.INBOX_READ, scope="agent")
+def read_inbox(transaction: Transaction, until: str) -> Row:
+    """Mark what the caller was told as read, up to this notice."""
+    read = {"member_id": transaction.actor["id"], "until": until, "now": transaction.at}
+    return {"read": Notice.reading.run(**read)}
 
 
 # Webhooks -------------------------------------------------------------------------------------

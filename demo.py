@@ -60,6 +60,8 @@ DAY = 86_400_000  # milliseconds
 class PastTransaction(Transaction):
     """A transaction with a given time, whose ids contain that time and bits from a given `Random`."""
 
+    tells = False
+
     def __init__(self, actor: Row, request_id: str, milliseconds: int, random: Random):
         super().__init__(actor, request_id)
         self.at = wire_time(milliseconds)

@@ -25,7 +25,7 @@ from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import figures
-from models import Activity, ApiKey, StoredAnswer
+from models import Activity, ApiKey, Notice, StoredAnswer
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -134,6 +134,7 @@ class Worker(ThreadWorker):
     def _cap_keepalive(self, deadline):
         """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
         super()._cap_keepalive(deadline)
+        db.end_waits()
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
@@ -294,7 +295,8 @@ def post_worker_init(worker):
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
-        chores += [partial(webhooks.in_steps, prune) for prune in (StoredAnswer.prune, ApiKey.prune_sessions)]
+        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune)
+        chores += [partial(webhooks.in_steps, prune) for prune in pruned]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores))

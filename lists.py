@@ -27,14 +27,16 @@ FILTERS: dict[str, Any] = {
     "external_id": Task.external_id == placeholder("external_id"),
     "priority": Task.priority == placeholder("priority"),
     "due_before": Task.due_date < placeholder("due_before"),
+    "created_since": Task.created_at >= placeholder("created_since"),
     # Programs that poll ask for what has changed last, which SQLite cannot see in a placeholder.
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),
     # Who completed a task changed it: SQLite reads those that have changed since.
     "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
     & (Task.completed_at >= placeholder("completed_since")),
     "ready": (Task.status == "todo")
+    & Task.question_id.is_null()
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
-    & ~fn.EXISTS(Blocker.open_of(Task.number, SQL("1"))),
+    & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
     # Changes in their order, after those up to a time and an id.
     "after": (Task.updated_at >= placeholder("after"))
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),

@@ -7,6 +7,7 @@ method that needs the actor or the time takes its `Transaction` first. A row has
     shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
 """
 
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from database import (
     Joined,
     Row,
     Statement,
+    caseless,
     columns,
     db,
     deletion_of_some,
@@ -61,13 +63,15 @@ SEARCHED = ("title", "description")  # a task's texts
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
-SCOPES = ("read", "write")
+SCOPES = ("read", "agent", "write")  # each may do what those before it may
 PROJECT_STATUSES = ("active", "archived")
+REASONS = ("assigned", "mentioned", "commented", "question", "answered", "review", "unblocked", "claim_ended")
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
 
 Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 
 COUNT_LIMIT = 10_000  # a list's total is exact up to here
+MAX_CLAIM = 1440  # minutes
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_BLOCKERS = 20  # tasks that block one
 MAX_BLOCKING = 100  # characters of their titles in an event
@@ -90,6 +94,8 @@ def permit(member: Row, role: str) -> None:
 
 class Transaction:
     """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
+
+    tells = True  # members, of what is done
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())
@@ -318,6 +324,27 @@ class Member(Entity):
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
         return sorted_by(cls.team_rows.all(), "full_name")
+
+    @classmethod
+    def mentioned(cls, text: str) -> list[str]:
+        """The ids of the members whom a text names: @ and a full name, or the first name of one alone."""
+        text = caseless(text)
+        places = [found.end() for found in re.finditer(r"(?<![\w@])@(?=\w)", text)]
+        names: dict[str, list[str]] = {}
+        for row in cls.shown_rows.all() if places else ():
+            full = caseless(row["full_name"])
+            for name in {full, full.split()[0]} if row["kind"] == "team" else {full}:
+                names.setdefault(name, []).append(row["id"])
+        longest = sorted(names, key=len, reverse=True)
+        found = [
+            next(filter(lambda name: cls._stands_at(text, place, name), longest), "") for place in places
+        ]
+        return list(dict.fromkeys(names[name][0] for name in found if len(names.get(name, ())) == 1))
+
+    @staticmethod
+    def _stands_at(text: str, place: int, name: str) -> bool:
+        after = text[place + len(name) :][:1]
+        return text.startswith(name, place) and not (after.isalnum() or after == "_")
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -959,6 +986,8 @@ class Task(Entity):
     completed_at = TextField(null=True)
     metadata = EncodedJSONField()
     external_id = TextField(null=True)  # in the program that the task comes from
+    claimed_until = TextField(null=True)  # the end of a claim for some minutes
+    question_id = TextField(null=True)  # the comment that waits for an answer
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -975,7 +1004,7 @@ class Task(Entity):
     def shown_columns(cls) -> list:
         """The columns of a task in answers and events, and the open tasks that block it."""
         is_blocked = fn.EXISTS(Blocker.select(SQL("1")).where(Blocker.task == cls.number))  # few are
-        blocked_by = Case(None, [(is_blocked, Blocker.open_of(cls.number))], "[]")
+        blocked_by = Case(None, [(is_blocked, Blocker.of(cls.number))], "[]")
         return [*columns(cls, "search"), fn.JSON(blocked_by).alias("blocked_by")]
 
     @statement
@@ -1046,9 +1075,11 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
+        unblocked = Blocker.of(cls.number, is_open=False)
         return (
             cls.select(
                 *cls.shown_columns(),
+                fn.JSON(unblocked).alias("done_blockers"),
                 cls.comment_count(),
                 fn.EXISTS(attachments).alias("attachments"),
                 Joined(Project, "project", "id", "name", "status", "owner_id"),
@@ -1078,6 +1109,7 @@ class Task(Entity):
 
         Raises `Invalid` for what does not exist or belong together.
         """
+        cls._check_done(transaction, status)
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         cls._check_external_id(fields)
@@ -1099,6 +1131,7 @@ class Task(Entity):
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
+        Notice.tell(transaction, row, "assigned", row["assignee_id"])
         del row["search"]
         return row
 
@@ -1130,6 +1163,14 @@ class Task(Entity):
             yield "project_id", "the project is archived and takes no new tasks"
         if milestone and milestone["project_id"] != project_id:
             yield "milestone_id", "belongs to another project"
+
+    @staticmethod
+    def _check_done(transaction: Transaction, status: str | None) -> None:
+        """Raise `Forbidden` where an agent's key would complete a task."""
+        if status == "done" and transaction.actor.get("scope") == "agent":
+            raise Forbidden(
+                "a key of scope agent completes nothing: set the status review, and a person completes it"
+            )
 
     @staticmethod
     def _check_dates(stored: Row, new: Row) -> None:
@@ -1165,7 +1206,12 @@ class Task(Entity):
         changes = differences(stored, fields) | blocked
         if not changes:
             return stored, {}
-        new = {name: fields[name] for name in changes.keys() - blocked}
+        if "status" in changes:
+            cls._check_done(transaction, fields["status"])
+        if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
+            ended = {"claimed_until"} | ({"question_id"} if fields.get("status") == "done" else set())
+            changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
+        new = {name: changes[name][1] for name in changes.keys() - blocked}
         check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
         cls._check_dates(stored, new)
         cls._check_external_id(new)
@@ -1183,25 +1229,71 @@ class Task(Entity):
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
         action = "moved" if "status" in changes else "updated"
         cls.record(transaction, action, task, changes)
+        Notice.reacting.run(member_id=transaction.actor["id"], task_id=id, now=transaction.at)
+        if "assignee_id" in changes:
+            Notice.tell(transaction, task, "assigned", task["assignee_id"])
+        if changes.get("status", ("", ""))[1] == "review":
+            Notice.tell(transaction, task, "review", *cls.responsible(transaction, task))
+        if changes.get("status", ("", ""))[1] == "done":
+            for freed in Blocker.freed.all(number=task["number"]):
+                Notice.tell(
+                    transaction, freed, "unblocked", freed["assignee_id"], text=f"#{task['number']} is done"
+                )
         return task, changes
 
+    @staticmethod
+    def responsible(transaction: Transaction, task: Row) -> list[str]:
+        """Who is told what a task needs a person for: its creator, or else the owner of its project."""
+        owner = Project.stored(task["project_id"])["owner_id"]
+        found = filter(None, (Member.stored_row.one(id=id) for id in (task["created_by"], owner)))
+        return [row["id"] for row in found if row["id"] != transaction.actor["id"]][:1]
+
     @classmethod
-    def claim(cls, transaction: Transaction, id: str, versions: frozenset[str] | None) -> Changed:
+    def claim(
+        cls, transaction: Transaction, id: str, versions: frozenset[str] | None, minutes: int | None = None
+    ) -> Changed:
         """Give a task that is to do and nobody's to the actor, in progress; returns and raises as `edit`.
 
-        A repetition with the same key changes nothing. Raises `Conflict`, with who has it, too.
+        With `minutes` the claim ends then (`end_claim`). A repetition with the same key changes only its end,
+        which is no change of the task. Raises `Conflict`, with who has it, too.
         """
         task, me = cls.stored(id), transaction.actor["id"]
+        until = now(minutes * 60) if minutes else None
+        if task["question_id"]:
+            raise Conflict(f"#{task['number']} waits for the answer to a question")
         if task["status"] == "todo" and task["assignee_id"] in (None, me):
-            return cls.edit(transaction, id, {"status": "in_progress", "assignee_id": me}, versions)
+            claimed = {"status": "in_progress", "assignee_id": me, "claimed_until": until}
+            return cls.edit(transaction, id, claimed, versions)
         move = Activity.last_move.one(task_id=id) or {"key_id": None, "via": None}
         is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
         if is_mine and move["key_id"] == transaction.actor["key_id"]:
-            return task, {}
+            if until:
+                cls.set_columns(id, claimed_until=until)
+            return task | ({"claimed_until": until} if until else {}), {}
         holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
         via = f" (via {move['via']})" if is_mine and move["via"] else ""
-        state = task["status"].replace("_", " ")
-        raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}")
+        state, end = task["status"].replace("_", " "), task["claimed_until"]
+        end = f" until {end}" if end else ""
+        raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}{end}")
+
+    @statement
+    def claims_ended(cls: Any):
+        """Tasks whose claim has ended, or ends so late that the clock must have been set back."""
+        is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
+        return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
+
+    @classmethod
+    def end_claims(cls) -> list[Row]:
+        return cls.claims_ended.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
+
+    @classmethod
+    def end_claim(cls, transaction: Transaction, id: str) -> Changed:
+        """Give a task back whose claim has ended: it is to do, and nobody's; returns as `edit` does."""
+        if id not in [row["id"] for row in cls.end_claims()]:
+            return cls.stored(id), {}  # the claim was renewed meanwhile
+        task, changes = cls.edit(transaction, id, {"status": "todo", "assignee_id": None}, None)
+        Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+        return task, changes
 
     @classmethod
     def put(
@@ -1288,6 +1380,7 @@ _urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
 Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
 _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
+Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
 
 
 class Blocker(Base):
@@ -1301,17 +1394,19 @@ class Blocker(Base):
         without_rowid = True
 
     @classmethod
-    def open_of(cls, number: Any, *selected: Any) -> Query:
-        """SELECT of the open tasks that block the task with this number, as a JSON array."""
+    def of(cls, number: Any, *selected: Any, is_open: bool = True) -> Query:
+        """SELECT of the open, or the done, tasks that block the task with this number, as a JSON array."""
         blocking = Task.alias("blocking")
         shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
         array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
         rows = cls.select(*selected or [array]).join(blocking, on=(cls.blocker == blocking.number))
-        return rows.where(cls.task == number, blocking.status != "done")
+        return rows.where(
+            cls.task == number, (blocking.status != "done") if is_open else (blocking.status == "done")
+        )
 
     @statement
     def of_task(cls: Any):
-        return cls.open_of(placeholder("number"))
+        return cls.of(placeholder("number"))
 
     @statement
     def stored_numbers(cls: Any):
@@ -1320,6 +1415,13 @@ class Blocker(Base):
     @statement
     def deletion(cls: Any):
         return cls.delete().where(cls.task == placeholder("number"))
+
+    @statement
+    def freed(cls: Any):
+        """The open tasks that the task with this number blocked, and that no open one blocks."""
+        tasks = Task.select(Task.id, Task.assignee).join(cls, on=(cls.task == Task.number))
+        is_free = ~fn.EXISTS(cls.of(Task.number, SQL("1")))
+        return tasks.where(cls.blocker == placeholder("number"), Task.is_open, is_free)
 
     @statement
     def dependants(cls: Any):
@@ -1416,6 +1518,7 @@ class Comment(PartOfTask):
     created_at = TextField()
     edited_at = TextField(null=True)
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
+    mentions = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
 
     NOUN = "comment"
 
@@ -1442,15 +1545,46 @@ class Comment(PartOfTask):
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @classmethod
-    def add(cls, transaction: Transaction, task_id: str, *, content: str) -> tuple[Row, Row]:
-        """Comment on a task; returns the comment and the task. Raises `NotFound`."""
+    def add(
+        cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
+    ) -> tuple[Row, Row, Row]:
+        """Comment on a task, which waits for the answer if it is a question; answer the one that is open.
+
+        Returns the comment, the task, and what has changed of it. Raises `NotFound`.
+        """
         task, id = Task.stored(task_id), transaction.new_id()
         made = {"author_id": transaction.actor["id"], "created_at": transaction.at}
-        made |= {"key_id": transaction.actor.get("key_id")}
+        named = Member.mentioned(content)
+        made |= {"key_id": transaction.actor.get("key_id"), "mentions": to_json(named).decode()}
         cls.insertion.run(id=id, task_id=task_id, content=content, **made)
         comment = cls.shown(id)
         super().record(transaction, "created", comment | {"title": task["title"]})
-        return comment, task
+        Notice.reacting.run(member_id=made["author_id"], task_id=task_id, now=transaction.at)
+        asked = task["question_id"] and cls.shown(task["question_id"])
+        if asked and all(asked[name] == comment[name] for name in ("author_id", "via")):
+            asked = None  # who has asked goes on
+        told = {asked["author_id"]} if asked else set()
+        Notice.tell(transaction, task, "answered", *told, text=content)
+        if question:
+            permit(transaction.actor, "member")  # a client holds up no task
+            named = named or Task.responsible(transaction, task)
+            Notice.tell(transaction, task, "question", *named, text=content)
+        else:
+            Notice.tell(transaction, task, "mentioned", *named, text=content)
+        others = {task["assignee_id"], task["created_by"], *cls.authors(task_id)} - {*named} - told
+        Notice.tell(transaction, task, "commented", *others, text=content)
+        if question or asked:
+            task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
+            return comment, task, changes
+        return comment, task, {}
+
+    @statement
+    def author_rows(cls: Any):
+        return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
+
+    @classmethod
+    def authors(cls, task_id: str) -> list[str]:
+        return [row["author_id"] for row in cls.author_rows.all(task_id=task_id)]
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
@@ -1459,20 +1593,26 @@ class Comment(PartOfTask):
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
-            new = fields | {"edited_at": transaction.at}
+            named = Member.mentioned(fields["content"])
+            new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
             cls.set_columns(id, **new)
-            comment |= new
+            before, comment = comment, comment | new
             cls.record(transaction, "updated", comment, {"content": [None, None]})
+            more = [one for one in named if one not in before["mentions"]]
+            Notice.tell(transaction, {"id": task_id}, "mentioned", *more, text=fields["content"])
         return comment
 
     @classmethod
-    def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
-        """Delete a comment. Raises `NotFound` and `Forbidden`."""
-        comment = cls.of_task(task_id, id)
+    def remove(cls, transaction: Transaction, task_id: str, id: str) -> Changed:
+        """Delete a comment; returns the task, and what has changed. Raises `NotFound` and `Forbidden`."""
+        comment, task = cls.of_task(task_id, id), Task.stored(task_id)
         if transaction.actor["role"] not in ADMINS and transaction.actor["id"] != comment["author_id"]:
             raise Forbidden("only its author, an owner or an admin may delete a comment")
+        is_open = task["question_id"] == id
+        changed = Task.edit(transaction, task_id, {"question_id": None}, None) if is_open else (task, {})
         cls.deletion.run(id=id)
         cls.record(transaction, "deleted", comment)
+        return changed
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
@@ -1557,6 +1697,94 @@ class AttachmentContent(Base):
         rowid = cls.insertion.run(attachment_id=attachment_id, size=len(data))
         with db.connection().blobopen(cls._meta.table_name, "data", rowid) as blob:
             blob.write(data)
+
+
+class Notice(Identified):
+    """What a member is told of a task; of what is unread, one for each task and reason, the newest."""
+
+    member = ForeignKeyField(Member, index=False)
+    task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
+    actor = ForeignKeyField(Member, null=True, index=False)  # null where nobody did it
+    reason = ChoiceField(REASONS)
+    excerpt = TextField()
+    created_at = TextField()
+    read_at = TextField(null=True)
+
+    DAYS = 90.0
+
+    @statement
+    def replacement(cls: Any):
+        """Inserts a notice in place of the unread one of the same task and reason."""
+        return cls.insertion.query.on_conflict_replace()
+
+    @classmethod
+    def tell(
+        cls, transaction: Transaction, task: Row, reason: str, *members: str | None, text: str = ""
+    ) -> None:
+        """Tell these members, but never who did it."""
+        actor = transaction.actor.get("id")
+        made = {"task_id": task["id"], "actor_id": actor, "reason": reason, "created_at": transaction.at}
+        for member in dict.fromkeys(members) if transaction.tells else ():
+            if member not in (None, actor):
+                row = made | {
+                    "id": transaction.new_id(),
+                    "member_id": member,
+                    "excerpt": text[:200],
+                    "read_at": None,
+                }
+                db.execute_sql(cls.replacement.sql, row)
+
+    @statement
+    def latest(cls: Any):
+        rows = cls.select(
+            *columns(cls, "member_id", "task_id", "actor_id"),
+            profile(Member, "actor"),
+            Joined(Task, "task", "id", "number", "title", "status"),
+        )
+        rows = rows.join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
+        rows = rows.join(Task, on=(cls.task == Task.id))
+        rows = rows.where(cls.member == placeholder("member_id"), cls.id < placeholder("before"))
+        return rows.order_by(cls.id.desc()).limit(placeholder("most"))
+
+    @statement
+    def unread(cls: Any):
+        return cls.select(fn.COUNT(SQL("*"))).where(
+            cls.member == placeholder("member_id"), cls.read_at.is_null()
+        )
+
+    @classmethod
+    def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
+        """The member's latest notices before the one with this id, newest first, and how many are unread."""
+        rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
+        shown, pagination = newest_of(rows, limit)
+        return {"notices": shown, "unread": cls.unread.value(member_id=member_id), "pagination": pagination}
+
+    @statement
+    def reading(cls: Any):
+        """Marks what a member was told as read, up to a notice."""
+        unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
+        return cls.update({cls.read_at: placeholder("now")}).where(unread, cls.id <= placeholder("until"))
+
+    @statement
+    def reacting(cls: Any):
+        """Marks what a member was told of a task as read."""
+        unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
+        return cls.update({cls.read_at: placeholder("now")}).where(unread, cls.task == placeholder("task_id"))
+
+    @statement
+    def pruning(cls: Any):
+        return deletion_of_some(cls, cls.id < placeholder("before"))
+
+    @classmethod
+    def prune(cls, most: int = 500) -> int:
+        """Delete some notices that are older than `DAYS`; returns how many."""
+        return cls.pruning.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
+
+
+Notice.add_index(Notice.member, Notice.id, name="notice_member")
+Notice.add_index(Notice.task, name="notice_task")
+_of_unread = [Notice.member, Notice.task, Notice.reason]
+Notice.add_index(*_of_unread, unique=True, where=Notice.read_at.is_null(), name="notice_unread")
 
 
 class Activity(Identified):

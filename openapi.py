@@ -83,6 +83,7 @@ TAGS = {
     "comments": "What people and agents say about a task.",
     "attachments": "The files of a task.",
     "activity": "What was done, by whom, and when.",
+    "inbox": "What the caller is told.",
     "projects": "What tasks belong to, with statistics.",
     "milestones": "The dates that a project's tasks lead up to.",
     "meetings": "The caller's meetings, upcoming and past.",

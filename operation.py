@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
@@ -16,12 +17,13 @@ from werkzeug.datastructures import MultiDict
 import limits
 import schemas
 from database import Row, db, digest
-from errors import ApiError, Forbidden, Invalid, Unavailable
-from models import StoredAnswer, Task, Transaction, permit, write
+from errors import ApiError, Forbidden, Invalid, TooMany, Unavailable
+from models import SCOPES, StoredAnswer, Task, Transaction, permit, write
 from webhooks import deliver
 from wire import Response, envelope, request
 
 uploads = threading.BoundedSemaphore(limits.UPLOADS)
+waits = threading.BoundedSemaphore(limits.WAITS)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Declaration:
     raises: tuple[type[ApiError], ...] = ()
     headers: tuple[str, ...] = ()
     also: dict[int, str] = field(default_factory=dict)
+    scope: str = "write"
     of_session: bool = False
 
     @property
@@ -44,11 +47,11 @@ class Declaration:
         return self.status == 201 and not getattr(self.gives, "secret", False)
 
 
-def authorize(caller: Row, role: str, *, writes: bool) -> None:
-    """Raise `Forbidden` unless the caller has at least this role, and a key that may do it."""
+def authorize(caller: Row, role: str, scope: str) -> None:
+    """Raise `Forbidden` unless the caller has at least this role, and a key of at least this scope."""
     permit(caller, role)
-    if writes and caller["scope"] != "write":
-        raise Forbidden("your key's scope is read; this takes a key of scope write")
+    if SCOPES.index(caller["scope"]) < SCOPES.index(scope):
+        raise Forbidden(f"your key's scope is {caller['scope']}; this takes a key of scope {scope}")
 
 
 def operation(
@@ -62,6 +65,7 @@ def operation(
     headers: tuple[str, ...] = (),
     also: Mapping[int, str] | None = None,
     after_delivery: Callable[[Any], Row] | None = None,
+    scope: str = "write",
     of_session: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Declare a view: what it takes and answers, and what the document says about it.
@@ -72,8 +76,9 @@ def operation(
     not list. `reads` is what is read of the request: "json" (or the query), "file" (a form with a file), or
     "nothing" for a page, whose links and forms may have any parameters, and whose errors are pages.
     `status` is that of a success, `also` are others with their descriptions. `role` is the least role that
-    may call it; with None no key is needed. `raises` are the errors that not every operation may answer, and
-    `headers` those of a success. With `of_session` it takes the cookie of a session, of any scope.
+    may call it; with None no key is needed. `scope` is the least scope of a key with which it
+    writes. `raises` are the errors that not every operation may answer, and `headers` those of a success.
+    With `of_session` it takes the cookie of a session, of any scope.
 
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
     transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
@@ -81,7 +86,7 @@ def operation(
     """
     answered = gives() if isinstance(gives, type) else gives
     declaration = Declaration(
-        takes, answered, reads, status, role, raises, headers, dict(also or {}), of_session
+        takes, answered, reads, status, role, raises, headers, dict(also or {}), scope, of_session
     )
 
     def decorate(view: Callable) -> Callable:
@@ -90,7 +95,7 @@ def operation(
             current = request()
             is_read = current.method in ("GET", "HEAD")
             if role is not None:
-                authorize(current.caller, role, writes=not is_read and not of_session)
+                authorize(current.caller, role, "read" if is_read or of_session else scope)
             ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
@@ -98,7 +103,8 @@ def operation(
                         **ids, **({} if reads == "nothing" else read_query(takes, current.query_string))
                     )
             else:
-                with upload_slot() if reads == "file" else contextlib.nullcontext():
+                busy = Unavailable(f"{limits.UPLOADS} files are being uploaded at the moment; try again")
+                with slot(uploads, busy) if reads == "file" else contextlib.nullcontext():
                     data = perform(view, ids | read_arguments(declaration), declaration)
             if after_delivery:
                 data = after_delivery(data)
@@ -111,14 +117,34 @@ def operation(
 
 
 @contextlib.contextmanager
-def upload_slot() -> Iterator[None]:
-    """Let at most `UPLOADS` files be received at a time. Raises `Unavailable`."""
-    if not uploads.acquire(blocking=False):
-        raise Unavailable(f"{limits.UPLOADS} files are being uploaded at the moment; try again")
+def slot(slots: threading.BoundedSemaphore, refusal: ApiError) -> Iterator[None]:
+    """Run the body in one of the slots. Raises the refusal when none is free."""
+    if not slots.acquire(blocking=False):
+        raise refusal
     try:
         yield
     finally:
-        uploads.release()
+        slots.release()
+
+
+def awaited(seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any]) -> Row:
+    """What `read` returns as soon as there is some, or after so many seconds. Raises `TooMany`.
+
+    It is read again after each commit of this worker, and each second, for those of other workers.
+    """
+    current, ends_at, commits = request(), time.monotonic() + seconds, db.commits
+    data = read()
+    if has_some(data) or not seconds:
+        return data
+    with slot(waits, TooMany(5)):
+        while not has_some(data) and (left := ends_at - time.monotonic()) > 0 and not current.is_abandoned():
+            commits, is_ending = db.await_commit(commits, min(left, 1.0))
+            if is_ending:
+                break
+            with db.limit(limits.QUERY_SECONDS):
+                data = read()
+    current.authenticate()  # the key may have been revoked
+    return data
 
 
 def read_arguments(declaration: Declaration) -> Row:
@@ -166,7 +192,7 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
     with write(current.caller, current.request_id, first=current.method == "DELETE") as transaction:
         if role is not None:  # the key or the role may have changed while the body arrived
             transaction.actor = current.authenticate()
-            authorize(transaction.actor, role, writes=not declaration.of_session)
+            authorize(transaction.actor, role, "read" if declaration.of_session else declaration.scope)
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
     if transaction.deliveries or transaction.left_to_sweeper:

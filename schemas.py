@@ -15,6 +15,7 @@ import rfc8785
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
 from peewee import ForeignKeyField, IntegerField
 
+import limits
 import meetings
 import models
 import outbox
@@ -561,6 +562,16 @@ class Cursor(fields.String):
         return time, id
 
 
+WAIT = QueryInteger(
+    0,
+    limits.WAIT_SECONDS,
+    load_default=0,
+    metadata={
+        "description": "Seconds to wait for the answer not to be empty. At most 4 wait; others get a 429."
+    },
+)
+
+
 class PageQuery(Strict):
     limit = QueryInteger(1, 100, load_default=20)
     offset = QueryInteger(0, 2**31 - 1, load_default=0)
@@ -575,11 +586,15 @@ class TaskQuery(PageQuery):
     external_id = Name(255)
     priority = Choice(models.PRIORITIES)
     due_before = Instant()
+    created_since = Instant()
     updated_since = Instant()
     completed_since = Instant()
     ready = Choice(
         ["true"],
-        metadata={"description": "To do, unblocked, not to be started later; nobody's, or of `assignee_id`."},
+        metadata={
+            "description": "To do, unblocked, without an open question, not to be started later; nobody's, "
+            "or of `assignee_id`."
+        },
     )
     after = Cursor()
     q = Text(
@@ -590,6 +605,7 @@ class TaskQuery(PageQuery):
         },
     )
     archived = Choice(["false"])
+    wait = WAIT
     sort = Choice([sort for sort in SORTS if sort])
     include = Choice(["comment_count"])
 
@@ -601,8 +617,31 @@ class TaskQuery(PageQuery):
 
 class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
+    question = fields.Boolean(
+        truthy={True},
+        falsy={False},
+        error_messages={**MESSAGES, "invalid": "must be true or false"},
+        metadata={"description": "Whether the task waits for an answer: the next comment of somebody else."},
+    )
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
+
+
+class ClaimInput(Strict):
+    minutes = JSONInteger(
+        1,
+        models.MAX_CLAIM,
+        allow_none=True,
+        metadata={"description": "After so many minutes the task is given back; claim again to renew."},
+    )
+
+    EXAMPLE = {"minutes": 30}
+
+
+class InboxReadInput(Strict):
+    until = Id(required=True)
+
+    EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 
 
 class MemberInput(Strict):
@@ -704,8 +743,13 @@ EXTERNAL_ID = TaskInput(only=["external_id"])
 IMPORT_TASK = TaskInput(exclude=["project_id", "milestone_id", "assignee_id"])
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
+LIST_INBOX = Strict.from_dict(
+    {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
+)()
+READ_INBOX = InboxReadInput()
 ADD_COMMENT = CommentInput()
-UPDATE_COMMENT = CommentInput(partial=True)
+UPDATE_COMMENT = CommentInput(only=["content"], partial=True)
+CLAIM_TASK = ClaimInput()
 INVITE_MEMBER = MemberInput()
 UPDATE_MEMBER = MemberInput(exclude=["email"], partial=True, when=" on update")
 CREATE_KEY = KeyInput()
@@ -810,6 +854,7 @@ BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown: Any = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
+    question_id=Id(allow_none=True, metadata={"description": "The comment that waits for an answer."}),
     blocked_by=many(BlockingShown),
 )
 
@@ -826,6 +871,7 @@ AttachmentShown = shown(models.Attachment, "id task_id filename content_type siz
 
 class TaskDetailShown(TaskShown):
     comment_count = fields.Integer()
+    done_blockers = many(BlockingShown)
     attachments = many(AttachmentShown)
     project = nested(ProjectOfTaskShown)
     milestone = nested(MilestoneOfTaskShown, allow_none=True)
@@ -852,8 +898,11 @@ class TaskPaginationShown(PaginationShown):
 VIA = "The name of the API key with which it was made; null for what was made on the page."
 CommentShown = shown(
     models.Comment,
-    "id task_id author_id author content created_at edited_at via",
+    "id task_id author_id author content mentions created_at edited_at via",
     author=nested(ProfileShown),
+    mentions=fields.List(
+        Id(), metadata={"description": "The members whom it names, as `@Ana Lima` or `@Ana`."}
+    ),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 MeetingShown = shown(
@@ -1059,6 +1108,17 @@ EventPaginationShown = answer_with(
 TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=nested(TaskPaginationShown))
 CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
 COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=nested(HistoryPaginationShown))
+NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
+NoticeShown = shown(
+    models.Notice,
+    "id reason excerpt created_at read_at actor task",
+    actor=nested(ProfileShown, allow_none=True),
+    task=nested(NoticeTaskShown),
+)
+INBOX = answer_with(
+    "Inbox", notices=many(NoticeShown), unread=fields.Integer(), pagination=nested(HistoryPaginationShown)
+)
+INBOX_READ = answer_with("InboxRead", read=fields.Integer())
 MEETINGS = answer_with("MeetingList", meetings=many(MeetingShown))
 MEMBERS = answer_with("MemberList", members=many(MemberShown))
 PROJECTS = answer_with("ProjectList", projects=many(ListedProjectShown))

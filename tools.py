@@ -25,7 +25,7 @@ import limits
 import schemas
 from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, TooMany
-from models import PRIORITIES, STATUSES
+from models import PRIORITIES, SCOPES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread
 
@@ -271,18 +271,21 @@ class Tool(NamedTuple):
 
     run: Callable[..., Row]
     definition: Row
-    writes: bool
+    writes: str
     for_team: bool
 
     def suits(self, caller: Row) -> bool:
         """Whether the caller may use it; the API decides anyway."""
-        is_allowed = caller["scope"] == "write" or not self.writes
+        is_allowed = SCOPES.index(caller["scope"]) >= SCOPES.index(self.writes or "read")
         return is_allowed and (caller["role"] != "client" or not self.for_team)
 
     def check(self, arguments: Row) -> None:
         """Raise `ToolError` for arguments that do not fit the schema."""
         schema = self.definition["inputSchema"]
         known = schema["properties"]
+        arguments |= {
+            name: _leniently(value, known[name]) for name, value in arguments.items() if name in known
+        }
         problems = [f"{name}: is required" for name in schema.get("required", ()) if name not in arguments]
         if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
@@ -291,6 +294,18 @@ class Tool(NamedTuple):
         problems += [f"{name}: {problem}" for name, problem in mismatches.items() if problem]
         if problems:
             raise ToolError("validation_error", "; ".join(problems))
+
+
+def _leniently(value: Any, schema: Row) -> Any:
+    """The value as it was meant: "High" is high, "In Progress" in_progress, "#12" is 12, and "5" is 5."""
+    if isinstance(value, list) and "items" in schema:
+        return [_leniently(one, schema["items"]) for one in value]
+    if isinstance(value, str) and "enum" in schema:
+        meant = {one.replace("_", ""): one for one in schema["enum"]}
+        text = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())
+        return meant.get(text) or meant.get(f"-{text}", value)
+    is_number = schema["type"] == "integer" and isinstance(value, str) and re.fullmatch("#?[0-9]{1,9}", value)
+    return int(value.lstrip("#")) if is_number else value
 
 
 def _mismatch(value: Any, schema: Row) -> str | None:
@@ -320,6 +335,8 @@ SCHEMAS: dict[str, Row] = {
     "add_blocked_by": {"type": "array", "items": {"type": "integer"}},
     "remove_blocked_by": {"type": "array", "items": {"type": "integer"}},
     "ready": {"type": "boolean"},
+    "question": {"type": "boolean"},
+    "minutes": {"type": "integer"},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
@@ -335,7 +352,7 @@ TOOLS: dict[str, Tool] = {}
 
 
 def tool(
-    description: str, required: str = "", optional: str = "", *, writes: bool = False, for_team: bool = False
+    description: str, required: str = "", optional: str = "", *, writes: str = "", for_team: bool = False
 ) -> Callable[[Callable[..., Row]], Callable[..., Row]]:
     """Declare a tool: its description for the model, and the names of its arguments."""
     hints = {"destructiveHint": False, "idempotentHint": True} if writes else {}
@@ -371,6 +388,7 @@ MAX_COMMENT = 2000
 MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
+MAX_BRIEF = 1500  # of a project's description with a claimed task
 
 # What keeps an answer small, from the smallest part to the largest: a text, a time, an object, lists.
 
@@ -433,6 +451,14 @@ def total_of(pagination: Row) -> int | str:
     return pagination["total"] if pagination["total_exact"] else f"over {pagination['total']}"
 
 
+def notice_line(notice: Row) -> str:
+    """What the caller is told; it is read when the caller changes the task or comments on it."""
+    task, actor = notice["task"], notice["actor"] and clipped(notice["actor"]["full_name"])
+    said = f": {clipped(notice['excerpt'], 300)}" if notice["excerpt"] else ""
+    by = f" by {actor}" if actor else ""
+    return f"#{task['number']} {clipped(task['title'])}: {notice['reason']}{by}{said}"
+
+
 def project_line(project: Row) -> str:
     stats = project["stats"]
     return f"{clipped(project['name'])}: {stats['total'] - stats['done']} open, {stats['overdue']} overdue"
@@ -446,14 +472,16 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
     text = wanted.strip().removesuffix("…")
     exact = ([row for row in rows if caseless(row[name]) == caseless(text)] for name in ("id", *names))
     begins = re.compile(rf"(?<![^\W_]){re.escape(fold(text)) or '(?!)'}")
-    team = [row for row in rows if row.get("role") != "client"]
+    offered = [row for row in rows if row.get("status") != "archived"]
+    team = [row for row in offered if row.get("role") != "client"]
     parts = [row for row in team if any(begins.search(re.sub(r"@\S+", "", fold(row[n]))) for n in names)]
     found = next(filter(None, exact), parts)
     if len(found) == 1:
         return found[0]
-    texts = [wanted, *(row[names[-1]] for row in found or rows)]
+    texts = [wanted, *(row[names[-1]] for row in found or offered)]
     quoted, *shown = [to_json(clipped(text)).decode() for text in texts]  # so that one sees where each ends
-    problem = f"there is no {quoted}; there are: {', '.join(first_lines(shown, 30)) or 'none'}"
+    there_are = f"there are: {', '.join(first_lines(shown, 30))}" if shown else "a person makes the first one"
+    problem = f"there is no {quoted}; {there_are}"
     if found:
         shown = [f"{name} ({row['id']})" for name, row in zip(shown, found, strict=True)]
         problem = f"{quoted} may be any of: {', '.join(first_lines(shown, 20))}"
@@ -464,7 +492,7 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
-DATES = {"start_date", "due_date", "due_before", "updated_since", "completed_since"}
+DATES = {"start_date", "due_date", "due_before", "created_since", "updated_since", "completed_since"}
 
 
 class ToolCall:
@@ -547,7 +575,8 @@ class ToolCall:
 
     def person_id(self, wanted: str, members: list[Row]) -> str | None:
         """The id of the member with this name, e-mail address or id; the words me and none come first."""
-        words, who = {"me": self.request.caller["id"], "none": None}, caseless(wanted.strip())
+        words, who = dict.fromkeys(("none", "nobody", "unassigned")), caseless(wanted.strip())
+        words["me"] = self.request.caller["id"]
         return words[who] if who in words else chosen("assignee", wanted, members, "email", "full_name")["id"]
 
     def body(self, project_id: str, arguments: Row) -> Row:
@@ -598,6 +627,7 @@ class ToolCall:
             assignee=clipped(self.names.get(task["assignee_id"])),
             project=clipped(self.names.get(task["project_id"])),
             blocked_by=[blocking["number"] for blocking in task["blocked_by"]],
+            waits_for_answer=bool(task["question_id"]) or None,
             version=task["version"],
         )
 
@@ -606,14 +636,14 @@ class ToolCall:
         url = f"{self.request.config['SERVER']['base_url']}/#task={task['number']}"
         return self.brief(task) | {"url": url}
 
-    def comment(self, path: str, content: str, occasion: str = "") -> tuple[Row, Row]:
+    def comment(self, path: str, content: str, occasion: str = "", **more: Any) -> tuple[Row, Row]:
         """Comment on the task at this path; returns as `create` does."""
 
         def find(id: str) -> Row | None:
             comments = self.get(f"{path}/comments", limit=1, before=UUID(int=UUID(id).int + 1))["comments"]
             return next((comment for comment in comments if comment["id"] == id), None)
 
-        return self.create(f"{path}/comments", {"content": content}, find, occasion)
+        return self.create(f"{path}/comments", {"content": content} | more, find, occasion)
 
     def meeting_row(self, meeting: Row) -> Row:
         people = [meeting["organizer"], *meeting["participants"]]
@@ -628,7 +658,13 @@ class ToolCall:
 
     # The tools
 
-    @tool("What is going on: your tasks, urgent ones, projects, team, latest changes.")
+    @staticmethod
+    def _turn(task: Row, now: str) -> tuple:
+        """What comes first: what is in progress, then what is overdue, then what is urgent."""
+        is_late = (task["due_date"] or "9999") < now
+        return task["status"] != "in_progress", not is_late, -PRIORITIES.index(task["priority"])
+
+    @tool("What is going on: news for you, your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
@@ -636,7 +672,8 @@ class ToolCall:
         parts = product(("in_progress", "open"), ({"due_before": context["system"]["current_time"]}, {}))
         pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts]
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
-        caller, urgent = context["system"]["caller"], context["urgent_tasks"][:5]
+        inbox = self.get("/inbox", limit=5)
+        caller, urgent = context["system"]["caller"], context["urgent_tasks"][:3]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
         self.names |= {task["assignee_id"]: task["assignee_name"] or "" for task in urgent}
@@ -644,6 +681,8 @@ class ToolCall:
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
+            **present(for_you=[notice_line(row) for row in inbox["notices"] if not row["read_at"]]),
+            **present(for_you_total=inbox["unread"] or None),
             "yours": [self.brief(task | {"assignee_id": None}) for task in [*mine.values()][:5]],
             "yours_total": total_of(pages[-1]["pagination"]),
             "overdue_or_urgent": [self.brief(task) for task in urgent],
@@ -656,8 +695,8 @@ class ToolCall:
     @tool(
         'Find tasks, newest first. q: words in title or description, or "a phrase". '
         "status open: not done. ready: to do, not blocked, nobody's or the assignee's.",
-        optional="q project milestone assignee status ready priority due_before updated_since completed_since"
-        " sort limit offset",
+        optional="q project milestone assignee status ready priority due_before created_since updated_since"
+        " completed_since sort limit offset",
     )
     def find_tasks(
         self,
@@ -684,7 +723,10 @@ class ToolCall:
         if assignee:
             filters["assignee_id"] = self.person_id(assignee, members) or "none"
         page = self.get("/tasks", limit=limit, offset=offset, **filters)
-        tasks = within(MAX_PAGE, [self.brief(task) for task in page["tasks"]])
+        tasks = within(
+            MAX_PAGE,
+            [self.brief(row) | present(completed=short_time(row["completed_at"])) for row in page["tasks"]],
+        )
         pagination = page["pagination"]
         is_cut = len(tasks) < len(page["tasks"])
         following = offset + len(tasks) if is_cut else pagination["next_offset"]
@@ -693,7 +735,20 @@ class ToolCall:
     @tool("A task: description, version, latest comments.", "task_id")
     def get_task(self, task_id: int | str) -> Row:
         task = self.task(self.path_of(task_id))
-        comments = self.get(f"/tasks/{task['id']}/comments", limit=10)["comments"]
+        return (
+            self.full(task)
+            | self.detailed(task, 10)
+            | present(
+                created=short_time(task["created_at"]),
+                created_by=task["creator"]["full_name"],
+                updated=short_time(task["updated_at"]),
+                completed=short_time(task["completed_at"]),
+            )
+        )
+
+    def detailed(self, task: Row, most: int) -> Row:
+        """The task with its description and so many latest comments."""
+        comments = self.get(f"/tasks/{task['id']}/comments", limit=most)["comments"]
         rows = [
             {
                 "by": maker(comment["author"], comment),
@@ -704,37 +759,39 @@ class ToolCall:
         ]
         latest = within(MAX_COMMENTS, rows)[::-1]
         size = len(to_json(task["metadata"]))
-        return self.full(task) | present(
+        return self.brief(task) | present(
             title=task["title"],
             description=clipped(task["description"] or "", MAX_DESCRIPTION),
             milestone=task["milestone"] and clipped(task["milestone"]["title"]),
             start=short_time(task["start_date"]),
-            created=short_time(task["created_at"]),
-            created_by=task["creator"]["full_name"],
-            updated=short_time(task["updated_at"]),
-            completed=short_time(task["completed_at"]),
+            claimed_until=short_time(task["claimed_until"]),
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
+            done_blockers=[f"#{row['number']} {clipped(row['title'])}" for row in task["done_blockers"]],
             earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
             comments=latest,
         )
 
-    @tool("Create a task.", "project title", PLAN, writes=True, for_team=True)
+    @tool("Create a task.", "project title", f"{PLAN} external_id", writes="agent", for_team=True)
     def create_task(self, project: str, **arguments: Any) -> Row:
         project_id = self.project_id(project)
+        id = arguments.get("external_id")
+        if id and (found := self.get("/tasks", external_id=id)["tasks"]):
+            return self.full(self.task(f"/tasks/{found[0]['id']}")) | {"already_made": True}
         body = {"project_id": project_id} | self.body(project_id, arguments)
         task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"))
         return self.full(task) | note
 
     @tool(
-        "Take a task; fails if someone has it. Without task_id: your most urgent ready one, else nobody's.",
-        optional="task_id project",
-        writes=True,
+        "Take a task; fails if someone has it. Without task_id: your most urgent ready one, else nobody's. "
+        "minutes: it goes back then, unless claimed again.",
+        optional="task_id project minutes",
+        writes="agent",
         for_team=True,
     )
-    def claim_task(self, task_id: int | str = "", project: str = "") -> Row:
+    def claim_task(self, task_id: int | str = "", project: str = "", minutes: int | None = None) -> Row:
         if task_id:
-            return self.claimed(self.path_of(task_id))
+            return self.claimed(self.path_of(task_id), minutes)
         filters = {"ready": "true", "archived": "false"}
         if project:
             filters["project_id"] = self.project_id(project)
@@ -744,22 +801,25 @@ class ToolCall:
                 equal = filters | {"priority": first[0]["priority"]}
                 for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
                     try:
-                        return self.claimed(f"/tasks/{task['id']}")
+                        return self.claimed(f"/tasks/{task['id']}", minutes)
                     except ToolError as error:
                         if error.code not in ("conflict", "not_found"):  # another agent was faster
                             raise
         raise ToolError("not_found", "no task is ready: to do, yours or nobody's, and not blocked")
 
-    def claimed(self, path: str) -> Row:
-        self.call("POST", f"{path}/claim")
-        return self.full(self.task(path))
+    def claimed(self, path: str, minutes: int | None) -> Row:
+        """Claim the task, and show all that is needed to begin with it."""
+        self.call("POST", f"{path}/claim", {"minutes": minutes})
+        task = self.task(path)
+        about = self.get(f"/projects/{task['project_id']}")["description"]
+        return self.detailed(task, 3) | present(about_project=clipped(about, MAX_BRIEF))
 
     @tool(
         'Change a task; "" clears. metadata: keys are merged, null deletes. blocked_by replaces the list. '
         "if_version: fail if it differs.",
         "task_id",
         f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
-        writes=True,
+        writes="agent",
         for_team=True,
     )
     def update_task(
@@ -793,22 +853,32 @@ class ToolCall:
             raise
         return self.full(task) | note
 
-    @tool("Complete a task; comment: a report.", "task_id", "comment", writes=True, for_team=True)
+    @tool("Complete a task; comment: a report.", "task_id", "comment", writes="agent", for_team=True)
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
-        path = self.path_of(task_id)
+        path, note = self.path_of(task_id), {}
         self.task(path)
-        task, _ = self.call("POST", f"{path}/complete")
+        if self.request.caller["scope"] == "agent":
+            task, _ = self.call("PATCH", path, {"status": "review"})
+            note = {"note": "in review: a person completes it"}
+        else:
+            task, _ = self.call("POST", f"{path}/complete")
         try:
             if comment:  # a task that was opened again meanwhile gets it again
                 self.comment(path, comment, f" version {task['version']}")
         except ToolError as error:
-            done = "; the task is done, without this comment"
+            done = f"; the task is {task['status']}, without this comment"
             raise ToolError(error.code, error.message + done) from error
-        return self.full(task)
+        return self.full(task) | note
 
-    @tool("Comment on a task.", "task_id content", writes=True)
-    def add_comment(self, task_id: int | str, content: str) -> Row:
-        comment, note = self.comment(self.path_of(task_id), content)
+    @tool(
+        "Comment on a task; @Full Name tells a member. question: it waits for an answer, see for_you.",
+        "task_id content",
+        "question",
+        writes="agent",
+    )
+    def add_comment(self, task_id: int | str, content: str, question: bool = False) -> Row:
+        more: Row = {"question": True} if question else {}
+        comment, note = self.comment(self.path_of(task_id), content, **more)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 
     @tool("A project: description, statistics, milestones.", "project")
@@ -826,7 +896,7 @@ class ToolCall:
             milestones=within(MAX_MILESTONES, rows),
         )
 
-    @tool("Create a project.", "name", "description", writes=True, for_team=True)
+    @tool("Create a project.", "name", "description", writes="write", for_team=True)
     def create_project(self, **fields: str) -> Row:
         name = caseless(fields["name"].strip())
         named = (row for row in self.every("projects") if caseless(row["name"]) == name)

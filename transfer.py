@@ -123,6 +123,7 @@ class Import:
         A row with an external id changes the task that has it; an empty cell changes nothing.
         """
         self.transaction, projects = transaction, Project.listing()
+        transaction.tells = False
         active = [row for row in projects if row["status"] != "archived"]
         self.projects = by_name(projects, "name") | by_name(active, "name")
         self.milestones: dict[str, dict[str, list[str]]] = {}  # of each project

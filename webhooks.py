@@ -37,7 +37,7 @@ from database import Row, is_outage, open_lock_file, optimize, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from metrics import figures
-from models import ApiKey, Blocker, Transaction, write
+from models import ApiKey, Blocker, Member, Task, Transaction, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION
 from settings import signing_key, without_paths
@@ -609,6 +609,8 @@ class Sweeper:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps
             return
+        if Task.end_claims():
+            self._start("claims", "the claims go on", end_claims)
         for webhook_id in _due_ids():
             self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
@@ -638,6 +640,17 @@ def in_steps(step: Callable[[], int]) -> int:
             count = step()
         total += count
     return total
+
+
+def end_claims() -> None:
+    """Give back the tasks whose claims have ended, in the name of who had them."""
+    for row in Task.end_claims():
+        actor = Member.stored_row.one(id=row["assignee_id"]) or Member.active_owners.one()
+        with write(actor) as transaction:
+            task, changes = Task.end_claim(transaction, row["id"])
+            if changes:
+                emit(transaction, "task.updated", {"task": task, "changes": changes})
+        deliver(transaction)
 
 
 def prune_deliveries() -> None:

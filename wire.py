@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import re
+import select
 import socket
 import threading
 import time
@@ -249,6 +250,13 @@ class Request(werkzeug.Request):
         response = getattr(self.start_response, "__self__", None)
         if response is not None:
             response.force_close()
+
+    def is_abandoned(self) -> bool:
+        """Whether the client has closed its side."""
+        poll, sock = select.poll(), self.environ.get("gunicorn.socket")
+        if sock is not None:
+            poll.register(sock, getattr(select, "POLLRDHUP", 0))  # which not every platform has
+        return bool(poll.poll(0))
 
     def end(self) -> None:
         """End the response's deadline; gunicorn.conf.py calls it when the response was sent or failed."""

@@ -31,6 +31,7 @@ def test_a_comment_is_added_with_its_author(task, join):
         "author_id": client.member["id"],
         "author": {name: client.member[name] for name in ("id", "full_name", "email", "role")},
         "content": " Two\nlines, 🎉 ",
+        "mentions": [],
         "edited_at": None,
         "via": "enrollment",
     }

@@ -27,7 +27,7 @@ INTAKE = "/plugins/webhooks/{routeId}"
 FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
 # In the order of use.
 TAGS = (
-    "context tasks comments attachments activity projects milestones meetings whiteboards members keys"
+    "context tasks comments attachments activity inbox projects milestones meetings whiteboards members keys"
     " webhooks deliveries events health documentation gateway"
 )
 
@@ -180,28 +180,29 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     page = (ROOT / "static" / "task.js").read_text()
     shown = models.Task._meta.columns.keys() - {"search"}
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
-    taken = shown - made | {"blocked_by"}
+    passing = {"claimed_until", "question_id"}
+    taken = shown - made - passing | {"blocked_by"}
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
     programs = {"metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
     assert of_the_page("names") < taken
-    named = {ARGUMENTS.get(name, name) for name in taken - {"external_id"}}
+    named = {ARGUMENTS.get(name, name) for name in taken}
     assert arguments("create_task") == named - {"status"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
-    assert arguments("update_task") == named - {"project"} | changing
+    assert arguments("update_task") == named - {"project", "external_id"} | changing
     names = {
         "project_id": "project",
         "milestone_id": "milestone",
         "assignee_id": "assignee",
         "created_by": "creator",
     }
-    assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown | {"blocked_by"}}
+    assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown - passing | {"blocked_by"}}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
-    assert filters == FILTERS.keys() - {"unassigned", "open", "other_words"}
-    of_agents = filters - {"archived", "after", "created_by", "external_id"} | {"limit", "offset", "sort"}
+    assert filters - {"wait"} == FILTERS.keys() - {"unassigned", "open", "other_words"}
+    of_agents = filters - {"archived", "after", "created_by", "external_id", "wait"} | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
     told = (
         (ROOT / "docs" / "api.md").read_text().partition("`GET /tasks` filters by")[2].partition("History")[0]

@@ -25,6 +25,7 @@ FOR = {
         GET /tasks/<task:id>/activity|GET /activity
         GET /tasks/<task:id>/attachments|GET /tasks/<task:id>/attachments/<attachment_id>
         GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
+        GET /inbox|POST /inbox/read
         GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
     """,
     TEAM: """
@@ -65,6 +66,15 @@ TOOL_OF = {
     "create_project": "POST /projects",
     "list_meetings": "GET /meetings",
 }
+# What a key of scope agent may do besides reading.
+OF_AGENTS = """
+    POST /tasks|POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
+    PATCH /tasks/<task:id>|PUT /tasks/<task:id>|PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/claim
+    POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
+    POST /tasks/<task:id>/comments|PATCH /tasks/<task:id>/comments/<comment_id>
+    POST /tasks/<task:id>/attachments|POST /inbox/read
+"""
+OF_AGENTS = {name.strip() for name in OF_AGENTS.strip().replace("\n", "|").split("|")}
 RIGHTS = {
     "isWriter": "POST /tasks/<task:id>/comments",
     "isTeam": "POST /tasks",
@@ -98,13 +108,17 @@ def people(owner, join):
 
 
 @pytest.fixture(scope="module")
-def reader(server, owner):
-    made = owner.data(owner.post("/keys", {"name": "reader", "scope": "read"}), 201)
-    return server.client(made["api_key"])
+def keys(server, owner):
+    """Clients with keys of the owner's that may not do everything, by scope."""
+    clients = {}
+    for scope in ("read", "agent"):
+        made = owner.data(owner.post("/keys", {"name": scope, "scope": scope}), 201)
+        clients[scope] = server.client(made["api_key"])
+    return clients
 
 
 @pytest.mark.parametrize("operation", sorted(MAY))
-def test_an_operation_is_for_these_roles_and_a_key_that_reads_only_gets(people, reader, server, operation):
+def test_an_operation_is_for_these_roles_and_these_scopes(people, keys, server, operation):
     for role, client in people.items():
         answer = ask(client, operation)
         if role in MAY[operation]:
@@ -112,16 +126,18 @@ def test_an_operation_is_for_these_roles_and_a_key_that_reads_only_gets(people, 
         else:
             error = fault(answer, 403, "forbidden")
             assert f"your role is {role}" in error["message"]
-    answer = ask(reader, operation)
-    if operation.startswith("GET "):
-        assert answer.status_code in (200, 404)
-    else:
-        assert "scope is read" in fault(answer, 403, "forbidden")["message"]
+    for scope, client in keys.items():
+        answer = ask(client, operation)
+        if may(operation, "owner", scope):
+            assert answer.status_code in (200, 404, 415, 422) or "completes nothing" in answer.text
+        else:
+            assert f"scope is {scope}" in fault(answer, 403, "forbidden")["message"]
     fault(ask(server.client(None), operation), 401, "unauthorized")
 
 
 def may(operation, role, scope):
-    return role in MAY[operation] and (scope == "write" or operation.startswith("GET "))
+    is_open = operation.startswith("GET ") or (scope == "agent" and operation in OF_AGENTS)
+    return role in MAY[operation] and (scope == "write" or is_open)
 
 
 def test_a_tool_is_listed_for_those_who_may_call_its_operation():
@@ -133,12 +149,12 @@ def test_a_tool_is_listed_for_those_who_may_call_its_operation():
                 assert suits == may(operation, role, scope), (name, role, scope)
 
 
-def test_the_page_offers_what_the_role_and_the_key_may_do(people, reader, sign_in):
+def test_the_page_offers_what_the_role_and_the_key_may_do(people, keys, sign_in):
     rights = """async () => {
         const { rights } = await import(new URL("workspace.js", document.scripts[0].src));
         return rights();
     }"""
-    keys = {(role, "write"): client.key for role, client in people.items()} | {("owner", "read"): reader.key}
+    keys = {(role, "write"): client.key for role, client in people.items()} | {("owner", "read"): keys["read"].key}
     for (role, scope), key in keys.items():
         shown = sign_in(key).evaluate(rights)
         assert {name: shown[name] for name in RIGHTS} == {
