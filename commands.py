@@ -297,10 +297,12 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
 @click.option("--role", type=click.Choice(models.ROLES[1:]), default="member", show_default=True)
 @click.option("--email", "address", help="Default: the owner's address with +NAME.")
 @click.option("--scope", type=click.Choice(models.SCOPES), default="write", show_default=True)
+@click.option("--agent", is_flag=True, help="An AI agent: the same as --scope agent.")
 @as_option
 @in_database
-def member_add(address: str | None, scope: str, email: str | None, **fields: str) -> None:
-    """Add an active member, as an AI agent, and print its API key."""
+def member_add(address: str | None, scope: str, agent: bool, email: str | None, **fields: str) -> None:
+    """Add an active member, such as an AI agent, and print its API key."""
+    scope = "agent" if agent else scope
     actor = fetch_actor(email, "admin")
     user, _, domain = actor["email"].partition("@")
     name = re.sub("[^a-z0-9]+", "-", database.fold(fields["full_name"])).strip("-")
@@ -519,6 +521,8 @@ def doctor() -> None:
     """
     config = current_app.config
     click.echo(f"note: {about()}")
+    if not config["DELIVERY"]["sweeper"]:
+        click.echo("note: delivery.sweeper is false: claims never end, and old rows stay")
     problems = database_problems()
     for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):

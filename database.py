@@ -92,7 +92,7 @@ class Database(SqliteDatabase):
         self._changes = 0  # that the connection for writing had made when the transaction began
         self.commits = 0  # of this process
         self._committed = threading.Condition()
-        self._is_ending = False  # so that nobody waits for a commit any more
+        self._is_ending = False  # this process, in which nobody waits for a commit any more
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
@@ -217,8 +217,8 @@ class Database(SqliteDatabase):
         Returns how many commits there are, and whether this process ends.
         """
         with self._committed:
-            self._committed.wait_for(lambda: self.commits > commits or self._is_ending, seconds)
-        if not self._is_ending:
+            has_come = self._committed.wait_for(lambda: self.commits > commits or self._is_ending, seconds)
+        if has_come and not self._is_ending:
             time.sleep(WAIT_PAUSE)
         return self.commits, self._is_ending
 

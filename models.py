@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Any, ClassVar
 
 import orjson
@@ -75,6 +75,7 @@ MAX_CLAIM = 1440  # minutes
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_BLOCKERS = 20  # tasks that block one
 MAX_BLOCKING = 100  # characters of their titles in an event
+MAX_MENTIONS = 50  # signs @ of a comment that are looked at
 MAX_LISTED = 1000  # characters of a project's description in a list
 MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
 KEY_PREFIX = "tms_"
@@ -327,24 +328,26 @@ class Member(Entity):
 
     @classmethod
     def mentioned(cls, text: str) -> list[str]:
-        """The ids of the members whom a text names: @ and a full name, or the first name of one alone."""
-        text = caseless(text)
-        places = [found.end() for found in re.finditer(r"(?<![\w@])@(?=\w)", text)]
-        names: dict[str, list[str]] = {}
-        for row in cls.shown_rows.all() if places else ():
-            full = caseless(row["full_name"])
-            for name in {full, full.split()[0]} if row["kind"] == "team" else {full}:
-                names.setdefault(name, []).append(row["id"])
-        longest = sorted(names, key=len, reverse=True)
-        found = [
-            next(filter(lambda name: cls._stands_at(text, place, name), longest), "") for place in places
-        ]
-        return list(dict.fromkeys(names[name][0] for name in found if len(names.get(name, ())) == 1))
+        """The ids of the members whom a text names, by @ and the full name, or a team member's first name.
 
-    @staticmethod
-    def _stands_at(text: str, place: int, name: str) -> bool:
-        after = text[place + len(name) :][:1]
-        return text.startswith(name, place) and not (after.isalnum() or after == "_")
+        A name that several members have names none of them.
+        """
+        text = caseless(text)
+        places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
+        names: dict[str, list[str]] = {}
+        firsts: dict[str, list[str]] = {}
+        for row in cls.shown_rows.all() if places else ():
+            name = caseless(row["full_name"])
+            names.setdefault(name, []).append(row["id"])
+            if row["kind"] == "team":
+                firsts.setdefault(name.split()[0], []).append(row["id"])
+        names, named = firsts | names, list[str]()
+        for place in places:
+            rest = text[place : place + 400]  # longer than any name
+            ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]
+            ids = next((names[rest[:end]] for end in ends if rest[:end] in names), ())
+            named += ids if len(ids) == 1 else ()
+        return list(dict.fromkeys(named))
 
     @classmethod
     def active(cls, id: str) -> Row:
@@ -407,6 +410,7 @@ class Member(Entity):
         cls.set_columns(id, status="removed")
         Credential.follow_role(transaction, id, stored["role"], None)
         cls.record(transaction, "deleted", stored)
+        yield from Task.end_claims(transaction, id, "9999")
         yield from Task.clear(transaction, Task.assignee, id)
 
     @classmethod
@@ -1003,9 +1007,7 @@ class Task(Entity):
     @classmethod
     def shown_columns(cls) -> list:
         """The columns of a task in answers and events, and the open tasks that block it."""
-        is_blocked = fn.EXISTS(Blocker.select(SQL("1")).where(Blocker.task == cls.number))  # few are
-        blocked_by = Case(None, [(is_blocked, Blocker.of(cls.number))], "[]")
-        return [*columns(cls, "search"), fn.JSON(blocked_by).alias("blocked_by")]
+        return [*columns(cls, "search"), Blocker.shown(cls.number).alias("blocked_by")]
 
     @statement
     def by_number(cls: Any):
@@ -1075,11 +1077,10 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         assignee, creator = Member.alias("assignee"), Member.alias("creator")
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
-        unblocked = Blocker.of(cls.number, is_open=False)
         return (
             cls.select(
                 *cls.shown_columns(),
-                fn.JSON(unblocked).alias("done_blockers"),
+                Blocker.shown(cls.number, is_open=False).alias("done_blockers"),
                 cls.comment_count(),
                 fn.EXISTS(attachments).alias("attachments"),
                 Joined(Project, "project", "id", "name", "status", "owner_id"),
@@ -1165,11 +1166,12 @@ class Task(Entity):
             yield "milestone_id", "belongs to another project"
 
     @staticmethod
-    def _check_done(transaction: Transaction, status: str | None) -> None:
-        """Raise `Forbidden` where an agent's key would complete a task."""
-        if status == "done" and transaction.actor.get("scope") == "agent":
+    def _check_done(transaction: Transaction, *statuses: str) -> None:
+        """Raise `Forbidden` where a key of scope agent would complete a task, or take one out of done."""
+        if "done" in statuses and transaction.actor.get("scope") == "agent":
             raise Forbidden(
-                "a key of scope agent completes nothing: set the status review, and a person completes it"
+                "a key of scope agent moves nothing to done, and nothing out of it: "
+                "set the status review, and a person completes the task"
             )
 
     @staticmethod
@@ -1207,7 +1209,7 @@ class Task(Entity):
         if not changes:
             return stored, {}
         if "status" in changes:
-            cls._check_done(transaction, fields["status"])
+            cls._check_done(transaction, *changes["status"])
         if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
             ended = {"claimed_until"} | ({"question_id"} if fields.get("status") == "done" else set())
             changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
@@ -1229,24 +1231,24 @@ class Task(Entity):
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
         action = "moved" if "status" in changes else "updated"
         cls.record(transaction, action, task, changes)
-        Notice.reacting.run(member_id=transaction.actor["id"], task_id=id, now=transaction.at)
+        Notice.acted(transaction, id)
         if "assignee_id" in changes:
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
-        if changes.get("status", ("", ""))[1] == "review":
+        if "status" in changes and task["status"] == "review":
             Notice.tell(transaction, task, "review", *cls.responsible(transaction, task))
-        if changes.get("status", ("", ""))[1] == "done":
-            for freed in Blocker.freed.all(number=task["number"]):
-                Notice.tell(
-                    transaction, freed, "unblocked", freed["assignee_id"], text=f"#{task['number']} is done"
-                )
+        if "status" in changes and task["status"] == "done":
+            Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
         return task, changes
 
     @staticmethod
     def responsible(transaction: Transaction, task: Row) -> list[str]:
-        """Who is told what a task needs a person for: its creator, or else the owner of its project."""
-        owner = Project.stored(task["project_id"])["owner_id"]
-        found = filter(None, (Member.stored_row.one(id=id) for id in (task["created_by"], owner)))
-        return [row["id"] for row in found if row["id"] != transaction.actor["id"]][:1]
+        """Whom a task needs when it needs a person: its creator, else its project's owner.
+
+        It must be an active member other than the actor; it may be nobody.
+        """
+        ids = (task["created_by"], Project.stored(task["project_id"])["owner_id"])
+        rows = filter(None, (Member.stored_row.one(id=id) for id in ids if id != transaction.actor["id"]))
+        return [row["id"] for row in rows if row["status"] == Member.ACTIVE][:1]
 
     @classmethod
     def claim(
@@ -1277,23 +1279,25 @@ class Task(Entity):
         raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}{end}")
 
     @statement
-    def claims_ended(cls: Any):
-        """Tasks whose claim has ended, or ends so late that the clock must have been set back."""
+    def claims_over(cls: Any):
+        """Claims that have ended, and those that end so late that the clock must have been set back."""
         is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
         return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
 
     @classmethod
-    def end_claims(cls) -> list[Row]:
-        return cls.claims_ended.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
+    def ended_claims(cls, at: str | None = None) -> list[Row]:
+        """The ids and assignees of the tasks whose claims have ended."""
+        return cls.claims_over.all(now=at or now(), latest=now(MAX_CLAIM * 60 + 1))
 
     @classmethod
-    def end_claim(cls, transaction: Transaction, id: str) -> Changed:
-        """Give a task back whose claim has ended: it is to do, and nobody's; returns as `edit` does."""
-        if id not in [row["id"] for row in cls.end_claims()]:
-            return cls.stored(id), {}  # the claim was renewed meanwhile
-        task, changes = cls.edit(transaction, id, {"status": "todo", "assignee_id": None}, None)
-        Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
-        return task, changes
+    def end_claims(cls, transaction: Transaction, member_id: str, at: str | None = None) -> Iterator[Changed]:
+        """Give back the tasks of a member whose claims have ended: to do, and nobody's; yields each."""
+        for row in cls.ended_claims(at):
+            if row["assignee_id"] == member_id:
+                free = {"status": "todo", "assignee_id": None}
+                task, changes = cls.edit(transaction, row["id"], free, None)
+                Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+                yield task, changes
 
     @classmethod
     def put(
@@ -1315,8 +1319,10 @@ class Task(Entity):
     def remove(cls, transaction: Transaction, id: str, versions: frozenset[str] | None = None) -> Row:
         """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
+        blocked = Blocker.blocked_by(task)
         cls.deletion.run(id=task["id"])
         cls.record(transaction, "deleted", task)
+        Blocker.tell_free(transaction, task, blocked)
         return task
 
     @classmethod
@@ -1325,9 +1331,11 @@ class Task(Entity):
         is_first = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
         deletion = Statement(cls.delete().where(is_first))
         while tasks := cls.first_with(cls.project, project_id):
+            blocked = [Blocker.blocked_by(task) for task in tasks]
             deletion.run(id=project_id, last=tasks[-1]["id"])
-            for task in tasks:
+            for task, numbers in zip(tasks, blocked, strict=True):
                 cls.record(transaction, "deleted", task)
+                Blocker.tell_free(transaction, task, numbers)
                 yield task
 
     @classmethod
@@ -1400,9 +1408,14 @@ class Blocker(Base):
         shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
         array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
         rows = cls.select(*selected or [array]).join(blocking, on=(cls.blocker == blocking.number))
-        return rows.where(
-            cls.task == number, (blocking.status != "done") if is_open else (blocking.status == "done")
-        )
+        has_status = (blocking.status != "done") if is_open else (blocking.status == "done")
+        return rows.where(cls.task == number, has_status)
+
+    @classmethod
+    def shown(cls, number: Any, *, is_open: bool = True) -> Any:
+        """The column of these tasks, which are looked up only for a task that has some: few have."""
+        is_blocked = fn.EXISTS(cls.select(SQL("1")).where(cls.task == number))
+        return fn.JSON(Case(None, [(is_blocked, cls.of(number, is_open=is_open))], "[]"))
 
     @statement
     def of_task(cls: Any):
@@ -1417,11 +1430,28 @@ class Blocker(Base):
         return cls.delete().where(cls.task == placeholder("number"))
 
     @statement
-    def freed(cls: Any):
-        """The open tasks that the task with this number blocked, and that no open one blocks."""
-        tasks = Task.select(Task.id, Task.assignee).join(cls, on=(cls.task == Task.number))
+    def blocked(cls: Any):
+        return cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
+
+    @classmethod
+    def blocked_by(cls, task: Row) -> list[int]:
+        """The numbers of the tasks that this one blocks, as long as it is open."""
+        rows = cls.blocked.all(number=task["number"]) if task["status"] != "done" else ()
+        return [row["number"] for row in rows]
+
+    @statement
+    def free(cls: Any):
+        """Those of the tasks with these numbers that are open, and that no open one blocks."""
+        given = Select([fn.JSON_EACH(placeholder("numbers"))], [SQL("value")])
         is_free = ~fn.EXISTS(cls.of(Task.number, SQL("1")))
-        return tasks.where(cls.blocker == placeholder("number"), Task.is_open, is_free)
+        return Task.select(Task.id, Task.assignee).where(Task.number.in_(given), Task.is_open, is_free)
+
+    @classmethod
+    def tell_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
+        """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
+        for free in cls.free.all(numbers=to_json(numbers).decode()) if numbers else ():
+            text = f"#{task['number']} {task['title']}"
+            Notice.tell(transaction, free, "unblocked", free["assignee_id"], text=text)
 
     @statement
     def dependants(cls: Any):
@@ -1544,47 +1574,45 @@ class Comment(PartOfTask):
         latest, pagination = newest_of(cls.latest.all(task_id=task_id, before=before, most=count + 1), count)
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
-    @classmethod
-    def add(
-        cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
-    ) -> tuple[Row, Row, Row]:
-        """Comment on a task, which waits for the answer if it is a question; answer the one that is open.
-
-        Returns the comment, the task, and what has changed of it. Raises `NotFound`.
-        """
-        task, id = Task.stored(task_id), transaction.new_id()
-        made = {"author_id": transaction.actor["id"], "created_at": transaction.at}
-        named = Member.mentioned(content)
-        made |= {"key_id": transaction.actor.get("key_id"), "mentions": to_json(named).decode()}
-        cls.insertion.run(id=id, task_id=task_id, content=content, **made)
-        comment = cls.shown(id)
-        super().record(transaction, "created", comment | {"title": task["title"]})
-        Notice.reacting.run(member_id=made["author_id"], task_id=task_id, now=transaction.at)
-        asked = task["question_id"] and cls.shown(task["question_id"])
-        if asked and all(asked[name] == comment[name] for name in ("author_id", "via")):
-            asked = None  # who has asked goes on
-        told = {asked["author_id"]} if asked else set()
-        Notice.tell(transaction, task, "answered", *told, text=content)
-        if question:
-            permit(transaction.actor, "member")  # a client holds up no task
-            named = named or Task.responsible(transaction, task)
-            Notice.tell(transaction, task, "question", *named, text=content)
-        else:
-            Notice.tell(transaction, task, "mentioned", *named, text=content)
-        others = {task["assignee_id"], task["created_by"], *cls.authors(task_id)} - {*named} - told
-        Notice.tell(transaction, task, "commented", *others, text=content)
-        if question or asked:
-            task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
-            return comment, task, changes
-        return comment, task, {}
-
     @statement
     def author_rows(cls: Any):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
     @classmethod
-    def authors(cls, task_id: str) -> list[str]:
-        return [row["author_id"] for row in cls.author_rows.all(task_id=task_id)]
+    def add(
+        cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
+    ) -> tuple[Row, Row, Row]:
+        """Comment on a task, which waits for the answer if that is a question: somebody else's next comment.
+
+        Returns the comment, the task, and what has changed of it. Raises `NotFound`, and for a question
+        `Forbidden`, and `Invalid` where nobody would be told.
+        """
+        task, id, me = Task.stored(task_id), transaction.new_id(), transaction.actor["id"]
+        named = Member.mentioned(content)
+        made = {"author_id": me, "created_at": transaction.at, "key_id": transaction.actor.get("key_id")}
+        cls.insertion.run(id=id, task_id=task_id, content=content, mentions=to_json(named).decode(), **made)
+        comment = cls.shown(id)
+        super().record(transaction, "created", comment | {"title": task["title"]})
+        authors = [row["author_id"] for row in cls.author_rows.all(task_id=task_id)]
+        reasons = dict.fromkeys([task["assignee_id"], task["created_by"], *authors], "commented")
+        reasons |= dict.fromkeys(named, "mentioned")
+        if question:
+            permit(transaction.actor, "member")  # a client holds up no task
+            asked = [id for id in named if id != me] or Task.responsible(transaction, task)
+            if not asked:
+                raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))
+            reasons |= dict.fromkeys(asked, "question")
+        changes: Row = {}
+        open_question = cls.shown(task["question_id"]) if task["question_id"] else comment
+        is_answer = any(open_question[name] != comment[name] for name in ("author_id", "via"))
+        if is_answer:
+            reasons[open_question["author_id"]] = "answered"
+        if question or is_answer:
+            task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
+        Notice.acted(transaction, task_id)
+        for member_id, reason in reasons.items():
+            Notice.tell(transaction, task, reason, member_id, text=content)
+        return comment, task, changes
 
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
@@ -1593,13 +1621,14 @@ class Comment(PartOfTask):
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
-            named = Member.mentioned(fields["content"])
+            task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
             cls.set_columns(id, **new)
-            before, comment = comment, comment | new
+            newly_named = [member for member in named if member not in comment["mentions"]]
+            reason = "question" if task["question_id"] == id else "mentioned"
+            Notice.tell(transaction, task, reason, *newly_named, text=fields["content"])
+            comment |= new
             cls.record(transaction, "updated", comment, {"content": [None, None]})
-            more = [one for one in named if one not in before["mentions"]]
-            Notice.tell(transaction, {"id": task_id}, "mentioned", *more, text=fields["content"])
         return comment
 
     @classmethod
@@ -1666,6 +1695,7 @@ class Attachment(PartOfTask):
         cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
         Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
+        Notice.acted(transaction, task_id)
         return row
 
     @classmethod
@@ -1704,13 +1734,14 @@ class Notice(Identified):
 
     member = ForeignKeyField(Member, index=False)
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
-    actor = ForeignKeyField(Member, null=True, index=False)  # null where nobody did it
+    actor = ForeignKeyField(Member, null=True, index=False)
     reason = ChoiceField(REASONS)
     excerpt = TextField()
     created_at = TextField()
     read_at = TextField(null=True)
 
-    DAYS = 90.0
+    DAYS = 90.0  # for which it is kept
+    MAX_EXCERPT = 200  # characters
 
     @statement
     def replacement(cls: Any):
@@ -1721,36 +1752,27 @@ class Notice(Identified):
     def tell(
         cls, transaction: Transaction, task: Row, reason: str, *members: str | None, text: str = ""
     ) -> None:
-        """Tell these members, but never who did it."""
+        """Tell these members, except the actor."""
         actor = transaction.actor.get("id")
-        made = {"task_id": task["id"], "actor_id": actor, "reason": reason, "created_at": transaction.at}
-        for member in dict.fromkeys(members) if transaction.tells else ():
-            if member not in (None, actor):
-                row = made | {
-                    "id": transaction.new_id(),
-                    "member_id": member,
-                    "excerpt": text[:200],
-                    "read_at": None,
-                }
-                db.execute_sql(cls.replacement.sql, row)
+        if transaction.tells and (told := {*members} - {None, actor}):
+            row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
+            row |= {"excerpt": text[: cls.MAX_EXCERPT], "created_at": transaction.at}
+            for member in told:
+                cls.replacement.run(**row, id=transaction.new_id(), member_id=member)
 
     @statement
     def latest(cls: Any):
-        rows = cls.select(
-            *columns(cls, "member_id", "task_id", "actor_id"),
-            profile(Member, "actor"),
-            Joined(Task, "task", "id", "number", "title", "status"),
-        )
-        rows = rows.join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
-        rows = rows.join(Task, on=(cls.task == Task.id))
+        shown = columns(cls, "member_id", "task_id", "actor_id")
+        task = Joined(Task, "task", "id", "number", "title", "status")
+        rows = cls.select(*shown, profile(Member, "actor"), task).join(Task, on=(cls.task == Task.id))
+        rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
         rows = rows.where(cls.member == placeholder("member_id"), cls.id < placeholder("before"))
         return rows.order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
     def unread(cls: Any):
-        return cls.select(fn.COUNT(SQL("*"))).where(
-            cls.member == placeholder("member_id"), cls.read_at.is_null()
-        )
+        is_unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
+        return cls.select(fn.COUNT(SQL("*"))).where(is_unread)
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
@@ -1761,15 +1783,26 @@ class Notice(Identified):
 
     @statement
     def reading(cls: Any):
-        """Marks what a member was told as read, up to a notice."""
-        unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
-        return cls.update({cls.read_at: placeholder("now")}).where(unread, cls.id <= placeholder("until"))
+        return cls._reading(cls.id <= placeholder("until"))
 
     @statement
-    def reacting(cls: Any):
-        """Marks what a member was told of a task as read."""
-        unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
-        return cls.update({cls.read_at: placeholder("now")}).where(unread, cls.task == placeholder("task_id"))
+    def reading_of_task(cls: Any):
+        return cls._reading(cls.task == placeholder("task_id"))
+
+    @classmethod
+    def _reading(cls, condition: Any) -> Query:
+        """UPDATE that marks as read what a member was told, as far as the condition holds."""
+        is_unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
+        return cls.update({cls.read_at: placeholder("now")}).where(is_unread, condition)
+
+    @classmethod
+    def acted(cls, transaction: Transaction, task_id: str) -> None:
+        """Mark as read what the actor was told of a task, which the actor has changed or answered.
+
+        Who has no key has done nothing: the sweeper ends claims in that member's name.
+        """
+        if "key_id" in transaction.actor:
+            cls.reading_of_task.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement
     def pruning(cls: Any):

@@ -130,19 +130,20 @@ def slot(slots: threading.BoundedSemaphore, refusal: ApiError) -> Iterator[None]
 def awaited(seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any]) -> Row:
     """What `read` returns as soon as there is some, or after so many seconds. Raises `TooMany`.
 
-    It is read again after each commit of this worker, and each second, for those of other workers.
+    It reads again after each commit of this process, and each second for what others commit or time brings.
     """
-    current, ends_at, commits = request(), time.monotonic() + seconds, db.commits
+    current, begun_at, commits = request(), time.monotonic(), db.commits
     data = read()
     if has_some(data) or not seconds:
         return data
-    with slot(waits, TooMany(5)):
-        while not has_some(data) and (left := ends_at - time.monotonic()) > 0 and not current.is_abandoned():
-            commits, is_ending = db.await_commit(commits, min(left, 1.0))
-            if is_ending:
-                break
+    with slot(waits, TooMany(limits.WAIT_AGAIN)):
+        while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
+            commits, is_ending = db.await_commit(commits, min(left, limits.WAIT_STEP))
             with db.limit(limits.QUERY_SECONDS):
                 data = read()
+            if is_ending or has_some(data):
+                break
+    current.waited = time.monotonic() - begun_at
     current.authenticate()  # the key may have been revoked
     return data
 

@@ -567,7 +567,8 @@ WAIT = QueryInteger(
     limits.WAIT_SECONDS,
     load_default=0,
     metadata={
-        "description": "Seconds to wait for the answer not to be empty. At most 4 wait; others get a 429."
+        "description": f"How many seconds to wait for an answer with something new; {limits.WAITS} may wait "
+        "at a time, and others get a 429."
     },
 )
 
@@ -613,6 +614,8 @@ class TaskQuery(PageQuery):
     def _follows_changes(self, data: dict, **_: Any) -> None:
         if "after" in data and (data.get("sort") != "updated_at" or data.get("offset")):
             raise ValidationError("takes sort=updated_at, and no offset", "after")
+        if data["wait"] and not data.keys() & {"after", "ready"}:
+            raise ValidationError("takes ready=true, or after", "wait")
 
 
 class CommentInput(Strict):

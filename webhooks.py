@@ -609,8 +609,8 @@ class Sweeper:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps
             return
-        if Task.end_claims():
-            self._start("claims", "the claims go on", end_claims)
+        if Task.ended_claims():
+            self._start("claims", "claims that have ended go on", end_claims)
         for webhook_id in _due_ids():
             self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
@@ -644,11 +644,9 @@ def in_steps(step: Callable[[], int]) -> int:
 
 def end_claims() -> None:
     """Give back the tasks whose claims have ended, in the name of who had them."""
-    for row in Task.end_claims():
-        actor = Member.stored_row.one(id=row["assignee_id"]) or Member.active_owners.one()
-        with write(actor) as transaction:
-            task, changes = Task.end_claim(transaction, row["id"])
-            if changes:
+    for member_id in {row["assignee_id"] for row in Task.ended_claims()}:
+        with write(Member.stored_row.one(id=member_id)) as transaction:
+            for task, changes in Task.end_claims(transaction, member_id):
                 emit(transaction, "task.updated", {"task": task, "changes": changes})
         deliver(transaction)
 

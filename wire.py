@@ -73,6 +73,7 @@ class Request(werkzeug.Request):
         self.success_headers: dict[str, str] = {}
         self.every_header: list[tuple[str, str]] = []  # of a success and of an error
         self.deadline: limits.SocketDeadline | None = None  # of the response
+        self.waited = 0.0  # seconds, for something to answer
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
@@ -272,7 +273,7 @@ class Request(werkzeug.Request):
         """Count it, and write a line to standard output, with no enrollment token or API key in its path."""
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
-        figures.answered(self.endpoint, int(status), seconds)
+        figures.answered(self.endpoint, int(status), seconds - self.waited)
         who = self.caller["id"] if self.caller else "-"
         line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service

@@ -202,7 +202,8 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
     assert filters - {"wait"} == FILTERS.keys() - {"unassigned", "open", "other_words"}
-    of_agents = filters - {"archived", "after", "created_by", "external_id", "wait"} | {"limit", "offset", "sort"}
+    of_programs = {"archived", "after", "created_by", "external_id", "wait"}
+    of_agents = filters - of_programs | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
     told = (
         (ROOT / "docs" / "api.md").read_text().partition("`GET /tasks` filters by")[2].partition("History")[0]

@@ -10,7 +10,7 @@ from harness import tables
 from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import _page
-from models import Activity, Milestone, Project, StoredAnswer, Task, activities
+from models import Activity, Blocker, Milestone, Notice, Project, StoredAnswer, Task, activities
 from outbox import Delivery, Webhook
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -61,13 +61,29 @@ READS = [
     (Flow, "pruning_of_idle", "flow_idle"),
     (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
     (StoredAnswer, "pruning", "stored_answer_created_at"),
+    (Notice, "latest", "notice_member (member_id=? AND id<?)"),
+    (Notice, "unread", "notice_unread (member_id=?)"),
+    (Notice, "reading", "notice_member (member_id=? AND id<?)"),
+    (Notice, "reading_of_task", "notice_unread (member_id=? AND task_id=?)"),
+    (Notice, "pruning", "sqlite_autoindex_notice_1 (id<?)"),
+    (Task, "claims_over", "task_claimed"),
+    (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),
     (FlowTask, "of_flow", "flow_task_flow_seq (flow_seq=?)"),
     (FlowTask, "counts", "flow_task_flow_seq (flow_seq=?)"),
     (FlowTask, "same_run", "flow_task_run (flow_seq=? AND run_id=? AND runtime=? AND child_session_key=?)"),
 ]
-IN_ORDER = ("configured", "due", "first_in_progress", "is_left_for", "of_owner", "open_of_owner", "of_flow")
+IN_ORDER = (
+    "latest",
+    "configured",
+    "due",
+    "first_in_progress",
+    "is_left_for",
+    "of_owner",
+    "open_of_owner",
+    "of_flow",
+)
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,8 @@ def test_the_page_offers_what_the_role_and_the_key_may_do(people, keys, sign_in)
         const { rights } = await import(new URL("workspace.js", document.scripts[0].src));
         return rights();
     }"""
-    keys = {(role, "write"): client.key for role, client in people.items()} | {("owner", "read"): keys["read"].key}
+    keys = {("owner", "read"): keys["read"].key}
+    keys |= {(role, "write"): client.key for role, client in people.items()}
     for (role, scope), key in keys.items():
         shown = sign_in(key).evaluate(rights)
         assert {name: shown[name] for name in RIGHTS} == {

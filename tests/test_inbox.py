@@ -1,0 +1,305 @@
+"""The inbox: whom a change tells, why, and what marks it as read."""
+
+import pytest
+from harness import INSTANT, fault, old_ids, wait_until
+
+
+@pytest.fixture(scope="module")
+def team(join):
+    """A member who does things, and two who are told."""
+    names = {"ana": "Ana Inbox", "ben": "Ben Inbox", "cleo": "Cleo Inbox"}
+    return {name: join(full_name=full_name) for name, full_name in names.items()}
+
+
+@pytest.fixture
+def ana(team):
+    return emptied(team["ana"])
+
+
+@pytest.fixture
+def ben(team):
+    return emptied(team["ben"])
+
+
+@pytest.fixture
+def cleo(team):
+    return emptied(team["cleo"])
+
+
+def inbox(client, **query):
+    return client.data(client.get("/inbox", **query))
+
+
+def emptied(client):
+    """The client, to whom nothing is unread."""
+    notices = inbox(client)["notices"]
+    if notices:
+        client.data(client.post("/inbox/read", {"until": notices[0]["id"]}))
+    return client
+
+
+def unread(client, *fields):
+    """What is unread, the newest first: reasons, and these fields."""
+    told = [notice for notice in inbox(client)["notices"] if notice["read_at"] is None]
+    assert inbox(client)["unread"] == len(told)
+    return [
+        tuple(notice[name] for name in ("reason", *fields)) if fields else notice["reason"] for notice in told
+    ]
+
+
+def comment(client, task, content, **fields):
+    path = f"/tasks/{task['id']}/comments"
+    return client.data(client.post(path, {"content": content} | fields), 201)
+
+
+def change(client, task, **fields):
+    return client.data(client.patch(f"/tasks/{task['id']}/details", fields))
+
+
+def of(client):
+    return client.member["id"]
+
+
+def test_who_is_assigned_is_told_of_what_and_by_whom(ana, ben, project):
+    task = ana.make_task(project, title="Design", assignee_id=of(ben))
+    (notice,) = inbox(ben, limit=1)["notices"]
+    assert INSTANT.fullmatch(notice.pop("created_at"))
+    assert notice.pop("id") > task["id"]
+    assert notice == {
+        "reason": "assigned",
+        "task": {"id": task["id"], "number": task["number"], "title": "Design", "status": "todo"},
+        "actor": {name: ana.member[name] for name in ("id", "full_name", "email", "role")},
+        "excerpt": "",
+        "read_at": None,
+    }
+
+
+def batch(client, project, *assignees):
+    tasks = [{"project_id": project["id"], "title": "x", "assignee_id": id} for id in assignees]
+    return client.data(client.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
+
+
+ASSIGNED = {
+    "a creation": lambda client, project, id: client.make_task(project, assignee_id=id),
+    "a batch": lambda client, project, id: batch(client, project, id, None),
+    "a change": lambda client, project, id: change(client, client.make_task(project), assignee_id=id),
+    "an external id": lambda client, project, id: client.put(
+        f"/tasks/by-external-id/{project['id']}",
+        {"project_id": project["id"], "title": "x", "assignee_id": id},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ASSIGNED)
+def test_every_way_to_assign_a_task_tells_the_member_and_never_the_actor(ana, ben, project, way):
+    ASSIGNED[way](ana, project, of(ben))
+    assert unread(ben) == ["assigned"]
+    ASSIGNED[way](ana, ana.make_project(), of(ana))
+    assert unread(ana) == []
+
+
+def test_a_comment_tells_assignee_creator_and_who_has_commented_each_once(owner, ana, ben, cleo, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    emptied(ben)
+    comment(cleo, task, "x" * 500)
+    assert unread(ana, "excerpt") == unread(ben, "excerpt") == [("commented", "x" * 200)]
+    assert unread(cleo) == []
+    comment(owner, task, "And @cleo, see @Ben Inbox")
+    assert unread(ana, "excerpt") == [("commented", "And @cleo, see @Ben Inbox")]
+    assert unread(ben) == ["mentioned", "commented"]
+    assert unread(cleo) == ["mentioned"]
+
+
+def test_one_is_unread_for_a_task_and_reason_the_newest_on_top(ana, ben, project):
+    first, second = (ana.make_task(project, title=title, assignee_id=of(ben)) for title in ("1", "2"))
+    for task, text in ((first, "a"), (second, "b"), (first, "c"), (first, "d")):
+        comment(ana, task, text)
+    assert unread(ben, "excerpt") == [
+        ("commented", "d"),
+        ("commented", "b"),
+        ("assigned", ""),
+        ("assigned", ""),
+    ]
+    comment(ben, first, "Read")
+    comment(ana, first, "e")
+    assert unread(ben, "excerpt") == [("commented", "e"), ("commented", "b"), ("assigned", "")]
+
+
+def test_what_is_read_stays_up_to_the_notice_that_is_named(ana, ben, project):
+    for title in "123":
+        ana.make_task(project, title=title, assignee_id=of(ben))
+    third, second, first = inbox(ben, limit=3)["notices"]
+    assert ben.data(ben.post("/inbox/read", {"until": second["id"]})) == {"read": 2}
+    assert ben.data(ben.post("/inbox/read", {"until": second["id"]})) == {"read": 0}
+    after = inbox(ben, limit=3)
+    assert (after["unread"], [notice["id"] for notice in after["notices"]]) == (
+        1,
+        [third["id"], second["id"], first["id"]],
+    )
+    assert [bool(notice["read_at"]) for notice in after["notices"]] == [False, True, True]
+
+
+def test_an_inbox_comes_in_pages_and_is_one_s_own(ana, ben, cleo, project):
+    for title in "123":
+        ana.make_task(project, title=title, assignee_id=of(ben))
+    page = inbox(ben, limit=2)
+    assert [notice["task"]["title"] for notice in page["notices"]] == ["3", "2"]
+    before = page["pagination"].pop("next_before")
+    assert page["pagination"] == {"limit": 2, "has_more": True}
+    assert inbox(ben, limit=1, before=before)["notices"][0]["task"]["title"] == "1"
+    assert unread(cleo) == []
+    cleo.data(cleo.post("/inbox/read", {"until": page["notices"][0]["id"]}))
+    assert len(unread(ben)) == 3
+
+
+ACTS = {
+    "a change": lambda client, task: change(client, task, title="Changed"),
+    "a comment": lambda client, task: comment(client, task, "Yes"),
+    "a claim": lambda client, task: client.data(client.post(f"/tasks/{task['id']}/claim")),
+    "completion": lambda client, task: client.data(client.post(f"/tasks/{task['id']}/complete")),
+    "a file": lambda client, task: client.data(
+        client.request("POST", f"/tasks/{task['id']}/attachments", files={"file": ("a.txt", b"a")}), 201
+    ),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_who_changes_a_task_or_answers_has_read_what_was_told_of_it(ana, ben, project, act):
+    task, other = (ana.make_task(project, title=title, assignee_id=of(ben)) for title in ("This", "Other"))
+    comment(ana, task, "Please")
+    ACTS[act](ben, task)
+    assert [notice["task"]["id"] for notice in inbox(ben)["notices"] if not notice["read_at"]] == [
+        other["id"]
+    ]
+
+
+def test_looking_at_it_marks_nothing(ana, ben, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    for path in ("/inbox", f"/tasks/{task['id']}", "/context"):
+        ben.data(ben.get(path))
+    change(ben, task, title=task["title"])  # which it has already
+    assert unread(ben) == ["assigned"]
+
+
+def test_who_creates_a_task_is_told_that_it_is_to_be_reviewed(ana, ben, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    change(ben, task, status="review")
+    assert unread(ana) == ["review"]
+
+
+def test_instead_of_a_creator_who_acts_or_is_gone_the_project_s_owner_is_told(join, owner, ana, ben):
+    project = ana.make_project()
+    change(ben, ben.make_task(project), status="review")
+    assert unread(ana) == ["review"]
+    gone = join()
+    task = gone.make_task(project)
+    owner.data(owner.delete(f"/members/{of(gone)}"))
+    change(ben, task, status="review")
+    assert unread(ana) == ["review", "review"]
+    change(ana, ana.make_task(project), status="review")  # nobody is left to be told
+    assert unread(ana) == ["review", "review"]
+
+
+def unblock(client, *blockers):
+    for task in blockers:
+        client.data(client.post(f"/tasks/{task['id']}/complete"))
+
+
+def delete(client, *blockers):
+    for task in blockers:
+        client.data(client.delete(f"/tasks/{task['id']}"))
+
+
+def delete_project(client, first, *_):
+    client.data(client.delete(f"/projects/{first['project_id']}", params={"force": "true"}))
+
+
+@pytest.mark.parametrize("end", [unblock, delete, delete_project])
+def test_the_end_of_the_last_open_blocker_tells_the_assignee(ana, ben, project, end):
+    elsewhere = ana.make_project()
+    first, last = (ana.make_task(elsewhere, title=title) for title in ("First", "Last"))
+    task = ana.make_task(project, assignee_id=of(ben), blocked_by=[first["number"], last["number"]])
+    emptied(ben)
+    if end is not delete_project:
+        end(ana, first)
+        assert unread(ben) == []
+    end(ana, *((last,) if end is not delete_project else (first, last)))
+    ((reason, excerpt, told),) = unread(ben, "excerpt", "task")
+    assert (reason, excerpt, told["id"]) == ("unblocked", f"#{last['number']} Last", task["id"])
+
+
+def test_the_end_of_what_blocks_nothing_any_more_tells_nobody(ana, ben, project):
+    done, open_one, last = (ana.make_task(project) for _ in range(3))
+    numbers = [task["number"] for task in (done, open_one)]
+    ana.make_task(project, assignee_id=of(ben), blocked_by=numbers)
+    finished = ana.make_task(project, assignee_id=of(ben), blocked_by=[last["number"]])
+    unblock(ana, finished, done)
+    emptied(ben)
+    unblock(ana, last)  # for which nothing waits that is open
+    delete(ana, done)  # which was done before
+    assert unread(ben) == []
+
+
+def test_notices_go_with_their_task(ana, ben, server, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    ana.data(ana.delete(f"/tasks/{task['id']}"))
+    assert server.rows("SELECT id FROM notice WHERE task_id = ?", task["id"]) == []
+    assert unread(ben) == []
+
+
+def test_a_change_that_is_refused_tells_nobody(ana, ben, project):
+    fault(
+        ana.post(
+            "/tasks/batch",
+            {
+                "tasks": [
+                    {"project_id": project["id"], "title": "x", "assignee_id": of(ben)},
+                    {"project_id": project["id"], "title": "y", "milestone_id": project["id"]},
+                ]
+            },
+        ),
+        422,
+        "validation_error",
+    )
+    assert unread(ben) == []
+
+
+def test_a_repeated_request_tells_once(ana, ben, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    emptied(ben)
+    for _ in range(2):
+        ana.post(
+            f"/tasks/{task['id']}/comments", {"content": "Once"}, headers={"Idempotency-Key": task["id"]}
+        )
+    assert len([notice for notice in inbox(ben)["notices"] if notice["task"]["id"] == task["id"]]) == 2
+    assert unread(ben) == ["commented"]
+
+
+def test_an_import_and_a_demonstration_tell_nobody(launch, tmp_path):
+    server = launch()
+    server.flask("seed")
+    assert server.rows("SELECT id FROM notice") == []
+    owner = server.client()
+    (member, *_) = [m for m in owner.data(owner.get("/members"))["members"] if m["role"] == "member"]
+    file = tmp_path / "tasks.csv"
+    file.write_text(f"title,project,assignee\nImported,New,{member['email']}\n")
+    assert server.flask("import", str(file), "--apply").returncode == 0
+    assert server.rows("SELECT id FROM notice") == []
+    assert server.rows("SELECT title FROM task WHERE title = 'Imported' AND assignee_id = ?", member["id"])
+
+
+def test_it_is_kept_for_90_days(launch):
+    server = launch()
+    owner = server.client()
+    bot = server.client(server.flask("member", "add", "Bot").stdout.strip())
+    id = owner.data(bot.get("/me"))["member"]["id"]
+    task = owner.make_task(owner.make_project(), assignee_id=id)
+    (old,) = old_ids(task, 1)
+    columns = "member_id, task_id, actor_id, excerpt, created_at, read_at"
+    server.rows(
+        f"INSERT INTO notice (id, reason, {columns}) SELECT ?, 'commented', {columns} FROM notice", old
+    )
+    assert unread(bot) == ["assigned", "commented"]
+    server.stop()
+    server.start()  # which prunes at once, and then each hour
+    wait_until(lambda: unread(server.client(bot.key)) == ["assigned"])
