@@ -1,0 +1,117 @@
+"""A key of scope agent: it does the work, and a person completes it."""
+
+from functools import partial
+
+import pytest
+from harness import fault
+from test_inbox import comment, emptied, unread
+from test_session import browser, cookie_of
+from test_session import sign_in as start_session
+from test_tools import refused, stored, use
+
+REFUSAL = "a key of scope agent moves nothing to done, and nothing out of it"
+
+
+@pytest.fixture(scope="module")
+def agent(server, owner):
+    client = server.client(server.flask("member", "add", "Agent of the gate", "--agent").stdout.strip())
+    client.member = owner.data(client.get("/me"))["member"]
+    return client
+
+
+@pytest.fixture
+def external(owner, project):
+    """A task with an id of another program, and the path under which that changes it."""
+    task = owner.make_task(project, external_id=project["id"])
+    return task, f"/tasks/by-external-id/{project['id']}"
+
+
+def ways(client, task, external_path, status):
+    """Each call that would give the task this status."""
+    path = f"/tasks/{task['id']}"
+    body = {"project_id": task["project_id"], "title": task["title"], "status": status}
+    return {
+        "patch": partial(client.patch, path, {"status": status, "title": "Not stored"}),
+        "put": partial(client.put, path, {"status": status}),
+        "details": partial(client.patch, f"{path}/details", {"status": status}),
+        "external id": partial(client.put, external_path, body),
+        **(
+            {
+                f"{method} complete": partial(client.request, method, f"{path}/complete")
+                for method in ("PUT", "POST", "PATCH")
+            }
+            if status == "done"
+            else {}
+        ),
+    }
+
+
+def test_it_completes_nothing_by_no_route(agent, owner, external):
+    task, path = external
+    for way, call in ways(agent, task, path, "done").items():
+        assert REFUSAL in fault(call(), 403, "forbidden")["message"], way
+    new = {"project_id": task["project_id"], "title": "New", "status": "done"}
+    assert REFUSAL in fault(agent.put(f"{path}-new", new), 403, "forbidden")["message"]
+    assert owner.data(owner.get("/tasks", external_id=f"{task['external_id']}-new"))["tasks"] == []
+    assert stored(owner, task["id"])["version"] == 1
+
+
+@pytest.mark.parametrize("status", ["todo", "in_progress", "review"])
+def test_it_takes_nothing_out_of_done_by_no_route(agent, owner, external, status):
+    task, path = external
+    owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    for way, call in ways(agent, task, path, status).items():
+        assert REFUSAL in fault(call(), 403, "forbidden")["message"], way
+    assert stored(owner, task["id"])["version"] == 2
+    agent.data(agent.post(f"/tasks/{task['id']}/complete"))  # a repetition, which changes nothing
+    agent.data(agent.patch(f"/tasks/{task['id']}", {"metadata": {"commit": "4fa1"}}))
+
+
+def test_it_does_everything_that_the_work_needs(agent, owner, project):
+    task = agent.make_task(project, title="Found on the way")
+    path = f"/tasks/{task['id']}"
+    agent.data(agent.post("/tasks/batch", {"tasks": [{"project_id": project["id"], "title": "x"}]}), 201)
+    agent.data(agent.put("/tasks/by-external-id/gate-1", {"project_id": project["id"], "title": "x"}), 201)
+    agent.data(agent.post(f"{path}/claim", {"minutes": 5}))
+    comment(agent, task, "Done so far")
+    agent.data(agent.request("POST", f"{path}/attachments", files={"file": ("log.txt", b"log")}), 201)
+    emptied(agent)
+    agent.data(agent.patch(f"{path}/details", {"status": "review", "priority": "low"}))
+    assert owner.data(owner.post(f"{path}/complete"))["status"] == "done"
+
+
+def test_a_task_in_review_still_blocks(agent, owner, project, task):
+    waiting = owner.make_task(project, blocked_by=[task["number"]])
+    use(agent, "complete_task", task_id=task["number"])
+    assert [blocker["id"] for blocker in stored(owner, waiting["id"])["blocked_by"]] == [task["id"]]
+
+
+def test_its_complete_task_moves_to_review_and_says_who_completes(agent, join, owner):
+    ana = emptied(join(full_name="Ana who reviews"))
+    task = ana.make_task(owner.make_project())
+    done = use(agent, "complete_task", task_id=task["number"], comment="Ready to look at")
+    assert (done["status"], done["note"]) == ("review", "in review: a person completes it")
+    assert unread(ana) == ["commented", "review"]
+    again = use(agent, "complete_task", task_id=task["number"])
+    assert (again["status"], again["version"]) == ("review", done["version"])
+    use(ana, "complete_task", task_id=task["number"])
+    assert REFUSAL in refused(agent, "complete_task", task_id=task["number"])
+    assert REFUSAL in refused(agent, "update_task", task_id=task["number"], status="todo")
+
+
+def test_a_session_that_is_started_with_it_keeps_its_scope(server, agent, task):
+    page = browser(server, cookie_of(start_session(server, agent.key)))
+    error = fault(page("PATCH", f"/tasks/{task['id']}", json={"status": "done"}), 403, "forbidden")
+    assert REFUSAL in error["message"]
+    assert (
+        "scope is agent" in fault(page("POST", "/projects", json={"name": "x"}), 403, "forbidden")["message"]
+    )
+
+
+def test_keys_of_this_scope_are_made_by_any_member(server, owner, join, task):
+    ana = join()
+    made = ana.data(ana.post("/keys", {"name": "Bot of Ana", "scope": "agent"}), 201)
+    assert made["key"]["scope"] == "agent"
+    bot = server.client(made["api_key"])
+    assert REFUSAL in fault(bot.post(f"/tasks/{task['id']}/complete"), 403, "forbidden")["message"]
+    assert "scope is agent" in fault(bot.post("/keys", {"name": "x"}), 403, "forbidden")["message"]
