@@ -35,14 +35,14 @@ Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success
 `Idempotency-Key`, whose repetitions within a day are answered as the first call was, with
 `Idempotent-Replayed: true`; those whose answer holds a secret do not take it.
 
-Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. One of scope
-`agent` may also create, change, claim and comment on tasks, attach files and mark its inbox as read, but it moves no
-task to done, and none out of it. When a
-member becomes an owner, the member's keys and links are revoked, except those made by the member or by the
-owner who makes the change. When a member is removed, or is no longer owner or admin, the links and the keys
-of others that this member made are revoked; what came of a sign-in link counts as made by the link's makers
-too. In activity, `changes` holds the old and the new value of each field; in place of a value over 1 KiB it
-holds `{"omitted_bytes": …}`, and of the content of comments and whiteboards `null`.
+Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. One
+of scope `agent` may also create, change, claim and comment on tasks, attach files and mark its inbox as
+read, but it moves no task to done, and none out of it. When a member becomes an owner, the member's keys
+and links are revoked, except those made by the member or by the owner who makes the change. When a member
+is removed, or is no longer owner or admin, the links and the keys of others that this member made are
+revoked; what came of a sign-in link counts as made by the link's makers too. In activity, `changes` holds
+the old and the new value of each field; in place of a value over 1 KiB it holds `{"omitted_bytes": …}`, and
+of the content of comments and whiteboards `null`.
 """
 WHO = {
     None: "For anyone; no key is needed.",

@@ -1,8 +1,14 @@
 """Claiming a task, and telling apart who did something with which key."""
 
+import json
+import os
+import signal
+from datetime import datetime
 from functools import partial
 
-from harness import at_once, fault
+import pytest
+from harness import at_once, fault, last_event, wait_until
+from test_inbox import comment, unread
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 
@@ -72,3 +78,160 @@ def test_an_agent_is_added_as_a_member_with_a_key_in_one_step(server):
     assert "give one with --email" in server.flask("member", "add", "助手").stderr
     reader = server.flask("member", "add", "Reader", "--scope", "read", "--email", "r@example.com")
     assert server.client(reader.stdout.strip()).post("/projects", {"name": "x"}).status_code == 403
+
+
+# Claims that end ------------------------------------------------------------------------------
+
+
+def claim(client, task, minutes=None, status=200):
+    body = None if minutes is None else {"minutes": minutes}
+    return client.data(client.post(f"/tasks/{task['id']}/claim", body), status)
+
+
+def let_end(server, *tasks, until="2026-01-01T00:00:00.000Z"):
+    """Let the claims end now, for which a test cannot wait."""
+    for task in tasks:
+        server.rows("UPDATE task SET claimed_until = ? WHERE id = ?", until, task["id"])
+
+
+def is_free(owner, task):
+    shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+    return (shown["status"], shown["assignee_id"], shown["claimed_until"]) == ("todo", None, None) and shown
+
+
+def test_a_claim_for_some_minutes_is_renewed_by_the_same_key_without_a_change(server, owner, task, join):
+    ana = join()
+    first = claim(ana, task, 5)
+    left = datetime.fromisoformat(first["claimed_until"]) - datetime.fromisoformat(first["updated_at"])
+    assert left.total_seconds() == pytest.approx(300, abs=1)
+    (before,) = server.rows("SELECT MAX(seq) AS last FROM event")
+    renewed = claim(ana, task, 1440)
+    assert renewed["claimed_until"] > first["claimed_until"]
+    assert renewed == first | {"claimed_until": renewed["claimed_until"]}
+    assert claim(ana, task) == renewed  # without minutes it renews nothing
+    assert claim(ana, task, 1)["claimed_until"] < renewed["claimed_until"]
+    assert server.rows("SELECT MAX(seq) AS last FROM event") == [before]
+    history = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    assert [entry["action"] for entry in history] == ["moved", "created"]
+    (event,) = server.rows("SELECT body FROM event WHERE seq = ?", before["last"])
+    assert json.loads(event["body"])["data"]["changes"]["claimed_until"] == [None, first["claimed_until"]]
+
+
+def test_who_comes_too_late_hears_who_has_it_until_when(owner, task, join):
+    until = claim(join(full_name="Ana until then"), task, 30)["claimed_until"]
+    error = fault(owner.post(f"/tasks/{task['id']}/claim", {"minutes": 5}), 409, "conflict")
+    assert error["message"].endswith(f"is in progress, and Ana until then has it until {until}")
+
+
+@pytest.mark.parametrize("minutes", [0, -1, 1441, "5", True, 1.5, 2**64])
+def test_a_claim_is_for_1_to_1440_whole_minutes(owner, task, minutes):
+    fault(owner.post(f"/tasks/{task['id']}/claim", {"minutes": minutes}), 422, "validation_error", "minutes")
+
+
+GIVEN_BACK = {"status": "todo", "assignee_id": None}
+
+
+@pytest.mark.parametrize("fields", [GIVEN_BACK, {"status": "review"}, {"assignee_id": None}])
+def test_a_change_of_status_or_assignee_ends_a_claim_and_another_change_does_not(owner, task, join, fields):
+    ana = join()
+    claim(ana, task, 5)
+    path = f"/tasks/{task['id']}"
+    assert ana.data(ana.patch(path, {"title": "Further"}))["claimed_until"]
+    assert ana.data(ana.patch(path, fields))["claimed_until"] is None
+    if fields == GIVEN_BACK:
+        assert claim(owner, task)["assignee_id"] != ana.member["id"]
+
+
+def test_what_has_ended_is_given_back_in_its_holder_s_name_and_the_responsible_is_told(server, owner, join):
+    ana, bot = join(full_name="Ana who waits"), join(full_name="Bot that hangs")
+    task = ana.make_task(ana.make_project())
+    held = claim(bot, task, 5)
+    comment(ana, task, "Are you there?")
+    let_end(server, task)
+    free = wait_until(lambda: is_free(owner, task))
+    assert free["version"] == held["version"] + 1
+    (entry, *_) = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
+    assert (entry["action"], entry["actor"]["full_name"], entry["via"]) == ("moved", "Bot that hangs", None)
+    assert entry["changes"]["assignee_id"] == [bot.member["id"], None]
+    event = last_event(server)
+    assert (event["event"], event["data"]["changes"]["status"]) == ("task.updated", ["in_progress", "todo"])
+    ((reason, actor),) = unread(ana, "actor")
+    assert (reason, actor["full_name"]) == ("claim_ended", "Bot that hangs")
+    assert unread(bot) == ["commented"]  # it has not read that
+    late = bot.patch(f"/tasks/{task['id']}", {"title": "Late"}, headers={"If-Match": f'"{held["version"]}"'})
+    fault(late, 412, "precondition_failed")
+    assert claim(owner, task, 5)["status"] == "in_progress"
+
+
+def test_an_end_that_no_clock_could_have_set_has_come(server, owner, task):
+    """As after the clock was set back: it would else come in a year."""
+    claim(owner, task, 5)
+    let_end(server, task, until="2099-01-01T00:00:00.000Z")
+    wait_until(lambda: is_free(owner, task))
+
+
+def test_the_claims_of_a_removed_member_end_at_once(owner, join, project):
+    ana = join()
+    limited, unlimited = (owner.make_task(project) for _ in range(2))
+    claim(ana, limited, 1440)
+    claim(ana, unlimited)
+    owner.data(owner.delete(f"/members/{ana.member['id']}"))
+    assert is_free(owner, limited)
+    left = owner.data(owner.get(f"/tasks/{unlimited['id']}"))
+    assert (left["status"], left["assignee_id"]) == ("in_progress", None)
+
+
+def test_renewals_and_the_end_at_the_same_time_leave_one_of_both(server, owner, join, project):
+    ana, tasks = join(), [owner.make_task(project) for _ in range(8)]
+    for task in tasks:
+        claim(ana, task, 5)
+    let_end(server, *tasks)
+    answers = at_once(*[partial(ana.post, f"/tasks/{task['id']}/claim", {"minutes": 5}) for task in tasks])
+    assert {answer.status_code for answer in answers} == {200}
+    wait_until(lambda: not server.rows("SELECT id FROM task WHERE claimed_until < '2026-02-01'"))
+    for task in tasks:
+        shown = owner.data(owner.get(f"/tasks/{task['id']}"))
+        held = (shown["status"], shown["assignee_id"], bool(shown["claimed_until"]))
+        # Renewed, or given back and claimed again by the same request.
+        assert held == ("in_progress", ana.member["id"], True)
+        assert shown["version"] in (2, 4)
+
+
+def test_what_ends_while_all_is_killed_is_given_back_once_at_the_restart(launch):
+    server = launch("--workers", "2")
+    owner = server.client()
+    tasks = [owner.make_task(owner.make_project()) for _ in range(5)]
+    for task in tasks:
+        claim(owner, task, 1)
+    server.kill()
+    let_end(server, *tasks[:3])
+    server.start("--workers", "2")
+    owner = server.client()
+    for task in tasks[:3]:
+        assert wait_until(lambda task=task: is_free(owner, task))["version"] == 3
+    assert [owner.data(owner.get(f"/tasks/{task['id']}"))["version"] for task in tasks[3:]] == [2, 2]
+    moves = server.rows("SELECT COUNT(*) AS count FROM activity WHERE action = 'moved'")
+    assert moves == [{"count": 5 + 3}]
+
+
+def test_another_worker_gives_back_when_the_one_that_sweeps_is_killed(launch):
+    server = launch("--workers", "2")
+    owner = server.client()
+    for _ in range(3):
+        task = owner.make_task(owner.make_project())
+        claim(owner, task, 1)
+        os.kill(server.children()[0], signal.SIGKILL)  # in the end each has been killed once
+        let_end(server, task)
+        owner = server.client()
+        assert wait_until(lambda task=task, owner=owner: is_free(owner, task))["version"] == 3
+
+
+def test_without_a_sweeper_no_claim_ends_and_doctor_says_so(launch):
+    server = launch(TASKS_DELIVERY__SWEEPER="false")
+    assert "delivery.sweeper is false: claims never end" in server.flask("doctor").stdout
+    owner = server.client()
+    ended = owner.make_task(owner.make_project())
+    claim(owner, ended, 1)
+    let_end(server, ended)
+    assert not is_free(owner, ended)
+    assert claim(owner, ended, 5)["version"] == 2  # it can be renewed still
