@@ -1593,25 +1593,25 @@ class Comment(PartOfTask):
         cls.insertion.run(id=id, task_id=task_id, content=content, mentions=to_json(named).decode(), **made)
         comment = cls.shown(id)
         super().record(transaction, "created", comment | {"title": task["title"]})
-        authors = [row["author_id"] for row in cls.author_rows.all(task_id=task_id)]
-        reasons = dict.fromkeys([task["assignee_id"], task["created_by"], *authors], "commented")
-        reasons |= dict.fromkeys(named, "mentioned")
+        asked: list[str] = []
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
             asked = [id for id in named if id != me] or Task.responsible(transaction, task)
             if not asked:
                 raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))
-            reasons |= dict.fromkeys(asked, "question")
+        earlier = cls.shown(task["question_id"]) if task["question_id"] else comment
+        is_answer = any(earlier[name] != comment[name] for name in ("author_id", "via"))
+        answered = {earlier["author_id"]} if is_answer else set()
+        authors = {row["author_id"] for row in cls.author_rows.all(task_id=task_id)}
+        told = {"answered": answered, "question": {*asked}, "mentioned": {*named}.difference(asked, answered)}
+        told["commented"] = authors.union((task["assignee_id"], task["created_by"]))
+        told["commented"] -= {*named, *asked, *answered}
         changes: Row = {}
-        open_question = cls.shown(task["question_id"]) if task["question_id"] else comment
-        is_answer = any(open_question[name] != comment[name] for name in ("author_id", "via"))
-        if is_answer:
-            reasons[open_question["author_id"]] = "answered"
         if question or is_answer:
             task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
         Notice.acted(transaction, task_id)
-        for member_id, reason in reasons.items():
-            Notice.tell(transaction, task, reason, member_id, text=content)
+        for reason, members in told.items():
+            Notice.tell(transaction, task, reason, *members, text=content)
         return comment, task, changes
 
     @classmethod

@@ -437,6 +437,17 @@ class JSONInteger(QueryInteger):
         return super()._deserialize(int(value) if is_whole else None, *arguments, **options)
 
 
+class JSONBoolean(fields.Boolean):
+    """`true` or `false` of a JSON body, and nothing like them."""
+
+    default_error_messages = {**MESSAGES, "invalid": "must be true or false"}
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.make_error("invalid")
+        return value
+
+
 FILENAME = Name(255)
 
 
@@ -620,11 +631,8 @@ class TaskQuery(PageQuery):
 
 class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
-    question = fields.Boolean(
-        truthy={True},
-        falsy={False},
-        error_messages={**MESSAGES, "invalid": "must be true or false"},
-        metadata={"description": "Whether the task waits for an answer: the next comment of somebody else."},
+    question = JSONBoolean(
+        metadata={"description": "Whether the task waits for an answer: the next comment of somebody else."}
     )
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}

@@ -1,0 +1,213 @@
+"""A comment that is a question parks its task until somebody else answers."""
+
+import json
+from functools import partial
+
+import pytest
+from harness import at_once, fault, last_event, wait_until
+from test_claims import claim, is_free, let_end, make_key
+from test_inbox import change, comment, emptied, unread
+from test_session import browser, cookie_of
+from test_session import sign_in as start_session
+from test_tools import refused, stored, use
+
+
+@pytest.fixture(scope="module")
+def ana(join):
+    return join(full_name="Ana of the questions")
+
+
+@pytest.fixture(scope="module")
+def bot(server, owner):
+    client = server.client(server.flask("member", "add", "Bot of the questions", "--agent").stdout.strip())
+    client.member = owner.data(client.get("/me"))["member"]
+    return client
+
+
+@pytest.fixture
+def task(ana, owner, bot):
+    """A task of Ana's in a project of the owner's; to all three nothing is unread."""
+    for client in (ana, owner, bot):
+        emptied(client)
+    return ana.make_task(owner.make_project())
+
+
+def ready(client, task):
+    """Whether the task is among those that are ready."""
+    listed = client.data(client.get("/tasks", ready="true", project_id=task["project_id"]))["tasks"]
+    return [row["id"] for row in listed] == [task["id"]]
+
+
+def question_of(client, task):
+    return stored(client, task["id"])["question_id"]
+
+
+def test_a_question_parks_the_task_until_it_is_answered(server, owner, ana, bot, task):
+    assert ready(owner, task)
+    asked = comment(bot, task, "Which colour?", question=True)
+    event = last_event(server)
+    assert (event["event"], event["data"]["changes"]) == (
+        "task.updated",
+        {"question_id": [None, asked["id"]]},
+    )
+    assert event["data"]["task"]["version"] == 2
+    assert question_of(owner, task) == asked["id"]
+    assert not ready(owner, task)
+    for client in (owner, ana, bot):
+        error = fault(client.post(f"/tasks/{task['id']}/claim"), 409, "conflict")
+        assert error["message"] == f"#{task['number']} waits for the answer to a question"
+    assert unread(ana, "excerpt") == [("question", "Which colour?")]
+    assert unread(owner) == []
+    comment(bot, task, "I mean the button")  # who has asked goes on
+    assert question_of(owner, task) == asked["id"]
+    comment(ana, task, "Blue")
+    assert question_of(owner, task) is None
+    assert last_event(server)["data"]["changes"] == {"question_id": [asked["id"], None]}
+    assert unread(bot, "excerpt") == [("answered", "Blue")]
+    assert unread(ana) == []
+    assert ready(owner, task)
+
+
+def test_asked_is_who_is_mentioned_else_the_creator_else_the_project_s_owner(owner, ana, bot, join, task):
+    ben = join(full_name="Ben of the questions")
+    comment(bot, task, "@Ben of the questions or @Bot of the questions?", question=True)
+    assert unread(ben) == ["question"]
+    assert unread(ana) == ["commented"]
+    comment(ana, task, "And now?", question=True)  # by the creator herself: the owner is asked
+    assert unread(owner) == ["question"]
+    assert unread(bot) == ["answered"]
+    comment(bot, task, "@Bot of the questions again", question=True)  # naming oneself asks nobody
+    assert unread(ana) == ["question", "answered"]
+
+
+def test_where_nobody_would_be_told_a_question_is_refused(owner, task):
+    own = owner.make_task(owner.make_project())
+    path = f"/tasks/{own['id']}/comments"
+    for content in ("Why?", "@Olga Owner, why?"):
+        error = fault(
+            owner.post(path, {"content": content, "question": True}), 422, "validation_error", "question"
+        )
+        assert error["details"][0]["message"] == "nobody would be told; name a member, as @Full Name"
+    assert owner.data(owner.get(path))["comments"] == []
+    assert "question: nobody would be told" in refused(
+        owner, "add_comment", task_id=own["number"], content="Why?", question=True
+    )
+
+
+def test_a_client_asks_nothing_and_may_answer(owner, bot, join, task):
+    client = join("client")
+    path = f"/tasks/{task['id']}/comments"
+    fault(client.post(path, {"content": "When?", "question": True}), 403, "forbidden")
+    assert owner.data(owner.get(path))["comments"] == []
+    comment(bot, task, "When?", question=True)
+    comment(client, task, "Tomorrow")
+    assert question_of(owner, task) is None
+
+
+def test_another_kind_of_key_of_the_same_member_answers_and_another_browser_does_not(server, owner, task):
+    agent = server.client(make_key(owner, "agent of Olga"))
+    pages = [browser(server, cookie_of(start_session(server))) for _ in range(2)]
+
+    def write(page, content, **fields):
+        path = f"/tasks/{task['id']}/comments"
+        return owner.data(page("POST", path, json={"content": content} | fields), 201)
+
+    comment(agent, task, "May I?", question=True)
+    write(pages[0], "Yes")
+    assert question_of(owner, task) is None
+    asked = write(pages[0], "When, @Ana of the questions?", question=True)
+    write(pages[1], "It is urgent")
+    assert question_of(owner, task) == asked["id"]
+
+
+def complete(client, task, asked):
+    client.data(client.post(f"/tasks/{task['id']}/complete"))
+
+
+def delete(client, task, asked):
+    client.data(client.delete(f"/tasks/{task['id']}/comments/{asked['id']}"))
+
+
+@pytest.mark.parametrize("act", [complete, delete])
+def test_done_or_deletion_of_the_comment_ends_the_question(server, owner, bot, task, act):
+    asked = comment(bot, task, "Still?", question=True)
+    act(owner, task, asked)
+    assert question_of(owner, task) is None
+    rows = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 2")
+    changes = [json.loads(row["body"])["data"].get("changes", {}) for row in rows]
+    assert [asked["id"], None] in [change.get("question_id") for change in changes]
+    other = comment(owner, task, "No longer asked")
+    owner.data(owner.delete(f"/tasks/{task['id']}/comments/{other['id']}"))  # ends nothing
+    assert stored(owner, task["id"])["version"] == 3
+
+
+def test_a_question_may_answer_another_one_and_the_last_of_one_s_own_counts(owner, ana, bot, task):
+    first = comment(bot, task, "This?", question=True)
+    second = comment(bot, task, "Or that?", question=True)
+    assert question_of(owner, task) == second["id"] != first["id"]
+    assert unread(ana, "excerpt") == [("question", "Or that?")]
+    back = comment(ana, task, "@Bot of the questions, which is cheaper?", question=True)
+    assert question_of(owner, task) == back["id"]
+    assert unread(bot) == ["question", "answered"]
+    comment(bot, task, "That one")
+    assert question_of(owner, task) is None
+    assert unread(ana) == ["answered"]
+
+
+def test_a_repeated_question_asks_once(owner, bot, task):
+    for _ in range(2):
+        use(bot, "add_comment", task_id=task["number"], content="Once?", question=True)
+    assert stored(owner, task["id"])["version"] == 2
+    comment(owner, task, "Once")
+    use(bot, "add_comment", task_id=task["number"], content="Once?", question=True)
+    assert question_of(owner, task) is None
+
+
+def test_of_answers_at_once_one_is_the_answer(server, owner, ana, bot, task):
+    comment(bot, task, "Who?", question=True)
+    path = f"/tasks/{task['id']}/comments"
+    answers = at_once(*[partial(client.post, path, {"content": "I"}) for client in (owner, ana) * 4])
+    assert [answer.status_code for answer in answers] == [201] * 8
+    assert stored(owner, task["id"])["version"] == 3
+    changed = server.rows(
+        "SELECT id FROM activity WHERE task_id = ? AND changes LIKE '%question_id%'", task["id"]
+    )
+    assert len(changed) == 2
+
+
+def test_a_claim_may_end_meanwhile_and_who_claims_next_gets_question_and_answer(server, owner, bot, task):
+    claim(bot, task, 5)
+    use(bot, "add_comment", task_id=task["number"], content="Blue?", question=True)
+    let_end(server, task)
+    wait_until(lambda: is_free(owner, task))
+    assert not ready(owner, task)
+    comment(owner, task, "Blue.")
+    assert ready(owner, task)
+    brief = use(bot, "claim_task", task_id=task["number"], minutes=5)
+    assert [said["text"] for said in brief["comments"]] == ["Blue?", "Blue."]
+
+
+def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
+    ben = join(full_name="Bea of the questions")
+    asked = comment(bot, task, "Who knows?", question=True)
+    path = f"/tasks/{task['id']}/comments/{asked['id']}"
+    bot.data(bot.patch(path, {"content": "Who knows, @Bea of the questions?"}))
+    assert unread(ben) == ["question"]
+    fault(bot.patch(path, {"question": False}), 422, "validation_error", "question")
+
+
+@pytest.mark.parametrize("question", ["true", 1, None, []])
+def test_whether_it_is_a_question_is_true_or_false(owner, task, question):
+    body = {"content": "x", "question": question}
+    fault(owner.post(f"/tasks/{task['id']}/comments", body), 422, "validation_error", "question")
+    comment(owner, task, "x", question=False)
+    assert question_of(owner, task) is None
+
+
+def test_other_changes_leave_it_open_and_an_agent_sees_it(owner, bot, task):
+    comment(bot, task, "Hm?", question=True)
+    change(owner, task, title="Renamed", status="review")
+    assert question_of(owner, task)
+    assert use(bot, "get_task", task_id=task["number"])["waits_for_answer"] is True
+    words = refused(bot, "claim_task", task_id=task["number"])
+    assert "waits for the answer to a question" in words
