@@ -271,21 +271,19 @@ class Tool(NamedTuple):
 
     run: Callable[..., Row]
     definition: Row
-    writes: str
+    scope: str  # the least one of a key
     for_team: bool
 
     def suits(self, caller: Row) -> bool:
         """Whether the caller may use it; the API decides anyway."""
-        is_allowed = SCOPES.index(caller["scope"]) >= SCOPES.index(self.writes or "read")
+        is_allowed = SCOPES.index(caller["scope"]) >= SCOPES.index(self.scope)
         return is_allowed and (caller["role"] != "client" or not self.for_team)
 
     def check(self, arguments: Row) -> None:
         """Raise `ToolError` for arguments that do not fit the schema."""
         schema = self.definition["inputSchema"]
         known = schema["properties"]
-        arguments |= {
-            name: _leniently(value, known[name]) for name, value in arguments.items() if name in known
-        }
+        arguments |= {name: _meant(arguments[name], known[name]) for name in arguments.keys() & known}
         problems = [f"{name}: is required" for name in schema.get("required", ()) if name not in arguments]
         if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
@@ -296,16 +294,18 @@ class Tool(NamedTuple):
             raise ToolError("validation_error", "; ".join(problems))
 
 
-def _leniently(value: Any, schema: Row) -> Any:
-    """The value as it was meant: "High" is high, "In Progress" in_progress, "#12" is 12, and "5" is 5."""
+def _meant(value: Any, schema: Row) -> Any:
+    """What a value means that is close to one that fits: "In Progress" is in_progress, "#12" is 12."""
     if isinstance(value, list) and "items" in schema:
-        return [_leniently(one, schema["items"]) for one in value]
-    if isinstance(value, str) and "enum" in schema:
-        meant = {one.replace("_", ""): one for one in schema["enum"]}
-        text = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())
-        return meant.get(text) or meant.get(f"-{text}", value)
-    is_number = schema["type"] == "integer" and isinstance(value, str) and re.fullmatch("#?[0-9]{1,9}", value)
-    return int(value.lstrip("#")) if is_number else value
+        return [_meant(one, schema["items"]) for one in value]
+    if not isinstance(value, str):
+        return value
+    if "enum" in schema:
+        words = {one.replace("_", ""): one for one in schema["enum"]}
+        word = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())  # a sign before it stays
+        return words.get(word) or words.get(f"-{word}", value)
+    is_number = schema["type"] == "integer" and re.fullmatch(r"\s*#?([0-9]{1,9})\s*", value)
+    return int(is_number[1]) if is_number else value
 
 
 def _mismatch(value: Any, schema: Row) -> str | None:
@@ -352,10 +352,11 @@ TOOLS: dict[str, Tool] = {}
 
 
 def tool(
-    description: str, required: str = "", optional: str = "", *, writes: str = "", for_team: bool = False
+    description: str, required: str = "", optional: str = "", *, scope: str = "read", for_team: bool = False
 ) -> Callable[[Callable[..., Row]], Callable[..., Row]]:
     """Declare a tool: its description for the model, and the names of its arguments."""
-    hints = {"destructiveHint": False, "idempotentHint": True} if writes else {}
+    is_read = scope == "read"
+    hints = {} if is_read else {"destructiveHint": False, "idempotentHint": True}
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
         arguments = {
@@ -369,9 +370,9 @@ def tool(
             "name": method.__name__,
             "description": description,
             "inputSchema": schema,
-            "annotations": {"readOnlyHint": not writes, **hints, "openWorldHint": False},
+            "annotations": {"readOnlyHint": is_read, **hints, "openWorldHint": False},
         }
-        TOOLS[method.__name__] = Tool(method, definition, writes, for_team)
+        TOOLS[method.__name__] = Tool(method, definition, scope, for_team)
         return method
 
     return decorate
@@ -452,11 +453,10 @@ def total_of(pagination: Row) -> int | str:
 
 
 def notice_line(notice: Row) -> str:
-    """What the caller is told; it is read when the caller changes the task or comments on it."""
-    task, actor = notice["task"], notice["actor"] and clipped(notice["actor"]["full_name"])
-    said = f": {clipped(notice['excerpt'], 300)}" if notice["excerpt"] else ""
-    by = f" by {actor}" if actor else ""
-    return f"#{task['number']} {clipped(task['title'])}: {notice['reason']}{by}{said}"
+    task, actor = notice["task"], notice["actor"]
+    line = f"#{task['number']} {clipped(task['title'])}: {notice['reason']}"
+    line += f" by {clipped(actor['full_name'])}" if actor else ""
+    return f"{line}: {clipped(notice['excerpt'], 300)}" if notice["excerpt"] else line
 
 
 def project_line(project: Row) -> str:
@@ -658,12 +658,6 @@ class ToolCall:
 
     # The tools
 
-    @staticmethod
-    def _turn(task: Row, now: str) -> tuple:
-        """What comes first: what is in progress, then what is overdue, then what is urgent."""
-        is_late = (task["due_date"] or "9999") < now
-        return task["status"] != "in_progress", not is_late, -PRIORITIES.index(task["priority"])
-
     @tool("What is going on: news for you, your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
@@ -672,7 +666,8 @@ class ToolCall:
         parts = product(("in_progress", "open"), ({"due_before": context["system"]["current_time"]}, {}))
         pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts]
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
-        inbox = self.get("/inbox", limit=5)
+        inbox = self.get("/inbox", limit=50)  # of which some are read
+        news = [notice_line(notice) for notice in inbox["notices"] if not notice["read_at"]]
         caller, urgent = context["system"]["caller"], context["urgent_tasks"][:3]
         self.names |= {project["id"]: project["name"] for project in context["projects"]}
         self.names |= {task["project_id"]: task["project_name"] for task in urgent}
@@ -681,8 +676,7 @@ class ToolCall:
         return {
             "now": short_time(context["system"]["current_time"]),
             "you": f"{caller['full_name']} ({caller['role']}, key of scope {caller['scope']})",
-            **present(for_you=[notice_line(row) for row in inbox["notices"] if not row["read_at"]]),
-            **present(for_you_total=inbox["unread"] or None),
+            **present(for_you=news[:5], for_you_total=inbox["unread"] or None),
             "yours": [self.brief(task | {"assignee_id": None}) for task in [*mine.values()][:5]],
             "yours_total": total_of(pages[-1]["pagination"]),
             "overdue_or_urgent": [self.brief(task) for task in urgent],
@@ -723,10 +717,8 @@ class ToolCall:
         if assignee:
             filters["assignee_id"] = self.person_id(assignee, members) or "none"
         page = self.get("/tasks", limit=limit, offset=offset, **filters)
-        tasks = within(
-            MAX_PAGE,
-            [self.brief(row) | present(completed=short_time(row["completed_at"])) for row in page["tasks"]],
-        )
+        rows = [self.brief(row) | present(completed=short_time(row["completed_at"])) for row in page["tasks"]]
+        tasks = within(MAX_PAGE, rows)
         pagination = page["pagination"]
         is_cut = len(tasks) < len(page["tasks"])
         following = offset + len(tasks) if is_cut else pagination["next_offset"]
@@ -735,16 +727,13 @@ class ToolCall:
     @tool("A task: description, version, latest comments.", "task_id")
     def get_task(self, task_id: int | str) -> Row:
         task = self.task(self.path_of(task_id))
-        return (
-            self.full(task)
-            | self.detailed(task, 10)
-            | present(
-                created=short_time(task["created_at"]),
-                created_by=task["creator"]["full_name"],
-                updated=short_time(task["updated_at"]),
-                completed=short_time(task["completed_at"]),
-            )
+        made = present(
+            created=short_time(task["created_at"]),
+            created_by=task["creator"]["full_name"],
+            updated=short_time(task["updated_at"]),
+            completed=short_time(task["completed_at"]),
         )
+        return self.full(task) | self.detailed(task, 10) | made
 
     def detailed(self, task: Row, most: int) -> Row:
         """The task with its description and so many latest comments."""
@@ -758,7 +747,7 @@ class ToolCall:
             for comment in reversed(comments)
         ]
         latest = within(MAX_COMMENTS, rows)[::-1]
-        size = len(to_json(task["metadata"]))
+        size, done = len(to_json(task["metadata"])), task["done_blockers"]
         return self.brief(task) | present(
             title=task["title"],
             description=clipped(task["description"] or "", MAX_DESCRIPTION),
@@ -767,12 +756,12 @@ class ToolCall:
             claimed_until=short_time(task["claimed_until"]),
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
-            done_blockers=[f"#{row['number']} {clipped(row['title'])}" for row in task["done_blockers"]],
+            done_blockers=first_lines([f"#{row['number']} {clipped(row['title'])}" for row in done], 5),
             earlier_comments=max(task["comment_count"] - len(latest), 0) or None,
             comments=latest,
         )
 
-    @tool("Create a task.", "project title", f"{PLAN} external_id", writes="agent", for_team=True)
+    @tool("Create a task.", "project title", f"{PLAN} external_id", scope="agent", for_team=True)
     def create_task(self, project: str, **arguments: Any) -> Row:
         project_id = self.project_id(project)
         id = arguments.get("external_id")
@@ -786,7 +775,7 @@ class ToolCall:
         "Take a task; fails if someone has it. Without task_id: your most urgent ready one, else nobody's. "
         "minutes: it goes back then, unless claimed again.",
         optional="task_id project minutes",
-        writes="agent",
+        scope="agent",
         for_team=True,
     )
     def claim_task(self, task_id: int | str = "", project: str = "", minutes: int | None = None) -> Row:
@@ -819,7 +808,7 @@ class ToolCall:
         "if_version: fail if it differs.",
         "task_id",
         f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
-        writes="agent",
+        scope="agent",
         for_team=True,
     )
     def update_task(
@@ -853,7 +842,7 @@ class ToolCall:
             raise
         return self.full(task) | note
 
-    @tool("Complete a task; comment: a report.", "task_id", "comment", writes="agent", for_team=True)
+    @tool("Complete a task; comment: a report.", "task_id", "comment", scope="agent", for_team=True)
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path, note = self.path_of(task_id), {}
         self.task(path)
@@ -874,7 +863,7 @@ class ToolCall:
         "Comment on a task; @Full Name tells a member. question: it waits for an answer, see for_you.",
         "task_id content",
         "question",
-        writes="agent",
+        scope="agent",
     )
     def add_comment(self, task_id: int | str, content: str, question: bool = False) -> Row:
         more: Row = {"question": True} if question else {}
@@ -896,7 +885,7 @@ class ToolCall:
             milestones=within(MAX_MILESTONES, rows),
         )
 
-    @tool("Create a project.", "name", "description", writes="write", for_team=True)
+    @tool("Create a project.", "name", "description", scope="write", for_team=True)
     def create_project(self, **fields: str) -> Row:
         name = caseless(fields["name"].strip())
         named = (row for row in self.every("projects") if caseless(row["name"]) == name)

@@ -1,0 +1,206 @@
+"""What an agent's tools tell for the work: news, the brief with a claim, and what they take for granted."""
+
+import json
+import warnings
+
+import pytest
+from harness import NOBODY
+from test_claims import claim
+from test_inbox import change, comment, unread
+from test_tools import ask, refused, stored, titles, use
+
+
+@pytest.fixture(scope="module")
+def bot(server, owner):
+    client = server.client(server.flask("member", "add", "Bot of the brief", "--agent").stdout.strip())
+    client.member = owner.data(client.get("/me"))["member"]
+    return client
+
+
+def test_the_definitions_are_short(owner):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import bpe_openai
+    encoding = bpe_openai.get_encoding("o200k_base")
+    definitions = ask(owner, "tools/list")["tools"]
+
+    def tokens(left_out=()):
+        kept = [{name: value for name, value in one.items() if name not in left_out} for one in definitions]
+        return len(encoding.encode(json.dumps(kept, separators=(",", ":"))))
+
+    assert tokens(["annotations"]) <= 1000
+    assert tokens() <= 1240
+
+
+def test_a_claim_answers_all_that_is_needed_to_begin(bot, owner):
+    project = owner.make_project(name="Brief", description="Write in English. " * 200)
+    done = owner.make_task(project, title="Design the schema")
+    waiting = owner.make_task(project, title="Not done")
+    fields = {"description": "All of it. " * 100, "metadata": {"branch": "api"}, "due_date": "2099-12-01"}
+    task = owner.make_task(
+        project, title="Build it", blocked_by=[done["number"], waiting["number"]], **fields
+    )
+    owner.data(owner.post(f"/tasks/{done['id']}/complete"))
+    owner.request("POST", f"/tasks/{task['id']}/attachments", files={"file": ("plan.txt", b"x")})
+    for number in range(5):
+        comment(owner, task, f"Comment {number}")
+    brief = use(bot, "claim_task", task_id=task["number"], minutes=30)
+    assert brief["description"] == fields["description"].strip() or brief["description"].startswith(
+        "All of it."
+    )
+    assert [said["text"] for said in brief["comments"]] == [f"Comment {number}" for number in (2, 3, 4)]
+    assert brief.pop("about_project").startswith("Write in English. Write")
+    shown = {name: brief[name] for name in ("metadata", "attachments", "done_blockers", "blocked_by", "due")}
+    assert shown == {
+        "metadata": {"branch": "api"},
+        "attachments": ["plan.txt"],
+        "done_blockers": [f"#{done['number']} Design the schema"],
+        "blocked_by": [waiting["number"]],
+        "due": "2099-12-01",
+    }
+    assert (brief["status"], brief["assignee"], brief["earlier_comments"]) == (
+        "in_progress",
+        "Bot of the brief",
+        2,
+    )
+    assert brief["claimed_until"] == stored(owner, task["id"])["claimed_until"][:16] + "Z"
+
+
+def test_the_largest_brief_is_not_large(bot, owner):
+    text = '"ünïcödé" ' * 1000
+    project = owner.make_project(description=text)
+    blockers = [owner.make_task(project, title="長" * 200)["number"] for _ in range(20)]
+    task = owner.make_task(
+        project, title="長" * 500, description=text, metadata={"a": text}, blocked_by=blockers
+    )
+    for number in blockers:
+        owner.data(owner.post(f"/tasks/{number}/complete"))
+    for number in range(12):
+        owner.request("POST", f"/tasks/{task['id']}/attachments", files={"file": (f"{number}.txt", b"x")})
+    for _ in range(4):
+        comment(owner, task, text)
+    brief = use(bot, "claim_task", task_id=task["number"])
+    assert len(json.dumps(brief, ensure_ascii=False).encode()) < 16_000
+    assert brief["done_blockers"][-1] == "and 15 more"
+    assert len(brief["about_project"].encode()) < 1510
+
+
+def test_an_empty_project_and_task_have_a_short_brief(bot, owner, task):
+    assert set(use(bot, "claim_task", task_id=task["number"])) == {
+        *("number", "title", "status", "priority", "assignee", "project", "version")
+    }
+
+
+def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(server, owner, join):
+    ana, project = join(full_name="Ana of the news"), owner.make_project()
+    assert "for_you" not in use(ana, "get_context")
+    tasks = [owner.make_task(project, title=f"New {n}", assignee_id=ana.member["id"]) for n in range(7)]
+    comment(owner, tasks[3], "Please\nsoon. " + "x" * 300)
+    context = use(ana, "get_context")
+    assert context["for_you_total"] == 8
+    line, *rest = context["for_you"]
+    assert line.startswith(f"#{tasks[3]['number']} New 3: commented by Olga Owner: Please\nsoon. xxx")
+    assert len(line) < 300
+    assert rest[0] == f"#{tasks[6]['number']} New 6: assigned by Olga Owner"
+    assert len(rest) == 4
+    assert use(ana, "get_context")["for_you_total"] == 8  # reading marks nothing
+    use(ana, "add_comment", task_id=tasks[3]["number"], content="Yes")
+    assert use(ana, "get_context")["for_you_total"] == 6
+    for task in tasks[1:]:
+        use(ana, "update_task", task_id=task["number"], priority="high")
+    assert use(ana, "get_context")["for_you"] == [f"#{tasks[0]['number']} New 0: assigned by Olga Owner"]
+
+
+def test_an_answer_comes_with_the_news(bot, owner, task):
+    use(bot, "add_comment", task_id=task["number"], content="Which one?", question=True)
+    assert unread(owner)[0] == "question"
+    comment(owner, task, "The second.")
+    (line, *_) = use(bot, "get_context")["for_you"]
+    assert line == f"#{task['number']} A task: answered by Olga Owner: The second."
+
+
+MEANT = {
+    "a priority": ({"priority": "High"}, {"priority": "high"}),
+    "a status": ({"status": "To Do"}, {"status": "todo"}),
+    "a status with a hyphen": ({"status": " In-Progress "}, {"status": "in_progress"}),
+    "a version": ({"title": "x", "if_version": "1"}, {"title": "x"}),
+    "nobody": ({"assignee": "Nobody"}, {"assignee_id": None}),
+    "unassigned": ({"assignee": "unassigned"}, {"assignee_id": None}),
+    "none": ({"assignee": "none"}, {"assignee_id": None}),
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_word_that_is_close_to_one_that_fits_is_taken_for_that(owner, project, name):
+    given, changed = MEANT[name]
+    me = owner.data(owner.get("/me"))["member"]["id"]
+    task = owner.make_task(project, assignee_id=me)
+    use(owner, "update_task", task_id=f"#{task['number']}", **given)
+    shown = stored(owner, task["id"])
+    assert {field: shown[field] for field in changed} == changed
+
+
+def test_numbers_and_orders_are_taken_as_they_are_meant(owner, project):
+    for priority in ("low", "urgent", "high"):
+        owner.make_task(project, title=priority, priority=priority)
+    asked = {"project": project["id"], "sort": "priority"}
+    assert titles(owner, **asked) == ["urgent", "high", "low"]
+    assert titles(owner, **asked, limit="2") == ["urgent", "high"]
+    numbers = [str(row["number"]) for row in use(owner, "find_tasks", **asked)["tasks"]]
+    made = use(
+        owner, "create_task", project=project["id"], title="x", blocked_by=[f"#{numbers[0]}", numbers[1]]
+    )
+    assert made["blocked_by"] == sorted(map(int, numbers[:2]))
+    for wrong in ({"sort": "-due_date"}, {"limit": "five"}, {"priority": "asap"}, {"status": "to-day"}):
+        assert f"{[*wrong][0]}: must be" in refused(owner, "find_tasks", **wrong)
+
+
+def test_what_has_an_external_id_is_made_once_however_much_it_was_changed(owner, project):
+    given = {"project": project["id"], "external_id": f"mail-{project['id']}"}
+    made = use(owner, "create_task", title="By mail", **given)
+    use(owner, "update_task", task_id=made["number"], title="Another title")
+    again = use(owner, "create_task", title="By mail again", **given)
+    assert (again["number"], again["title"], again["already_made"]) == (made["number"], "Another title", True)
+    owner.data(owner.delete(f"/tasks/{made['number']}"))
+    new = use(owner, "create_task", title="By mail", **given)
+    assert new["number"] > made["number"]
+    assert "already_made" not in new
+
+
+def test_what_was_made_and_completed_since_can_be_counted(owner, project, task):
+    owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    asked = {"project": project["id"], "created_since": task["created_at"]}
+    (found,) = use(owner, "find_tasks", **asked)["tasks"]
+    assert found["completed"] == stored(owner, task["id"])["completed_at"][:16] + "Z"
+    assert use(owner, "find_tasks", **asked | {"created_since": "2099-01-01"})["total"] == 0
+    assert titles(owner, project=project["id"], status="open") == []
+
+
+def test_archived_projects_are_not_offered(owner):
+    archived = owner.make_project(name="Quarry of the brief")
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    assert "Quarry" not in refused(owner, "create_task", project="No such project", title="x")
+    assert "there is no" in refused(owner, "create_task", project="Quarry", title="x")
+    assert use(owner, "get_project", project="Quarry of the brief")["status"] == "archived"
+
+
+def test_a_claim_s_end_is_renewed_and_the_task_given_back(bot, owner, task):
+    first = use(bot, "claim_task", task_id=task["number"], minutes=5)
+    assert (
+        use(bot, "claim_task", task_id=task["number"], minutes="30")["claimed_until"] > first["claimed_until"]
+    )
+    assert "Bot of the brief has it until 20" in refused(owner, "claim_task", task_id=task["number"])
+    given = use(bot, "update_task", task_id=task["number"], status="todo")
+    assert given["note"] == "given back: it is nobody's now"
+    assert claim(owner, task)["claimed_until"] is None
+    assert "minutes: must be" in refused(bot, "claim_task", minutes=0)
+
+
+def test_a_task_that_waits_for_an_answer_is_not_taken_by_itself(bot, owner, join):
+    project = owner.make_project()
+    parked, free = owner.make_task(project, priority="urgent"), owner.make_task(project)
+    use(bot, "add_comment", task_id=parked["number"], content="How?", question=True)
+    assert use(bot, "claim_task", project=project["id"])["number"] == free["number"]
+    assert "no task is ready" in refused(bot, "claim_task", project=project["id"])
+    change(owner, parked, status="done")
+    assert "not_found" in refused(bot, "claim_task", task_id=NOBODY)
