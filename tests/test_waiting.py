@@ -1,0 +1,238 @@
+"""`wait`: an answer comes with the first change that gives it something."""
+
+import itertools
+import os
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from harness import PATIENCE, fault, wait_until
+from test_inbox import change, comment, of
+from test_metrics import figures
+
+WAITS = 4
+LONG = 25  # seconds; what ends sooner was ended by something else than the time
+SOON = 15
+
+
+class Wait:
+    """A request that waits, in a thread and on a connection of its own."""
+
+    def __init__(self, pool, server, path, key=None, wait=LONG, **query):
+        self.client = server.client(key) if key else server.client()
+        self.begun_at = time.monotonic()
+        self.future = pool.submit(self.ask, path, wait=wait, **query)
+
+    def ask(self, path, **query):
+        """Ask until a place is free."""
+        answers = (self.client.get(path, **query) for _ in itertools.count())
+        return wait_until(lambda: [answer for answer in [next(answers)] if answer.status_code != 429])[0]
+
+    def answer(self):
+        """The response, which must not have taken as long as it might."""
+        answer = self.future.result(PATIENCE)
+        assert time.monotonic() - self.begun_at < SOON
+        return answer
+
+    def data(self):
+        answer = self.answer()
+        assert answer.status_code == 200, answer.text
+        return answer.json()["data"]
+
+    def ids(self):
+        return [task["id"] for task in self.data()["tasks"]]
+
+
+@pytest.fixture(scope="module")
+def quiet(launch_module):
+    """A server on which nobody else waits."""
+    return launch_module()
+
+
+@pytest.fixture
+def begin(quiet):
+    """Begin requests that wait."""
+    with ThreadPoolExecutor(16) as pool:
+        yield lambda path, server=quiet, **query: Wait(pool, server, path, **query)
+
+
+@pytest.fixture
+def owner(quiet):
+    return quiet.client()
+
+
+@pytest.fixture
+def bot(quiet, owner, request):
+    """A member of this test's own."""
+    name = f"Bot {abs(hash(request.node.name))}"
+    client = quiet.client(quiet.flask("member", "add", name, "--agent").stdout.strip())
+    client.member = owner.data(client.get("/me"))["member"]
+    return client
+
+
+def until_all_wait(server, project):
+    """Wait until no place is left, for which those who wait try again; this itself waits for a second."""
+    query = {"ready": "true", "project_id": project["id"], "wait": 1}
+    wait_until(lambda: server.client().get("/tasks", **query).status_code == 429)
+
+
+def made(owner, project, bot):
+    return lambda: owner.make_task(project)
+
+
+def given_back(owner, project, bot):
+    task = owner.make_task(project)
+    bot.data(bot.post(f"/tasks/{task['id']}/claim"))
+    return lambda: change(bot, task, status="todo", assignee_id=None)
+
+
+def unblocked(owner, project, bot):
+    blocker = owner.make_task(owner.make_project())
+    owner.make_task(project, blocked_by=[blocker["number"]])
+    return lambda: owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
+
+
+def answered(owner, project, bot):
+    task = owner.make_task(project)
+    comment(bot, task, "How?", question=True)
+    return lambda: comment(owner, task, "So")
+
+
+def to_be_started(owner, project, bot):
+    start = datetime.now(UTC) + timedelta(seconds=2)
+    owner.make_task(project, start_date=start.isoformat(timespec="milliseconds"))
+    return lambda: None  # the time comes without a change
+
+
+@pytest.mark.parametrize("arrange", [made, given_back, unblocked, answered, to_be_started])
+def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot, begin, arrange):
+    project = owner.make_project()
+    act = arrange(owner, project, bot)
+    waiting = begin("/tasks", ready="true", project_id=project["id"])
+    act()
+    assert waiting.ids() == [
+        task["id"] for task in owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    ]
+
+
+def test_who_follows_the_changes_gets_the_next_one(owner, begin):
+    project = owner.make_project()
+    task = owner.make_task(project)
+    page = owner.data(owner.get("/tasks", sort="updated_at", limit=100, project_id=project["id"]))
+    following = {"sort": "updated_at", "after": page["pagination"]["next_after"], "project_id": project["id"]}
+    waiting = begin("/tasks", **following)
+    owner.make_task(owner.make_project())  # which is none of that project's
+    change(owner, task, title="Changed")
+    (changed,) = waiting.data()["tasks"]
+    assert changed["title"] == "Changed"
+
+
+def test_an_inbox_comes_as_soon_as_something_is_told(owner, bot, begin):
+    waiting = begin("/inbox", key=bot.key)
+    owner.make_task(owner.make_project(), assignee_id=of(bot))
+    told = waiting.data()
+    assert (told["unread"], told["notices"][0]["reason"]) == (1, "assigned")
+    assert begin("/inbox", key=bot.key).data()["unread"] == 1  # at once, as long as it is unread
+
+
+def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, begin):
+    project = owner.make_project()
+    begun_at = time.monotonic()
+    waiting = begin("/tasks", ready="true", project_id=project["id"], wait=1)
+    assert waiting.ids() == []
+    assert begin("/inbox", key=bot.key, wait=1).data()["unread"] == 0
+    assert time.monotonic() - begun_at >= 2
+    assert begin("/inbox", key=bot.key, wait=0).data()["unread"] == 0
+
+
+def test_four_wait_and_a_fifth_is_refused_while_others_are_served(quiet, owner, begin):
+    project = owner.make_project()
+    query = {"ready": "true", "project_id": project["id"]}
+    waiting = [begin("/tasks", **query) for _ in range(WAITS)]
+    until_all_wait(quiet, project)
+    answer = owner.get("/inbox", wait=1)
+    fault(answer, 429, "rate_limited")
+    assert answer.headers["Retry-After"] == "5"
+    assert owner.data(owner.get("/tasks", **query))["tasks"] == []
+    task = owner.make_task(project)
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
+    assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
+
+
+def test_who_hangs_up_frees_the_place(quiet, owner, begin):
+    project, address = owner.make_project(), urlsplit(owner.base)
+    head = f"GET /api/v1/tasks?ready=true&project_id={project['id']}&wait={LONG} HTTP/1.1\r\nHost: x\r\n"
+    head += f"Authorization: Bearer {owner.key}\r\n\r\n"
+    lines = [socket.create_connection((address.hostname, address.port)) for _ in range(WAITS)]
+    for line in lines:
+        line.sendall(head.encode())
+    wait_until(lambda: figures(quiet)["busy_threads",] > WAITS)  # they, and this one
+    for line in lines:
+        line.close()
+    waiting = [begin("/tasks", ready="true", project_id=project["id"]) for _ in range(WAITS)]
+    until_all_wait(quiet, project)
+    task = owner.make_task(project)
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
+
+
+def test_a_key_that_is_revoked_meanwhile_gets_no_answer(quiet, owner, begin):
+    key = owner.data(owner.post("/keys", {"name": "short"}), 201)
+    project = owner.make_project()
+    waiting = begin("/tasks", key=key["api_key"], ready="true", project_id=project["id"])
+    owner.data(owner.delete(f"/keys/{key['key']['id']}"))
+    owner.make_task(project)
+    fault(waiting.answer(), 401, "unauthorized")
+
+
+def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
+    project = owner.make_project()
+
+    name = ("request_seconds_sum", "GET", "/api/v1/tasks")
+    before = figures(quiet).get(name, 0)
+    begin("/tasks", ready="true", project_id=project["id"], wait=3).data()
+    assert 0 < figures(quiet)[name] - before < 3
+
+
+WRONG = {
+    "/tasks": [
+        {"wait": 26, "ready": "true"},
+        {"wait": -1, "ready": "true"},
+        {"wait": "x", "ready": "true"},
+        {"wait": 1},
+    ],
+    "/inbox": [{"wait": 26}, {"wait": "1.5"}],
+}
+
+
+@pytest.mark.parametrize(("path", "query"), [(path, query) for path in WRONG for query in WRONG[path]])
+def test_a_wait_is_for_up_to_25_seconds_and_for_what_is_ready_or_changes(owner, path, query):
+    fault(owner.get(path, **query), 422, "validation_error", "wait")
+
+
+def test_another_worker_s_commit_is_seen_too(launch, begin):
+    server = launch("--workers", "2")
+    owner = server.client()
+    project = owner.make_project()
+    waiting = [begin("/tasks", server=server, ready="true", project_id=project["id"]) for _ in range(WAITS)]
+    task = owner.make_task(project)
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
+
+
+def test_the_end_of_a_server_ends_all_waits_with_an_answer(launch, begin):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    query = {"ready": "true", "project_id": project["id"], "server": server}
+    for how in (signal.SIGHUP, signal.SIGTERM):  # after a reload another worker lets others wait
+        waiting = [begin("/tasks", **query) for _ in range(WAITS)]
+        until_all_wait(server, project)
+        if how == signal.SIGHUP:
+            with server.replacing():
+                os.kill(server.process.pid, signal.SIGHUP)
+        else:
+            assert server.stop() == 0
+        assert [wait.ids() for wait in waiting] == [[]] * WAITS
