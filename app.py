@@ -805,6 +805,11 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 # Tasks ----------------------------------------------------------------------------------------
 
 
+# What the operations declare with which an agent works too, and those of them that change a task.
+OF_WORK: Row = {"role": "member", "scope": "agent"}
+OF_A_CHANGE: Row = OF_WORK | {"raises": (PreconditionFailed,), "headers": ("ETag",)}
+
+
 @api.get("/tasks")
 @operation(schemas.LIST_TASKS, schemas.TASKS)
 def list_tasks(wait: int, **filters: Any) -> Row:
@@ -820,14 +825,7 @@ def list_tasks(wait: int, **filters: Any) -> Row:
 
 
 @api.post("/tasks")
-@operation(
-    schemas.CREATE_TASK,
-    schemas.TaskShown,
-    status=201,
-    role="member",
-    headers=("ETag", "Location"),
-    scope="agent",
-)
+@operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
     task = Task.add(transaction, **fields)
@@ -836,7 +834,7 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.post("/tasks/batch")
-@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, role="member", scope="agent")
+@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none of them."""
     created = Task.add_all(transaction, tasks)
@@ -846,15 +844,7 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
 
 
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
-@operation(
-    schemas.PUT_TASK,
-    schemas.TaskShown,
-    role="member",
-    raises=(PreconditionFailed,),
-    headers=("ETag",),
-    also={201: "It is new."},
-    scope="agent",
-)
+@operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_CHANGE)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
     named = schemas.EXTERNAL_ID.load({"external_id": external_id})
@@ -875,37 +865,24 @@ def get_task(id: str) -> Row:
 
 @api.put("/tasks/<task:id>", endpoint="update_task_by_put")
 @api.patch("/tasks/<task:id>")
-@operation(
-    schemas.UPDATE_TASK,
-    schemas.TaskShown,
-    role="member",
-    raises=(PreconditionFailed,),
-    headers=("ETag",),
-    scope="agent",
-)
+@operation(schemas.UPDATE_TASK, schemas.TaskShown, **OF_A_CHANGE)
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task's title, status, assignee or metadata; what is not sent stays."""
     return edit_task(transaction, id, fields)
 
 
 @api.patch("/tasks/<task:id>/details")
-@operation(
-    schemas.UPDATE_TASK_DETAILS,
-    schemas.TaskShown,
-    role="member",
-    raises=(PreconditionFailed,),
-    headers=("ETag",),
-    scope="agent",
-)
+@operation(schemas.UPDATE_TASK_DETAILS, schemas.TaskShown, **OF_A_CHANGE)
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change any fields of a task but its project, as one change; what is not sent stays, and null clears."""
     return edit_task(transaction, id, fields)
 
 
 def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
-    """Store `task.updated` for each of these tasks."""
+    """Store `task.updated` for each of these tasks that has changed."""
     for task, changes in changed:
-        emit(transaction, "task.updated", {"task": task, "changes": changes})
+        if changes:
+            emit(transaction, "task.updated", {"task": task, "changes": changes})
 
 
 def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
@@ -914,22 +891,14 @@ def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
 
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
     """Store the events of a change of a task, if it was one; returns the task."""
-    if changes:
-        announce(transaction, [(task, changes)])
+    announce(transaction, [(task, changes)])
     if "status" in changes and task["status"] == "done":
         emit(transaction, "task.completed", {"task": task, "changes": changes})
     return with_etag(task)
 
 
 @api.post("/tasks/<task:id>/claim")
-@operation(
-    schemas.CLAIM_TASK,
-    schemas.TaskShown,
-    role="member",
-    raises=(Conflict, PreconditionFailed),
-    headers=("ETag",),
-    scope="agent",
-)
+@operation(schemas.CLAIM_TASK, schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)})
 def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
     """Take a task that is to do and nobody's: it is the caller's and in progress, or so for some minutes."""
     return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))
@@ -938,9 +907,7 @@ def claim_task(transaction: Transaction, id: str, minutes: int | None = None) ->
 @api.put("/tasks/<task:id>/complete", endpoint="complete_task_by_put")
 @api.post("/tasks/<task:id>/complete")
 @api.patch("/tasks/<task:id>/complete", endpoint="complete_task_by_patch")
-@operation(
-    gives=schemas.TaskShown, role="member", raises=(PreconditionFailed,), headers=("ETag",), scope="agent"
-)
+@operation(gives=schemas.TaskShown, **OF_A_CHANGE)
 def complete_task(transaction: Transaction, id: str) -> Row:
     """Set a task's status to done and notify the team."""
     task, changes = Task.edit(transaction, id, {"status": "done"}, expected_versions())
@@ -971,8 +938,7 @@ def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Comment on a task; with `question` it waits for the answer, the next comment of somebody else."""
     comment, task, changes = Comment.add(transaction, id, **fields)
     emit(transaction, "comment.added", {"comment": comment, "task": task})
-    if changes:
-        announce(transaction, [(task, changes)])
+    announce(transaction, [(task, changes)])
     return comment
 
 
@@ -987,9 +953,7 @@ def update_comment(transaction: Transaction, id: str, comment_id: str, **fields:
 @operation(gives=schemas.DeletedShown)
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
     """Delete one's own comment; owners and admins may delete any."""
-    task, changes = Comment.remove(transaction, id, comment_id)
-    if changes:
-        announce(transaction, [(task, changes)])
+    announce(transaction, [Comment.remove(transaction, id, comment_id)])
     return {"id": comment_id, "deleted": True}
 
 
@@ -1010,13 +974,7 @@ def list_attachments(id: str) -> Row:
 
 @api.post("/tasks/<task:id>/attachments")
 @operation(
-    schemas.UPLOAD,
-    schemas.AttachmentShown,
-    reads="file",
-    status=201,
-    role="member",
-    headers=("Location",),
-    scope="agent",
+    schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, headers=("Location",), **OF_WORK
 )
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
     """Attach a file, the part `file` of the form, to a task."""

@@ -1256,8 +1256,8 @@ class Task(Entity):
     ) -> Changed:
         """Give a task that is to do and nobody's to the actor, in progress; returns and raises as `edit`.
 
-        With `minutes` the claim ends then (`end_claim`). A repetition with the same key changes only its end,
-        which is no change of the task. Raises `Conflict`, with who has it, too.
+        With `minutes` the claim ends then (`end_claims`). A repetition with the same key changes only that
+        end, which is no change of the task. Raises `Conflict`, with who has it, too.
         """
         task, me = cls.stored(id), transaction.actor["id"]
         until = now(minutes * 60) if minutes else None
@@ -1604,8 +1604,9 @@ class Comment(PartOfTask):
         answered = {earlier["author_id"]} if is_answer else set()
         authors = {row["author_id"] for row in cls.author_rows.all(task_id=task_id)}
         told = {"answered": answered, "question": {*asked}, "mentioned": {*named}.difference(asked, answered)}
-        told["commented"] = authors.union((task["assignee_id"], task["created_by"]))
-        told["commented"] -= {*named, *asked, *answered}
+        told["commented"] = authors.union(map(task.get, ("assignee_id", "created_by"))).difference(
+            named, asked, answered
+        )
         changes: Row = {}
         if question or is_answer:
             task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
@@ -1740,6 +1741,7 @@ class Notice(Identified):
     created_at = TextField()
     read_at = TextField(null=True)
 
+    is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
     DAYS = 90.0  # for which it is kept
     MAX_EXCERPT = 200  # characters
 
@@ -1771,8 +1773,7 @@ class Notice(Identified):
 
     @statement
     def unread(cls: Any):
-        is_unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
-        return cls.select(fn.COUNT(SQL("*"))).where(is_unread)
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_unread)
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
@@ -1783,17 +1784,13 @@ class Notice(Identified):
 
     @statement
     def reading(cls: Any):
-        return cls._reading(cls.id <= placeholder("until"))
+        read = cls.update({cls.read_at: placeholder("now")})
+        return read.where(cls.is_unread, cls.id <= placeholder("until"))
 
     @statement
     def reading_of_task(cls: Any):
-        return cls._reading(cls.task == placeholder("task_id"))
-
-    @classmethod
-    def _reading(cls, condition: Any) -> Query:
-        """UPDATE that marks as read what a member was told, as far as the condition holds."""
-        is_unread = (cls.member == placeholder("member_id")) & cls.read_at.is_null()
-        return cls.update({cls.read_at: placeholder("now")}).where(is_unread, condition)
+        read = cls.update({cls.read_at: placeholder("now")})
+        return read.where(cls.is_unread, cls.task == placeholder("task_id"))
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:

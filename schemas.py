@@ -573,15 +573,8 @@ class Cursor(fields.String):
         return time, id
 
 
-WAIT = QueryInteger(
-    0,
-    limits.WAIT_SECONDS,
-    load_default=0,
-    metadata={
-        "description": f"How many seconds to wait for an answer with something new; {limits.WAITS} may wait "
-        "at a time, and others get a 429."
-    },
-)
+WAITING = f"For how many seconds to wait until there is something; {limits.WAITS} may wait, others get a 429."
+WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, metadata={"description": WAITING})
 
 
 class PageQuery(Strict):
@@ -603,10 +596,7 @@ class TaskQuery(PageQuery):
     completed_since = Instant()
     ready = Choice(
         ["true"],
-        metadata={
-            "description": "To do, unblocked, without an open question, not to be started later; nobody's, "
-            "or of `assignee_id`."
-        },
+        metadata={"description": "To do now: not blocked, and no question; nobody's, or of `assignee_id`."},
     )
     after = Cursor()
     q = Text(
@@ -639,12 +629,8 @@ class CommentInput(Strict):
 
 
 class ClaimInput(Strict):
-    minutes = JSONInteger(
-        1,
-        models.MAX_CLAIM,
-        allow_none=True,
-        metadata={"description": "After so many minutes the task is given back; claim again to renew."},
-    )
+    END = {"description": "When the task is given back, unless it is claimed again before."}
+    minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, metadata=END)
 
     EXAMPLE = {"minutes": 30}
 
@@ -754,9 +740,8 @@ EXTERNAL_ID = TaskInput(only=["external_id"])
 IMPORT_TASK = TaskInput(exclude=["project_id", "milestone_id", "assignee_id"])
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
-LIST_INBOX = Strict.from_dict(
-    {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
-)()
+INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
+LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
 READ_INBOX = InboxReadInput()
 ADD_COMMENT = CommentInput()
 UPDATE_COMMENT = CommentInput(only=["content"], partial=True)
@@ -911,9 +896,7 @@ CommentShown = shown(
     models.Comment,
     "id task_id author_id author content mentions created_at edited_at via",
     author=nested(ProfileShown),
-    mentions=fields.List(
-        Id(), metadata={"description": "The members whom it names, as `@Ana Lima` or `@Ana`."}
-    ),
+    mentions=fields.List(Id(), metadata={"description": "Whom it names, as `@Ana Lima` or `@Ana`."}),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 MeetingShown = shown(
