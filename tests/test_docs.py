@@ -3,15 +3,18 @@
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 import tomllib
 
 import pytest
-from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node, npm_packages
+from harness import BIN, PATIENCE, ROOT, needs_curl, needs_node, npm_packages, wait_until
 from test_readme import WEBHOOKS, block
 
 from settings import load_settings
 
+AGENTS = (ROOT / "docs" / "agents.md").read_text()
 TESTING = (ROOT / "docs" / "testing.md").read_text()
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
@@ -113,3 +116,80 @@ def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp
 def test_the_webhooks_that_are_shown_are_accepted(containing):
     (webhook,) = load_settings(tomllib.loads(block("toml", containing, WEBHOOKS)))["webhooks"]
     assert webhook["format"] == ("slack" if "team" in containing else "json")
+
+
+AGENT = """
+import asyncio, json, os, sys
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+
+async def run():
+    headers = {"Authorization": f"Bearer {os.environ['TASKS_KEY']}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
+        transport = streamable_http_client(f"{os.environ['TASKS_URL']}/mcp", http_client=http)
+        async with Client(transport, mode=os.environ["MODE"]) as client:
+            await work(client)
+
+
+async def use(client, tool, **arguments):
+    result = await client.call_tool(tool, arguments)
+    return None if result.is_error else json.loads(result.content[0].text)
+
+
+async def work(client):
+    if not (task := await use(client, "claim_task", minutes=30)):
+        return  # the other one was faster
+    id = task["number"]
+    if task["title"] == "Unclear" and not task.get("comments"):
+        await use(client, "add_comment", task_id=id, content="What is meant?", question=True)
+        await use(client, "update_task", task_id=id, status="todo")
+    else:
+        await use(client, "complete_task", task_id=id, comment="Done as described.")
+
+
+assert "claim_task" in sys.argv[1]
+asyncio.run(run())
+"""
+
+
+@needs_curl
+def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(launch, tmp_path):
+    """Each runner starts a client of the protocol, of another era, as it would start an agent."""
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "runner.sh").write_text(block("sh", "wait=25", AGENTS))
+    runners = []
+    for mode in ("auto", "legacy"):
+        key = server.flask("member", "add", f"Agent {mode}", "--agent").stdout.strip()
+        environment = {"TASKS_URL": server.base, "TASKS_KEY": key, "MODE": mode}
+        environment |= {"AGENT": f"{sys.executable} {tmp_path / 'agent.py'}"}
+        words = ["bash", "-u", tmp_path / "runner.sh"]
+        runners.append(subprocess.Popen(words, env=os.environ | environment, start_new_session=True))
+    try:
+        made = [owner.make_task(project, title=title) for title in ("Unclear", "One", "Two")]
+
+        def person():
+            """Look at the inbox alone; tell whether all is done."""
+            for notice in owner.data(owner.get("/inbox", wait=1))["notices"]:
+                path = f"/tasks/{notice['task']['id']}"
+                if not notice["read_at"] and notice["reason"] == "question":
+                    owner.data(owner.post(f"{path}/comments", {"content": "The second one."}), 201)
+                elif not notice["read_at"] and notice["reason"] == "review":
+                    owner.data(owner.post(f"{path}/complete"))
+            tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+            return {task["status"] for task in tasks} == {"done"}
+
+        wait_until(person)
+    finally:
+        for runner in runners:
+            os.killpg(runner.pid, signal.SIGKILL)
+            runner.wait()
+    for task in made:
+        comments = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+        asked = ["What is meant?", "The second one."] if task["title"] == "Unclear" else []
+        assert [comment["content"] for comment in comments] == [*asked, "Done as described."]
