@@ -1133,6 +1133,8 @@ class Task(Entity):
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
         Notice.tell(transaction, row, "assigned", row["assignee_id"])
+        if status == "review":
+            Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
         del row["search"]
         return row
 
@@ -1596,7 +1598,7 @@ class Comment(PartOfTask):
         asked: list[str] = []
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
-            asked = [id for id in named if id != me] or Task.responsible(transaction, task)
+            asked = [member for member in named if member != me] or Task.responsible(transaction, task)
             if not asked:
                 raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))
         earlier = cls.shown(task["question_id"]) if task["question_id"] else comment

@@ -21,7 +21,8 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     assert UUID.fullmatch(task["id"])
     assert INSTANT.fullmatch(task["created_at"])
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
-    default = dict.fromkeys((*unset, "external_id")) | {"status": "todo", "priority": "medium", "version": 1}
+    unset += ("external_id", "claimed_until", "question_id")
+    default = dict.fromkeys(unset) | {"status": "todo", "priority": "medium", "version": 1}
     default |= {"blocked_by": [], "metadata": {}, "created_by": project["owner"]["id"]}
     assert task == default | {name: task[name] for name in ("id", "number", "created_at")} | {
         "project_id": project["id"],
@@ -117,6 +118,7 @@ def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
         "assignee": {name: assignee[name] for name in PROFILE},
         "creator": project["owner"],
         "comment_count": 2,
+        "done_blockers": [],
         "attachments": [attachment],
     }
     assert answer.headers["ETag"] == '"1"'
