@@ -2,6 +2,7 @@
 import { changeTask, create, patch, serverTime } from "./api.js";
 import { columns, isBoardOf, isLate, loadBoard, showAt, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
+import { inbox, unreadTasks } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Menu, Options } from "./parts.js";
 import { Priority, ProjectName } from "./parts.js";
@@ -69,17 +70,18 @@ function Facts({ task, isUnsent }) {
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${due_date && due}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} d=${BUBBLE} />${comment_count}</span>`}
+    ${task.question_id && html`<span class="pill">Question</span>`}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
   </div>`;
 }
 
-function Card({ task, unsent, openMenu }) {
+function Card({ task, unsent, unread, openMenu }) {
   const project = !address.value.project && projectOf(task.project_id);
   const assignee = memberOf(task.assignee_id);
   const open = (event) => openMenu(task, event.currentTarget);
   const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
   return html`<li class="card panel stack" data-task=${task.id} draggable=${isTeam()}>
-    <p class="dim line"><span>#${task.number}</span>
+    <p class="dim line"><span>#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
       ${project && html`<${ProjectName} project=${project} />`}
       ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}</p>
     <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
@@ -322,11 +324,19 @@ export function Board({ onNewTask }) {
   const openMenu = useRef((chosen, anchor) => setMenu({ task: chosen, anchor })).current;
   const project = chosenProject();
   const unsent = unsentTasks();
+  useStore(inbox);
   const isEmpty = states.every(({ tasks, isBusy }) => !tasks.length && !isBusy);
   const { members, projects } = workspace.value;
   const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
   const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards
-  const context = { place, unsent, openMenu, names, hour: serverTime().slice(0, 13) };
+  const context = {
+    place,
+    unsent,
+    unread: unreadTasks(),
+    openMenu,
+    names,
+    hour: serverTime().slice(0, 13),
+  };
   const viewOf = (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context}
     isOver=${dragging.over === column.status} />`;
   const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}

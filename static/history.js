@@ -15,6 +15,7 @@ function changeInWords(entity, field, [before, after]) {
   const verb = before ? (after ? "changed" : "deleted") : "added";
   if (field === "milestone") return `${verb} a milestone`;
   if (field === "status" && entity === "task") return `moved to ${STATUSES[after]}`;
+  if (field === "question_id") return after ? "asked a question" : "the question is answered";
   const operation = entity === "task" ? "update_task_details" : `update_${entity}`;
   if (!hasField(operation, field)) return "";
   const cut = (value) => valueInWords(operation, field, value).slice(0, CUT);

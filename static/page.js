@@ -4,10 +4,11 @@ import { Board } from "./board.js";
 import { columns, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
+import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { faultText, notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
-import { focusOn } from "./place.js";
+import { focusOn, showTab } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
@@ -36,7 +37,7 @@ const SHORTCUTS = {
 
 /** Load all at the same time: each request after another would take its own time on a slow network. */
 async function start() {
-  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadBoard()]);
+  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadBoard(), loadInbox()]);
   startRefresh(serverTime());
 }
 
@@ -195,6 +196,11 @@ const list = (name) => () => html`<div class="page"><${Records} of=${name} /></d
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
   "": { title: "Board", icon: "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z" },
+  inbox: {
+    title: "Inbox",
+    view: Inbox,
+    icon: "M2 2h12l1 7v5H1V9zm1.300 1.500L2.500 9H5l1 2h4l1-2h2.500l-.8-5.500z",
+  },
   activity: {
     title: "Activity",
     view: Activity,
@@ -233,6 +239,7 @@ function titleOf(chosen) {
 function Header({ onHelp }) {
   const { member } = useStore(session);
   const view = viewOf(useStore(address));
+  const { unread } = useStore(inbox);
   const [anchor, setAnchor] = useState(null);
   const close = () => setAnchor(null);
   const { isAdmin, isWriter } = rights();
@@ -251,7 +258,13 @@ function Header({ onHelp }) {
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
       <a href=${viewLink("", MINE)} aria-current=${isMine() ? "page" : null}><${Icon} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z" />My tasks</a>
-      ${shown.map(([name, { title, icon }]) => html`<a href=${viewLink(name)} aria-current=${current(name)}><${Icon} d=${icon} />${title}</a>`)}
+      ${shown.map(
+        ([
+          name,
+          { title, icon },
+        ]) => html`<a href=${viewLink(name)} aria-current=${current(name)}><${Icon} d=${icon} />${title}
+        ${name === "inbox" && unread > 0 && html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`}</a>`,
+      )}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
@@ -316,7 +329,7 @@ function Workspace() {
   };
   useKeys({ n: newTask, "/": search, "?": help });
   useLayoutEffect(() => {
-    document.title = `${title} – ${workspaceName}`; // an opened task puts its own in its place
+    showTab({ title: `${title} – ${workspaceName}` }); // an opened task puts its own in its place
   }, [title, chosen.task]);
   useEffect(() => void loadMilestones().catch(notifyFault), [chosen.project]);
   useEffect(() => {
@@ -353,8 +366,9 @@ function Page() {
   const { member, isOut } = useStore(session);
   useLayoutEffect(() => {
     if (!isOut) return;
-    document.title = workspaceName;
+    showTab({ title: workspaceName, unread: 0 });
     forgetWorkspace();
+    forgetInbox();
     for (const column of columns) column.clear();
   }, [isOut]);
   if (isOut) return html`<${SignIn} />`;

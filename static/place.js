@@ -1,4 +1,4 @@
-// Where the focus is, and where it goes.
+// Where the reader is: the focus, and the browser's tab.
 import { shownTask } from "./columns.js";
 
 export const focusOn = (id) => document.getElementById(id)?.focus();
@@ -8,4 +8,15 @@ export function focusCard(id, status = shownTask(id)?.status) {
   const places = [`[data-task="${id}"] .title`, `#column-${status}`, "#title"];
   const found = places.map((place) => document.querySelector(place));
   found.find(Boolean)?.focus();
+}
+
+const tab = { title: "", unread: 0 };
+const icon = document.querySelector("link[rel=icon]");
+const icons = { read: icon.href, unread: new URL("icon-unread.svg", icon.href).href };
+
+/** Name what is shown in the browser's tab, with the number of what is unread. */
+export function showTab(changes) {
+  const { title, unread } = Object.assign(tab, changes);
+  document.title = unread ? `(${unread}) ${title}` : title;
+  icon.href = icons[unread ? "unread" : "read"];
 }

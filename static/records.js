@@ -40,6 +40,7 @@ function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
 
+const KEY_SCOPES = { read: "only reads", agent: "works on tasks" };
 const isUsable = ({ revoked_at, expires_at }) => !revoked_at && (!expires_at || expires_at > now());
 
 async function loadFailedDeliveries() {
@@ -150,7 +151,7 @@ const KINDS = {
     facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`
       ${id === session.value.key.id && pill("This browser")}
       ${!isMe(member) && html`<span>${member.full_name}</span>`}
-      <code>${prefix}…</code>${scope === "read" && html`<span>only reads</span>`}
+      <code>${prefix}…</code>${KEY_SCOPES[scope] && html`<span>${KEY_SCOPES[scope]}</span>`}
       <span>made <${Moment} at=${created_at} /></span>
       ${last_used_at && html`<span>used <${Moment} at=${last_used_at} /></span>`}
       ${expires_at && html`<span>until <${DateOf} at=${expires_at} /></span>`}`,

@@ -5,12 +5,15 @@ import { useLayoutEffect, useRef } from "./preact.js";
 import { later, momentInWords } from "./words.js";
 
 const SECONDS = 5;
+const WAIT = 25; // that the server may keep an answer back until something changes
+const PAUSE = 30; // after it had no place to wait
 const OVERLAP = 10; // seconds; what was being written when it was asked for is found the next time
 const takers = new Set();
 let since = ""; // the server's time from which on changes are asked for; empty while nobody is signed in
 let seen = new Set(); // what an earlier answer had already
 let timer = 0;
 let last = Promise.resolve();
+let waiting = null; // the request that waits for a change, or the pause after it was refused
 let isPaused = false;
 let notice = null; // that what is shown is not up to date
 
@@ -60,7 +63,18 @@ async function look() {
   if (notice && !error) dismiss(notice);
   const from = `What you see is from ${momentInWords(serverTime())}. `;
   notice = error ? (notice ?? notifyFault(error, refresh, from)) : null;
+  if (!error) waiting ??= awaitChange().finally(() => (waiting = null));
   timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
+}
+
+/** Refresh at once when a task changes, if this page has the focus and the server a place to wait. */
+async function awaitChange() {
+  if (!document.hasFocus()) return;
+  const after = `${serverTime()}_${"0".repeat(8)}-0000-0000-0000-${"0".repeat(12)}`;
+  const query = { sort: "updated_at", after, limit: 1, wait: WAIT };
+  const found = await get("/tasks", query).catch(() => null); // refused or cut off: the timer goes on
+  if (found?.tasks.length) refresh();
+  if (!found) await new Promise((resume) => setTimeout(resume, PAUSE * 1000));
 }
 
 async function takeChanges() {

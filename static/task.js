@@ -4,10 +4,11 @@ import { shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
-import { focusCard } from "./place.js";
+import { focusCard, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
+import { Mentions } from "./mentions.js";
 import { Text, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
 import { labelOf, size } from "./words.js";
@@ -126,6 +127,7 @@ function TaskForm({ task, milestones, take }) {
         <p class="dim">
           Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed
           ${" "}<${Moment} at=${task.updated_at} />
+          ${task.claimed_until && html`, claimed until <${Moment} at=${task.claimed_until} />`}
           ${task.completed_at && html`, completed <${Moment} at=${task.completed_at} />`}
         </p>
       </div>`}
@@ -189,7 +191,11 @@ function Attachments({ attachments, add }) {
   </section>`;
 }
 
-function Comment({ comment: { id, task_id, author, content, created_at, edited_at }, isSent }) {
+function Comment({
+  comment: { id, task_id, author, content, created_at, edited_at },
+  isSent,
+  isOpen,
+}) {
   const [isEdited, setEdited] = useState(false);
   const path = `/tasks/${task_id}/comments/${id}`;
   const isMine = rights().isWriter && isMe(author);
@@ -216,31 +222,39 @@ function Comment({ comment: { id, task_id, author, content, created_at, edited_a
     <div class="grow">
       <b>${author.full_name}</b>${" "}
       <span class="dim"><${Moment} at=${created_at} />${edited_at && " (edited)"}</span>
+      ${isOpen && html` <span class="pill">Question</span>`}
+      ${isOpen && rights().isWriter && button("Answer", () => document.querySelector(".mentions textarea").focus())}
       ${!isSent && buttons}
       ${isEdited ? form : html`<${Text} text=${content} />`}
     </div>
   </li>`;
 }
 
-function Comments({ id, comments, said }) {
+function Comments({ id, comments, said, question }) {
   const [sent, setSent] = useState(null); // shown until the server has answered
+  const [isQuestion, setQuestion] = useState(false);
   const send = async ({ content }) => {
     setSent({ author: session.value.member, content, created_at: serverTime() });
     try {
-      said(await create(`/tasks/${id}/comments`, { content }));
+      said(
+        await create(`/tasks/${id}/comments`, { content, ...(isQuestion && { question: true }) }),
+      );
+      setQuestion(false);
     } finally {
       setSent(null);
     }
     refresh();
   };
-  const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send"
-    settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send}>
-    ${(field) => field("content", { isBare: true })}
+  const box = html`<label class="dim"><input type="checkbox" checked=${isQuestion}
+    onChange=${(event) => setQuestion(event.target.checked)} /> A question: the task waits for its answer</label>`;
+  const form = html`<${Form} operation="add_comment" names=${["content"]} label=${isQuestion ? "Ask" : "Send"}
+    draft=${draftOfComment(id)} settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send}>
+    ${(field) => html`<${Mentions}>${field("content", { isBare: true })}<//>${isTeam() && box}`}
   <//>`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
-      ${comments.map((one) => html`<${Comment} key=${one.id} comment=${one} />`)}
+      ${comments.map((one) => html`<${Comment} key=${one.id} comment=${one} isOpen=${one.id === question} />`)}
       ${sent && html`<${Comment} comment=${sent} isSent />`}
     </ol>
     ${rights().isWriter && form}
@@ -271,7 +285,7 @@ export function TaskDialog({ name }) {
   const [menu, setMenu] = useState(null);
   const tab = loaded && tabOf(loaded.task);
   useEffect(() => {
-    if (tab) document.title = tab;
+    if (tab) showTab({ title: tab });
   }, [tab]);
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
@@ -340,7 +354,7 @@ export function TaskDialog({ name }) {
       <${TaskForm} ...${{ task, milestones, take }} />
       <div class="stack">
         <${Attachments} attachments=${task.attachments} add=${add} />
-        <${Comments} id=${id} comments=${comments} said=${said} />
+        <${Comments} ...${{ id, comments, said }} question=${task.question_id} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>

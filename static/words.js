@@ -10,7 +10,11 @@ export const STATUSES = {
 };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
 const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
-const SCOPES = { write: "read and write", read: "only read" };
+const SCOPES = {
+  write: "read and write",
+  agent: "work on tasks, as an AI agent: people complete them",
+  read: "only read",
+};
 
 /** The words for values; any other one is a word itself. */
 export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES };

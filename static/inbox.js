@@ -1,0 +1,98 @@
+// What the reader is told: tasks that became theirs, who named, asked or answered them, what they can go on with.
+import { get, post } from "./api.js";
+import { notifyFault } from "./notices.js";
+import { Avatar, button, Empty, Moment } from "./parts.js";
+import { showTab } from "./place.js";
+import { html, useState } from "./preact.js";
+import { onRefresh } from "./refresh.js";
+import { link, Store, useStore } from "./store.js";
+
+const SAYINGS = {
+  assigned: "gave you",
+  mentioned: "named you in",
+  commented: "commented on",
+  question: "asks you about",
+  answered: "answered your question on",
+  review: "asks you to look at",
+  unblocked: "cleared the way for",
+  claim_ended: "ran out of time on",
+};
+const NOTHING = { notices: [], unread: 0, hasMore: false };
+
+export const inbox = new Store(NOTHING);
+export const forgetInbox = () => inbox.replace(NOTHING);
+
+const textOf = ({ actor, reason, task }) =>
+  `${actor?.full_name ?? "Somebody"} ${SAYINGS[reason]} #${task.number} ${task.title}`;
+
+export async function loadInbox() {
+  const { notices, unread, pagination } = await get("/inbox");
+  inbox.replace({ notices, unread, hasMore: pagination.has_more });
+  showTab({ unread });
+}
+
+/** Load it again where something has been added or read, and tell what is new where the tab is not seen. */
+onRefresh(async ({ activity, isPartial }) => {
+  if (!activity.length && !isPartial) return;
+  const before = inbox.value;
+  const { notices, unread } = await get("/inbox", { limit: 1 });
+  if (notices[0]?.id === before.notices[0]?.id && unread === before.unread) return;
+  await loadInbox();
+  const isNew = ({ id, read_at }) => !read_at && id > (before.notices[0]?.id ?? "");
+  if (document.hasFocus() || globalThis.Notification?.permission !== "granted") return;
+  for (const notice of inbox.value.notices.filter(isNew).slice(0, 3)) announce(notice);
+});
+
+function announce(notice) {
+  const shown = new Notification(textOf(notice), { body: notice.excerpt, tag: notice.id });
+  shown.onclick = () => {
+    focus();
+    location.hash = link({ task: notice.task.number });
+  };
+}
+
+/** The ids of tasks with something unread, as one text. */
+export const unreadTasks = () =>
+  inbox.value.notices.flatMap(({ read_at, task }) => (read_at ? [] : [task.id])).join(" ");
+
+function Told({ notice }) {
+  const { actor, reason, task, excerpt, created_at, read_at } = notice;
+  return html`<li class="entry line ${read_at ? "" : "unread"}">
+    ${actor && html`<${Avatar} person=${actor} />`}
+    <div class="grow">
+      ${!read_at && html`<span class="skip">New: </span>`}
+      <b>${actor?.full_name ?? "Somebody"}</b> ${SAYINGS[reason]}${" "}
+      <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
+      ${excerpt && html`<p class="dim">${excerpt}</p>`}
+    </div>
+    <span class="dim"><${Moment} at=${created_at} /></span>
+  </li>`;
+}
+
+/** Asks once whether this browser may show what is new; where it cannot be asked there is nothing. */
+function Permission() {
+  const [state, setState] = useState(globalThis.Notification?.permission);
+  const ask = () => Notification.requestPermission().then(setState);
+  return state === "default" && button("Tell me in this browser", ask, "");
+}
+
+export function Inbox() {
+  const { notices, unread, hasMore } = useStore(inbox);
+  const read = () => post("/inbox/read", { until: notices[0].id }).then(loadInbox);
+  const readAll = () => read().catch((error) => notifyFault(error, readAll));
+  const showMore = async () => {
+    const page = await get("/inbox", { before: notices.at(-1).id });
+    inbox.set({ notices: [...notices, ...page.notices], hasMore: page.pagination.has_more });
+  };
+  const more = () => showMore().catch((error) => notifyFault(error, more));
+  const nothing =
+    "Nothing yet. Here you are told what is given to you, and who names, asks or answers you.";
+  return html`<div class="page stack">
+    <div class="line">${unread > 0 && button("Mark all as read", readAll, "")}<${Permission} /></div>
+    ${!notices.length && html`<${Empty} text=${nothing} />`}
+    <ol class="stack" aria-label="Inbox">
+      ${notices.map((one) => html`<${Told} key=${one.id} notice=${one} />`)}
+    </ol>
+    ${hasMore && html`<div>${button("Show earlier", more)}</div>`}
+  </div>`;
+}

@@ -1,0 +1,54 @@
+// Completes names after an @ while one types.
+import { html, useRef, useState } from "./preact.js";
+import { activeMembers } from "./workspace.js";
+
+const MOST = 5;
+const fold = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
+/** The members whose name has a word that begins with what stands between an @ and the caret. */
+function matching({ value, selectionStart }) {
+  const [, typed] =
+    /(?<![\p{L}\p{N}@.])@([\p{L}\p{M} .'-]{0,40})$/u.exec(value.slice(0, selectionStart)) ?? [];
+  if (typed === undefined) return null;
+  const isMeant = ({ full_name }) =>
+    [full_name, ...full_name.split(" ")].some((part) => fold(part).startsWith(fold(typed)));
+  const names = activeMembers().filter(isMeant).slice(0, MOST);
+  return names.length ? { typed, names: names.map(({ full_name }) => full_name) } : null;
+}
+
+/** A text's field with a list of names: arrows choose, Enter or Tab takes one over, Escape closes the list. */
+export function Mentions({ children }) {
+  const place = useRef(null);
+  const [found, setFound] = useState(null);
+  const [at, setAt] = useState(0);
+  const look = ({ target }) => {
+    setFound(matching(target));
+    setAt(0);
+  };
+  const take = (name) => {
+    const area = place.current.querySelector("textarea");
+    const end = area.selectionStart;
+    area.setRangeText(`${name} `, end - found.typed.length, end, "end");
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+    area.focus();
+    setFound(null);
+  };
+  const press = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const isTaken = ["Enter", "Tab"].includes(event.key) && !event.ctrlKey && !event.metaKey;
+    if (!found || !(step || isTaken || event.key === "Escape")) return;
+    event.preventDefault();
+    if (step) setAt((at + step + found.names.length) % found.names.length);
+    else if (isTaken) take(found.names[at]);
+    else setFound(null);
+  };
+  const option = (name, place) => html`<li role="option" aria-selected=${place === at}
+    onMouseDown=${(event) => (event.preventDefault(), take(name))}>${name}</li>`;
+  const said =
+    found && `${found.names[at]}, ${at + 1} of ${found.names.length}. Enter takes it over.`;
+  return html`<div class="mentions" ref=${place} onInput=${look} onKeyDown=${press} onFocusOut=${() => setFound(null)}>
+    ${children}
+    ${found && html`<ul class="menu panel" role="listbox" aria-label="Members">${found.names.map(option)}</ul>`}
+    <span class="skip" role="status">${said}</span>
+  </div>`;
+}
