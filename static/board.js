@@ -21,10 +21,6 @@ const ORDERS = {
   "-priority": "Priority",
   "-created_at": "Newest",
 };
-const CLOCK = "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm-.750 3v4.500l3 2 .800-1.200-2.300-1.500V4z";
-const BUBBLE =
-  "M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H6l-4 3.500L1 14V4a2 2 0 0 1 2-2zm0 1.500a.5.5 0 0 0-.5.5v8.500L5.500 10.500H13a.5.5 0 0 0 .5-.5V4a.5.5 0 0 0-.5-.5z";
-const CHEVRON = "M10.500 2.500 5 8l5.500 5.500 1-1L7 8l4.500-4.500z";
 const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
 
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
@@ -62,14 +58,14 @@ function Facts({ task, isUnsent }) {
   const late = isLate(task);
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
-    ${late && html`<${Icon} d=${CLOCK} />`}<${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
+    ${late && html`<${Icon} of="clock" />`}<${DateOf} at=${due_date} />${late && html`<span class="skip"> overdue</span>`}
   </span>`;
   const said = count(comment_count, "comment");
   return html`<div class="facts line">
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${due_date && due}
-    ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} d=${BUBBLE} />${comment_count}</span>`}
+    ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
   </div>`;
@@ -165,7 +161,7 @@ function ColumnView({ column, isOver, ...context }) {
         <span><${Dot} status=${column.status} />${column.title}</span>
         ${!isLoading && html`<span class="dim">${number(total)}${!isExact && "+"}</span>`}
       </h2>
-      ${button(html`<${Icon} d=${CHEVRON} />`, () => fold(column.status), "icon", more)}
+      ${button(html`<${Icon} of="chevron" />`, () => fold(column.status), "icon", more)}
     </div>
     <div class="grow" hidden=${isFolded}>
       ${isLoading ? html`<${Skeleton} />` : cards()}

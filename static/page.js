@@ -92,7 +92,11 @@ function ProjectLink({ project, isCurrent }) {
     title="${stats.done} of ${stats.total} done">
     <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
     <${Progress} of=${name} stats=${stats} />
-    ${stats.overdue > 0 && html`<span class="late" title="overdue">${stats.overdue}</span>`}
+    ${
+      stats.overdue > 0 &&
+      html`<span class="late" title="overdue"><${Icon} of="clock" />${stats.overdue}
+      <span class="skip">overdue</span></span>`
+    }
   </a></li>`;
 }
 
@@ -195,32 +199,12 @@ const list = (name) => () => html`<div class="page"><${Records} of=${name} /></d
 
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
-  "": { title: "Board", icon: "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z" },
-  inbox: {
-    title: "Inbox",
-    view: Inbox,
-    icon: "M2 2h12l1 7v5H1V9zm1.300 1.500L2.500 9H5l1 2h4l1-2h2.500l-.8-5.500z",
-  },
-  activity: {
-    title: "Activity",
-    view: Activity,
-    icon: "M1 7h3l2-5 3 11 2-6h4v1.500h-3L9 16 6 5 5 8.500H1z",
-  },
-  meetings: {
-    title: "Meetings",
-    view: list("meetings"),
-    icon: "M2 3h2V1h2v2h4V1h2v2h2v11H2zm1.500 4v5.500h9V7z",
-  },
-  whiteboards: {
-    title: "Notes",
-    view: list("whiteboards"),
-    icon: "M1 2h14v9H9l2 4H9.500L8 12l-1.500 3H5l2-4H1zm1.500 1.500v6h11v-6z",
-  },
-  people: {
-    title: "People",
-    view: list("members"),
-    icon: "M8 1a3 3 0 1 1 0 6 3 3 0 0 1 0-6zM2 15c0-4 2-6 6-6s6 2 6 6z",
-  },
+  "": { title: "Board" },
+  inbox: { title: "Inbox", view: Inbox },
+  activity: { title: "Activity", view: Activity },
+  meetings: { title: "Meetings", view: list("meetings") },
+  whiteboards: { title: "Notes", view: list("whiteboards") },
+  people: { title: "People", view: list("members") },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
@@ -254,17 +238,17 @@ function Header({ onHelp }) {
     ${button("Keyboard shortcuts", onHelp, "")}
     ${button("Sign out", () => signOut().catch(notifyFault), "")}
   <//>`;
+  const news = html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`;
+  const linkOf = ([
+    name,
+    { title },
+  ]) => html`<a href=${viewLink(name)} aria-current=${current(name)}>
+    <${Icon} of=${name} />${title}${name === "inbox" && unread > 0 && news}</a>`;
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      <a href=${viewLink("", MINE)} aria-current=${isMine() ? "page" : null}><${Icon} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z" />My tasks</a>
-      ${shown.map(
-        ([
-          name,
-          { title, icon },
-        ]) => html`<a href=${viewLink(name)} aria-current=${current(name)}><${Icon} d=${icon} />${title}
-        ${name === "inbox" && unread > 0 && html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`}</a>`,
-      )}
+      <a href=${viewLink("", MINE)} aria-current=${isMine() ? "page" : null}><${Icon} of="mine" />My tasks</a>
+      ${shown.map(linkOf)}
     </nav>
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>

@@ -27,8 +27,23 @@ const SHARES = { todo: 0, in_progress: 50, review: 75, done: 100 }; // of a ring
 export const Dot = ({ status }) => html`<span class="dot status"
   style=${{ "--mark": `var(--of-${status})`, "--share": `${SHARES[status]}%` }}></span>`;
 
-export const Icon = ({ d }) =>
-  html`<svg viewBox="0 0 16 16" fill="currentColor" aria-hidden="true"><path d=${d} /></svg>`;
+// Drawn on 16 by 16, by the name of a view or of a thing.
+const ICONS = {
+  "": "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z",
+  mine: "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z",
+  activity: "M1 7h3l2-5 3 11 2-6h4v1.500h-3L9 16 6 5 5 8.500H1z",
+  meetings: "M2 3h2V1h2v2h4V1h2v2h2v11H2zm1.500 4v5.500h9V7z",
+  inbox: "M2 2h12l1 7v5H1V9zm1.300 1.500L2.500 9H5l1 2h4l1-2h2.500l-.8-5.500z",
+  whiteboards: "M1 2h14v9H9l2 4H9.500L8 12l-1.500 3H5l2-4H1zm1.500 1.500v6h11v-6z",
+  people: "M8 1a3 3 0 1 1 0 6 3 3 0 0 1 0-6zM2 15c0-4 2-6 6-6s6 2 6 6z",
+  clock: "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm-.750 3v4.500l3 2 .800-1.200-2.300-1.500V4z",
+  bubble:
+    "M3 2h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H6l-4 3.500L1 14V4a2 2 0 0 1 2-2zm0 1.500a.5.5 0 0 0-.5.5v8.500L5.500 10.500H13a.5.5 0 0 0 .5-.5V4a.5.5 0 0 0-.5-.5z",
+  chevron: "M10.500 2.500 5 8l5.500 5.500 1-1L7 8l4.500-4.500z",
+};
+
+export const Icon = ({ of }) =>
+  html`<svg viewBox="0 0 16 16" fill="currentColor" aria-hidden="true"><path d=${ICONS[of]} /></svg>`;
 
 const RANKS = { low: 1, medium: 2, high: 3 };
 const bar = (at, rank) =>

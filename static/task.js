@@ -25,14 +25,7 @@ const FIELDS = [
   "due_date",
   "blocked_by",
 ];
-const SAVED_AT_ONCE = [
-  "status",
-  "assignee_id",
-  "priority",
-  "milestone_id",
-  "start_date",
-  "due_date",
-];
+const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
   missing: "Write a comment first",

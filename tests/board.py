@@ -21,11 +21,11 @@ def card(page, title, within=None):
 
 
 def opened(page, title):
-    """Open a task from its card."""
+    """Open a task from its card, and wait until all of it is loaded."""
     refresh(page)
     page.get_by_role("link", name=title, exact=True).click()
     dialog = page.get_by_role("dialog", name=title)
-    expect(dialog.locator(".task-body[aria-busy=false]")).to_be_visible()  # all of it is loaded
+    expect(dialog.locator(".task-body")).to_have_attribute("aria-busy", "false")
     return dialog
 
 
