@@ -24,6 +24,7 @@ from wire import Response, envelope, request
 
 uploads = threading.BoundedSemaphore(limits.UPLOADS)
 waits = threading.BoundedSemaphore(limits.WAITS)
+BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,7 @@ def operation(
                         **ids, **({} if reads == "nothing" else read_query(takes, current.query_string))
                     )
             else:
-                busy = Unavailable(f"{limits.UPLOADS} files are being uploaded at the moment; try again")
-                with slot(uploads, busy) if reads == "file" else contextlib.nullcontext():
+                with slot(uploads, Unavailable, BUSY) if reads == "file" else contextlib.nullcontext():
                     data = perform(view, ids | read_arguments(declaration), declaration)
             if after_delivery:
                 data = after_delivery(data)
@@ -117,10 +117,10 @@ def operation(
 
 
 @contextlib.contextmanager
-def slot(slots: threading.BoundedSemaphore, refusal: ApiError) -> Iterator[None]:
-    """Run the body in one of the slots. Raises the refusal when none is free."""
+def slot(slots: threading.BoundedSemaphore, refusal: type[ApiError], *words: Any) -> Iterator[None]:
+    """Run the body in one of the slots. Raises the refusal, made with these words, when none is free."""
     if not slots.acquire(blocking=False):
-        raise refusal
+        raise refusal(*words)
     try:
         yield
     finally:
@@ -136,7 +136,7 @@ def awaited(seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any
     data = read()
     if has_some(data) or not seconds:
         return data
-    with slot(waits, TooMany(limits.WAIT_AGAIN)):
+    with slot(waits, TooMany, limits.WAIT_AGAIN):
         while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
             commits, is_ending = db.await_commit(commits, min(left, limits.WAIT_STEP))
             with db.limit(limits.QUERY_SECONDS):

@@ -308,7 +308,8 @@ function Workspace() {
     isTeam() && setDialog(projectsThatAre("active").length ? "task" : "project");
   const help = () => setDialog("help");
   const search = () => {
-    if (view) go({ view: "" });
+    if (!view) return focusOn("search");
+    go({ view: "" });
     setTimeout(focusOn, 0, "search");
   };
   useKeys({ n: newTask, "/": search, "?": help });
