@@ -87,9 +87,7 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
     starts = [server.start for server in servers]
     *_, done, other = at_once(*starts, *[lambda: servers[0].flask("init")] * 2)
     assert (done.returncode, other.returncode) == (0, 0), done.stderr + other.stderr
-    wait_until(
-        lambda: [server.process.poll() for server in servers].count(None) == 1
-    )  # the others have ended
+    wait_until(lambda: [server.process.poll() for server in servers].count(None) == 1)
     (serving,) = (server for server in servers if server.process.poll() is None)
     for server in servers:
         if server is not serving:
