@@ -100,7 +100,11 @@ def two_workers(launch_module):
 def test_the_master_closes_the_database_before_it_forks(two_workers):
     # SQLite's locks are those of a process, and connections must not be shared by processes.
     def opens(pid):
-        return {os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+        links = set()
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                links.add(os.path.realpath(file))
+        return links
 
     database = os.path.realpath(two_workers.database)
     wait_until(lambda: any(database in opens(worker) for worker in two_workers.children()))
