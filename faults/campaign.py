@@ -43,6 +43,7 @@ PARTS = {
     "storage": Part(60, 4),
     "flows_model": Part(60, 2),
     "roles_model": Part(50, 2),
+    "team_model": Part(50, 3),
     "copies": Part(40, 3),
     "canary": Part(30, 10),
     "upgrades": Part(20, 3),
