@@ -1212,8 +1212,9 @@ class Task(Entity):
             return stored, {}
         if "status" in changes:
             cls._check_done(transaction, *changes["status"])
+        is_completed = "status" in changes and fields["status"] == "done"
         if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
-            ended = {"claimed_until"} | ({"question_id"} if fields.get("status") == "done" else set())
+            ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
             changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
         new = {name: changes[name][1] for name in changes.keys() - blocked}
         check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
@@ -1238,7 +1239,7 @@ class Task(Entity):
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
             Notice.tell(transaction, task, "review", *cls.responsible(transaction, task))
-        if "status" in changes and task["status"] == "done":
+        if is_completed:
             Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
         return task, changes
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from harness import at_once, fault, last_event, wait_until
 from test_claims import claim, is_free, let_end, make_key
-from test_inbox import change, comment, emptied, unread
+from test_inbox import change, comment, emptied, of, unread
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 from test_tools import refused, stored, use
@@ -139,6 +139,13 @@ def test_done_or_deletion_of_the_comment_ends_the_question(server, owner, bot, t
     other = comment(owner, task, "No longer asked")
     owner.data(owner.delete(f"/tasks/{task['id']}/comments/{other['id']}"))  # ends nothing
     assert stored(owner, task["id"])["version"] == 3
+
+
+def test_a_question_about_what_is_done_stays_open_though_the_same_status_is_sent_again(owner, bot, task):
+    owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    asked = comment(bot, task, "Why so?", question=True)
+    change(owner, task, status="done", assignee_id=of(bot))
+    assert question_of(owner, task) == asked["id"]
 
 
 def test_a_question_may_answer_another_one_and_the_last_of_one_s_own_counts(owner, ana, bot, task):
