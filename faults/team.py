@@ -7,27 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
+Members = set[str]
 
 
 @dataclass(frozen=True)
 class Key:
-    """An API key, by its name, of a member."""
+    """An API key of a member; an agent's completes and deletes nothing."""
 
     name: str
     holder: str
-    client: Any
-    scope: str = "write"
-
-    @property
-    def is_agent(self) -> bool:
-        return self.scope == "agent"
+    client: Any = None
+    is_agent: bool = False
 
 
 @dataclass(eq=False)
 class Comment:
     id: str
     key: Key
-    names: set[str]
+    names: Members
 
 
 @dataclass(eq=False)
@@ -36,15 +33,15 @@ class Task:
 
     id: str
     number: int
+    external_id: str
     creator: str
-    assignee_id: str | None = None
-    status: str = "todo"
+    assignee_id: str | None
+    status: str
     version: int = 1
     mover: Key | None = None
     ends: bool = False  # its claim is for some minutes
     question: Comment | None = None
     comments: list[Comment] = field(default_factory=list)
-    external_id: str = ""
     blockers: "set[Task]" = field(default_factory=set)
 
     @property
@@ -53,79 +50,70 @@ class Task:
 
     @property
     def is_ready(self) -> bool:
-        return (self.status, self.assignee_id, self.question, self.open_blockers) == (
-            "todo",
-            None,
-            None,
-            set(),
-        )
+        return self.status == "todo" and not (self.assignee_id or self.question or self.open_blockers)
 
     @property
-    def shown(self) -> Row:
+    def shown(self) -> list:
         """What the API must show of it."""
-        names = ("id", "assignee_id", "status", "version")
         asked = self.question and self.question.id
-        return {name: getattr(self, name) for name in names} | {"question_id": asked, "ends": self.ends}
+        return [self.id, self.assignee_id, self.status, self.version, asked, self.ends]
 
 
 class Team:
     """The tasks of a project, and what is unread. What is named after an action returns its status."""
 
     def __init__(self, owner: str):
-        self.owner = owner
+        self.owner, self.step = owner, 0
         self.tasks: list[Task] = []
-        self.unread: dict[tuple[str, str, str], Row] = {}  # by member, task and reason
-        self.step = 0
+        # By member, task and reason: actor, excerpt, and the step that told it.
+        self.unread: dict[tuple[str | None, str, str], tuple[str, str, int]] = {}
 
-    def tell(self, actor: str, task: Task, reason: str, *members: str | None, text: str = "") -> None:
+    def tell(self, actor: str, task: Task, reason: str, members: Any, text: str = "") -> None:
         for member in {*members} - {None, actor}:
-            told = {"actor": actor, "excerpt": text, "step": self.step}
-            self.unread[str(member), task.id, reason] = told
+            self.unread[member, task.id, reason] = actor, text, self.step
 
     def forget(self, task: Task, member: str | None = None) -> None:
-        """Drop what a member has read of a task, or, where that is deleted, what anybody was told of it."""
-        gone = [told for told in self.unread if told[1] == task.id and member in (None, told[0])]
-        for told in gone:
-            del self.unread[told]
+        """Drop what a member has read of a task, or, of a deleted one, what anybody was told."""
+        kept = {
+            told: row
+            for told, row in self.unread.items()
+            if told[1] != task.id or member not in (None, told[0])
+        }
+        self.unread = kept
 
-    def responsible(self, task: Task, actor: str) -> list[str]:
-        return [member for member in (task.creator, self.owner) if member != actor][:1]
+    def responsible(self, task: Task, actor: str) -> Members:
+        return {*[member for member in (task.creator, self.owner) if member != actor][:1]}
 
     def add(self, key: Key, task: Task) -> None:
         self.tasks.append(task)
-        self.tell(key.holder, task, "assigned", task.assignee_id)
+        self.tell(key.holder, task, "assigned", [task.assignee_id])
         if task.status == "review":
-            self.tell(key.holder, task, "review", *self.responsible(task, key.holder))
+            self.tell(key.holder, task, "review", self.responsible(task, key.holder))
 
     def edit(self, key: Key, task: Task, fields: Row, *, by_sweeper: bool = False) -> int:
         """Change a task as a key does, or as the sweeper in its holder's name."""
-        changes = {name for name, value in fields.items() if getattr(task, name) != value}
+        changes = {name: value for name, value in fields.items() if getattr(task, name) != value}
+        if key.is_agent and "status" in changes and "done" in (task.status, changes["status"]):
+            return 403
         if not changes:
             return 200
-        if (
-            key.is_agent
-            and not by_sweeper
-            and "status" in changes
-            and "done" in (task.status, fields["status"])
-        ):
-            return 403
-        blocks = self.blocked_by(task)
-        for name in changes:
-            setattr(task, name, fields[name])
+        blocked = self.blocked_by(task)
+        for name, value in changes.items():
+            setattr(task, name, value)
         task.version += 1
-        if changes & {"status", "assignee_id"}:
-            task.ends = fields.get("ends", False)
         if not by_sweeper:
             self.forget(task, key.holder)
+        if changes.keys() & {"status", "assignee_id"}:
+            task.ends = fields.get("ends", False)
         if "assignee_id" in changes:
-            self.tell(key.holder, task, "assigned", task.assignee_id)
+            self.tell(key.holder, task, "assigned", [task.assignee_id])
         if "status" in changes:
             task.mover = None if by_sweeper else key
             if task.status == "review":
-                self.tell(key.holder, task, "review", *self.responsible(task, key.holder))
+                self.tell(key.holder, task, "review", self.responsible(task, key.holder))
             if task.status == "done":
                 task.question = None
-                self.tell_free(key, task, blocks)
+                self.tell_free(key, task, blocked)
         return 200
 
     def blocked_by(self, task: Task) -> list[Task]:
@@ -135,67 +123,60 @@ class Team:
     def tell_free(self, key: Key, task: Task, blocked: list[Task]) -> None:
         for other in blocked:
             if other.status != "done" and not other.open_blockers:
-                self.tell(key.holder, other, "unblocked", other.assignee_id, text=f"#{task.number} T")
+                self.tell(key.holder, other, "unblocked", [other.assignee_id], f"#{task.number} T")
 
     def claim(self, key: Key, task: Task, ends: bool) -> int:
         if task.question:
             return 409
         if task.status == "todo" and task.assignee_id in (None, key.holder):
-            claimed = {"status": "in_progress", "assignee_id": key.holder, "ends": ends}
-            return self.edit(key, task, claimed)
+            return self.edit(key, task, {"status": "in_progress", "assignee_id": key.holder, "ends": ends})
         if (task.status, task.assignee_id, task.mover) != ("in_progress", key.holder, key):
             return 409
         task.ends |= ends
         return 200
 
     def end_claim(self, task: Task) -> None:
-        holder = Key("", str(task.assignee_id), None)
-        self.edit(holder, task, {"status": "todo", "assignee_id": None}, by_sweeper=True)
-        self.tell(holder.holder, task, "claim_ended", *self.responsible(task, holder.holder))
+        holder = str(task.assignee_id)
+        self.edit(Key("", holder), task, {"status": "todo", "assignee_id": None}, by_sweeper=True)
+        self.tell(holder, task, "claim_ended", self.responsible(task, holder))
 
     def block(self, key: Key, task: Task, blockers: set[Task]) -> int:
-        if blockers == task.open_blockers:
-            return 200
-        return self.edit(key, task, {"blockers": blockers})
+        return self.edit(key, task, {"blockers": blockers}) if blockers != task.open_blockers else 200
 
     def delete(self, key: Key, task: Task) -> int:
         if key.is_agent:
             return 403
-        blocks = self.blocked_by(task)
+        blocked = self.blocked_by(task)
         self.tasks.remove(task)
         for other in self.tasks:
             other.blockers.discard(task)
-        self.tell_free(key, task, blocks)
+        self.tell_free(key, task, blocked)
         self.forget(task)
         return 200
 
-    def comment(self, key: Key, task: Task, named: set[str], text: str, is_question: bool) -> int:
+    def comment(self, key: Key, task: Task, named: Members, text: str, is_question: bool) -> int:
         """Comment on the task, or ask; the comment gets its id when it is answered."""
-        me, asked = key.holder, set[str]()
-        if is_question:
-            asked = named - {me} or {*self.responsible(task, me)}
-            if not asked:
-                return 422
-        before, comment = task.question, Comment("", key, named)
-        is_answer = before is not None and before.key != key
-        answered = {before.key.holder} if before and is_answer else set()
-        task.comments.append(comment)
-        if is_question or is_answer:
-            self.edit(key, task, {"question": comment if is_question else None})
+        me, before, asked = key.holder, task.question, Members()
+        if is_question and not (asked := named - {me} or self.responsible(task, me)):
+            return 422
+        task.comments.append(Comment("", key, named))
+        answered = {before.key.holder} if before and before.key != key else Members()
+        if is_question or answered:
+            self.edit(key, task, {"question": task.comments[-1] if is_question else None})
         self.forget(task, me)
-        self.tell(me, task, "answered", *answered, text=text)
-        self.tell(me, task, "question", *asked, text=text)
-        self.tell(me, task, "mentioned", *named - asked - answered, text=text)
         others = {one.key.holder for one in task.comments} | {task.creator, task.assignee_id}
-        self.tell(me, task, "commented", *others - named - asked - answered, text=text)
+        self.tell(me, task, "answered", answered, text)
+        self.tell(me, task, "question", asked, text)
+        self.tell(me, task, "mentioned", named - asked - answered, text)
+        self.tell(me, task, "commented", others - named - asked - answered, text)
         return 201
 
-    def reword(self, key: Key, task: Task, comment: Comment, named: set[str], text: str) -> int:
+    def reword(self, key: Key, task: Task, comment: Comment, named: Members, text: str) -> int:
         """Change a comment, which tells whom it newly names."""
         if key.holder != comment.key.holder:
             return 403
         reason = "question" if task.question is comment else "mentioned"
-        self.tell(key.holder, task, reason, *named - comment.names, text=text)
+        self.tell(key.holder, task, reason, named - comment.names, text)
         comment.names = named
         return 200
 
@@ -204,6 +185,4 @@ class Team:
         if key.is_agent or key.holder not in (comment.key.holder, self.owner):
             return 403
         task.comments.remove(comment)
-        if task.question is comment:
-            self.edit(key, task, {"question": None})
-        return 200
+        return self.edit(key, task, {"question": None}) if task.question is comment else 200
