@@ -44,6 +44,7 @@ PARTS = {
     "flows_model": Part(60, 2),
     "roles_model": Part(50, 2),
     "team_model": Part(50, 3),
+    "agents": Part(30, 8),
     "copies": Part(40, 3),
     "canary": Part(30, 10),
     "upgrades": Part(20, 3),

@@ -1,0 +1,196 @@
+"""A backlog that two agents work through with their tools, and a person who follows nothing but her inbox.
+
+Meanwhile workers and the whole server are killed. Agents ask, hang while they have a task, and lose answers;
+the person answers, refuses some of the work, and completes the rest.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import requests
+from connections import TWO_WORKERS
+from findings import Run
+from harness import PATIENCE, Client, Server, wait_until
+
+JOBS, KILLS = 120, 12
+PAUSE = 1.7  # seconds between two kills, on average
+REST = 40.0  # seconds after the last kill, in which the rest is done
+LOST_AFTER = 3.0  # seconds, after which a claim is ended of which no agent knows
+LONG_AGO = "2026-01-01T00:00:00.000Z"
+
+
+class Backlog:
+    """A server, the tasks on it, and what was seen of them."""
+
+    def __init__(self, server: Server, jobs: int, random: Random):
+        self.server, self.jobs, self.random = server, jobs, random
+        words = ("member", "add")
+        self.ana = server.client(server.flask(*words, "Ana").stdout.strip())
+        bots = [server.client(server.flask(*words, name, "--agent").stdout.strip()) for name in ("Bo", "Cy")]
+        project = self.ana.make_project()
+        self.numbers = [self.ana.make_task(project, title="Job")["number"] for _ in range(jobs)]
+        self.held: dict[str, Any] = {bot.key: None for bot in bots}  # the task that an agent works on
+        self.hung: list[tuple[Client, int, int]] = []  # who had which task in which version, and did nothing
+        self.problems: list[str] = []
+        self.is_over = threading.Event()
+        workers = [
+            *((self.work, bot, Random(random.random())) for bot in bots),
+            (self.follow,),
+            (self.end_lost,),
+        ]
+        self.threads = [threading.Thread(target=self.go_on, args=each) for each in workers]
+
+    def go_on(self, step: Any, *arguments: Any) -> None:
+        """Do a step again and again; what breaks with the connection is done anew."""
+        while not self.is_over.is_set():
+            with suppress(requests.RequestException):
+                step(*arguments)
+
+    def ask(self, client: Client, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """The status and the JSON of an answer; connections end with the server, whose address changes."""
+        headers |= {"Authorization": f"Bearer {client.key}"}
+        answer = requests.request(
+            method, self.server.base + path, json=body, headers=headers, timeout=PATIENCE
+        )
+        if answer.status_code >= 500:
+            self.problems.append(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
+        return answer.status_code, answer.json()
+
+    def use(self, bot: Client, name: str, **arguments: Any) -> Any:
+        """What a tool answers; nothing where it refuses."""
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": name, "arguments": arguments},
+        }
+        result = self.ask(bot, "POST", "/mcp", call)[1]["result"]
+        return {} if result.get("isError") else json.loads(result["content"][0]["text"])
+
+    def work(self, bot: Client, random: Random) -> None:
+        """Claim a task, and ask, complete it, or hang; wait where none is ready."""
+        task = self.held[bot.key] or self.use(bot, "claim_task", minutes=5)
+        if not task:
+            self.ask(bot, "GET", "/api/v1/tasks?ready=true&wait=2")
+            return
+        number = task["number"]
+        self.held[bot.key] = task  # and also after the connection broke
+        time.sleep(random.uniform(0, 0.25))
+        if number % 5 == 0 and not task.get("comments"):
+            self.use(bot, "add_comment", task_id=number, content="Which colour?", question=True)
+            self.use(bot, "update_task", task_id=number, status="todo")
+        elif random.random() < 0.1:
+            self.hung.append((bot, number, task["version"]))
+        else:
+            self.use(bot, "complete_task", task_id=number, comment="Result")
+        self.held[bot.key] = None
+
+    def end_lost(self) -> None:
+        """End the claims of agents that hang, or that never got the answer."""
+        self.is_over.wait(0.3)
+        held = {task["number"] for task in self.held.values() if task}
+        before = time.strftime("%FT%T.999Z", time.gmtime(time.time() - LOST_AFTER))
+        for row in self.server.rows(
+            "SELECT number FROM task WHERE claimed_until > ? AND updated_at < ?", LONG_AGO, before
+        ):
+            if row["number"] not in held:
+                ending = "UPDATE task SET claimed_until = ? WHERE number = ? AND updated_at < ?"
+                self.server.rows(ending, LONG_AGO, row["number"], before)
+
+    def follow(self) -> None:
+        """Do what the inbox says, the oldest first, and then mark it as read."""
+        status, answer = self.ask(self.ana, "GET", "/api/v1/inbox?limit=100&wait=2")
+        told = [one for one in answer["data"]["notices"] if not one["read_at"]] if status == 200 else []
+        for notice in reversed(told):
+            number, path = notice["task"]["number"], f"/api/v1/tasks/{notice['task']['id']}"
+            once = {"Idempotency-Key": notice["id"]}
+            if notice["reason"] == "question":
+                self.ask(self.ana, "POST", f"{path}/comments", {"content": "Blue"}, **once)
+            elif notice["reason"] == "review":
+                task = self.ask(self.ana, "GET", path)[1]["data"]
+                if number % 7 or task["version"] > 4:
+                    self.ask(self.ana, "POST", f"{path}/complete")
+                else:
+                    fields, same = (
+                        {"status": "todo", "assignee_id": None},
+                        {"If-Match": f'"{task["version"]}"'},
+                    )
+                    self.ask(self.ana, "PATCH", f"{path}/details", fields, **same)
+        if told:
+            self.ask(self.ana, "POST", "/api/v1/inbox/read", {"until": told[0]["id"]})
+
+    def rage(self, kills: int) -> None:
+        """Kill a worker or everything, so often, and let the rest be done."""
+        for thread in self.threads:
+            thread.start()
+        try:
+            for kill in range(kills):
+                time.sleep(self.random.uniform(0.5, 1.5) * PAUSE)
+                if kill % 4:
+                    os.kill(self.random.choice(wait_until(self.server.children)), signal.SIGKILL)
+                else:
+                    self.server.kill()
+                    self.server.start(*TWO_WORKERS)
+            is_open = "SELECT 1 FROM task WHERE status != 'done' LIMIT 1"
+            wait_until(lambda: not self.server.rows(is_open), REST)
+        finally:
+            self.is_over.set()
+            for thread in self.threads:
+                thread.join()
+
+    def done_twice(self) -> Iterator[str]:
+        """What the activity tells that no order of these steps explains."""
+        status: dict[str, str] = {}
+        holder: dict[str, str] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        moves = "SELECT task_id AS task, actor_id AS actor, changes FROM activity WHERE action = 'moved'"
+        for move in self.server.rows(f"{moves} ORDER BY id"):
+            task, (old, new) = move["task"], json.loads(move["changes"])["status"]
+            counts[task, new] += 1
+            if old != status.get(task, "todo"):
+                yield f"{task} was moved from {old}, and was {status.get(task)}"
+            if old == "in_progress" and holder[task] != move["actor"]:
+                yield f"{task} was moved to {new} by another member than who had it"
+            status[task], holder[task] = new, move["actor"]
+        said = "SELECT task_id AS task, content, count(*) AS many FROM comment GROUP BY 1, 2"
+        for row in self.server.rows(said):
+            task, limit = row["task"], {"Result": "review"}.get(row["content"])
+            if row["many"] > (counts[row["task"], limit] if limit else 1):
+                yield f"{task}: {row['content']!r} stands there {row['many']} times"
+        yield from (
+            f"{task} was completed {n} times" for (task, new), n in counts.items() if new == "done" and n > 1
+        )
+
+
+def run(run: Run) -> None:
+    jobs, kills = max(20, run.count(JOBS)), max(2, run.count(KILLS))
+    with run.server("server", *TWO_WORKERS) as server:
+        backlog, began = Backlog(server, jobs, run.random), time.monotonic()
+        try:
+            backlog.rage(kills)
+        except AssertionError:
+            left = server.rows("SELECT number, status, question_id FROM task WHERE status != 'done'")
+            run.fault(f"not done: {left}")
+        took = time.monotonic() - began
+        problems = [*backlog.problems, *backlog.done_twice()]
+        for bot, number, version in backlog.hung:
+            late = {"If-Match": f'"{version}"'}
+            status, _ = backlog.ask(bot, "PATCH", f"/api/v1/tasks/{number}", {"title": "Late"}, **late)
+            problems += [f"a late write to #{number} was answered {status}"] if status != 412 else []
+        for problem in problems[:20]:
+            run.fault(problem)
+        (done,) = server.rows("SELECT count(*) AS many FROM task WHERE status = 'done'")
+        ends = server.rows("SELECT 1 FROM activity WHERE action = 'moved' AND key_id IS NULL")
+        asked = server.rows("SELECT 1 FROM comment WHERE content LIKE 'Which%'")
+    what = f"jobs of {jobs} that two agents and an inbox have done, in {kills} kills and {took:.0f} s"
+    run.found("G20", what, done["many"], f"{jobs}", done["many"] == jobs)
+    what = f"done twice, or by two, with {len(ends)} claims ended and {len(asked)} questions"
+    run.found("G20", what, len(problems), "0", not problems)
