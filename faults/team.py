@@ -36,7 +36,7 @@ class Task:
     external_id: str
     creator: str
     assignee_id: str | None
-    status: str
+    status: str = "todo"
     version: int = 1
     mover: Key | None = None
     ends: bool = False  # its claim is for some minutes
@@ -87,8 +87,6 @@ class Team:
     def add(self, key: Key, task: Task) -> None:
         self.tasks.append(task)
         self.tell(key.holder, task, "assigned", [task.assignee_id])
-        if task.status == "review":
-            self.tell(key.holder, task, "review", self.responsible(task, key.holder))
 
     def edit(self, key: Key, task: Task, fields: Row, *, by_sweeper: bool = False) -> int:
         """Change a task as a key does, or as the sweeper in its holder's name."""
