@@ -7,7 +7,6 @@ import subprocess
 from contextlib import closing
 
 import pytest
-from copies import copy_under_load
 from damage import delete, empty, make_another, make_newer, overwrite_the_middle, write_text
 from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
 
@@ -57,17 +56,6 @@ def refused(done, said):
     assert done.stderr.startswith("Error: ")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_a_backup_under_load_holds_every_write_that_was_answered_before(server):
-    def make(copy, number):
-        done = server.flask("backup", copy)
-        assert done.returncode == 0, done.stderr
-        assert "in order" in done.stdout
-
-    written, missing = copy_under_load(server.start(), make, range(3))
-    assert missing == 0
-    assert written > 3
 
 
 def test_a_backup_overwrites_nothing(server):

@@ -46,11 +46,6 @@ def unit(name):
     return parser
 
 
-@pytest.fixture(scope="module")
-def conf():
-    return runpy.run_path(str(ROOT / "gunicorn.conf.py"))
-
-
 @pytest.fixture
 def instructions():
     """The Dockerfile's instructions, by their first words."""
@@ -58,36 +53,24 @@ def instructions():
     return [line.split(" ", 1) for line in joined.splitlines() if line and line[0] != "#"]
 
 
-def test_units_wrapper_and_replication_name_the_same_places():
-    service = unit("tasks.service")["Service"]
-    assert service["User"] == unit("tasks-backup.service")["Service"]["User"] == "tasks"
-    wrapper = text("tasks")
-    for word in ("TASKS_CONFIG=/etc/tasks/config.toml", "MALLOC_MMAP_THRESHOLD_=1048576"):
-        assert f"Environment={word}\n" in text("tasks.service")
-    assert word in text("Dockerfile")
-    assert "TASKS_CONFIG=/etc/tasks/config.toml\n" in wrapper
-    assert service["EnvironmentFile"] == "-/etc/tasks/env"
-    assert "</etc/tasks/env\n" in wrapper
-    assert service["ExecStart"] == f"{service['WorkingDirectory']}/.venv/bin/gunicorn"
-    assert f"{service['WorkingDirectory']}/.venv/bin/flask --app {service['WorkingDirectory']}/app" in wrapper
-    (replicated,) = yaml.safe_load(text("litestream.yml"))["dbs"]
-    assert f'database = "{replicated["path"]}"' in README
-    assert Path(replicated["path"]).parent == Path("/var/lib", service["StateDirectory"])
-
-
-def test_ports_times_and_addresses_are_those_of_the_code(conf, instructions):
-    address = conf["bind"]
-    assert f"proxy_pass http://{address};" in text("nginx.conf")
-    assert f"{{$UPSTREAM:{address}}}" in text("Caddyfile")
-    port = address.rpartition(":")[2]
-    compose = yaml.safe_load(text("compose.yaml"))["services"]
-    assert compose["tasks"]["ports"] == [f"{address}:{port}"]
-    assert compose["caddy"]["environment"]["UPSTREAM"] == f"tasks:{port}"
-    assert ["EXPOSE", port] in instructions
-    assert ["CMD", f'["gunicorn", "--bind", "0.0.0.0:{port}"]'] in instructions
-    assert f"http://{address}/api/v1/health" in text("Dockerfile")
-    least = unit("tasks.service")["Service"]["TimeoutStopSec"], compose["tasks"]["stop_grace_period"]
-    assert all(int(seconds.removesuffix("s")) > conf["graceful_timeout"] for seconds in least)
+def test_the_files_agree_on_ports_places_and_times():
+    conf = runpy.run_path(str(ROOT / "gunicorn.conf.py"))
+    address, port = conf["bind"], conf["bind"].rpartition(":")[2]
+    for name, words in {
+        "nginx.conf": [f"proxy_pass http://{address};"],
+        "Caddyfile": [f"{{$UPSTREAM:{address}}}"],
+        "compose.yaml": [f'ports: ["{address}:{port}"]', f"UPSTREAM: tasks:{port}\n"],
+        "Dockerfile": [f"EXPOSE {port}\n", f'"--bind", "0.0.0.0:{port}"]', "MALLOC_MMAP_THRESHOLD_=1048576"],
+        "tasks": ["TASKS_CONFIG=/etc/tasks/config.toml\n", "</etc/tasks/env\n"],
+        "tasks.service": ["=TASKS_CONFIG=/etc/tasks/config.toml\n", "EnvironmentFile=-/etc/tasks/env\n"]
+        + ["User=tasks\n", "StateDirectory=tasks\n", "MALLOC_MMAP_THRESHOLD_=1048576\n"],
+        "tasks-backup.service": ["User=tasks\n"],
+        "litestream.yml": ["path: /var/lib/tasks/tasks.db\n"],
+        "README.md": ['database = "/var/lib/tasks/tasks.db"'],
+    }.items():
+        assert [word for word in words if word not in text(name)] == [], name
+    for name, setting in (("tasks.service", "TimeoutStopSec="), ("compose.yaml", "stop_grace_period: ")):
+        assert int(re.search(f"{setting}(\\d+)", text(name))[1]) > conf["graceful_timeout"]
 
 
 def test_the_settings_that_are_named_exist():

@@ -7,8 +7,6 @@ from functools import partial
 
 import pytest
 import requests
-from callers import write_at_once
-from connections import connected
 from harness import PATIENCE, at_once, document, wait_until
 
 CONFIG = """
@@ -244,11 +242,6 @@ def test_requesting_cancellation_changes_nothing_else_and_cancelling_keeps_its_t
     assert asked == {**flow, "revision": 1, "updatedAt": at, "cancelRequestedAt": at}
     cancelled = call.result("cancel_flow", flowId=flow["flowId"])["flow"]
     assert (cancelled["revision"], cancelled["cancelRequestedAt"]) == (2, at)
-
-
-def test_of_twenty_writers_with_one_revision_one_is_applied(server):
-    with connected(server, 20) as connections:
-        assert write_at_once(connections, PATHS["zapier"], "s3cret") == ""
 
 
 # Child tasks

@@ -185,12 +185,6 @@ def raw(server, declared, body):
     return line
 
 
-def test_a_declared_length_is_refused_before_the_body_comes(server):
-    with raw(server, 10**9, b"") as line:
-        line.shutdown(socket.SHUT_WR)
-        assert line.recv(65536).startswith(b"HTTP/1.1 413 ")
-
-
 def rest(line):
     """What arrives up to the end of the connection."""
     return b"".join(iter(partial(line.recv, 65536), b""))

@@ -4,9 +4,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
-from connections import connected
 from harness import INSTANT, UUID, at_once, fault
-from member_races import join_at_once
 
 
 def invite(client, email, status=201, **fields):
@@ -124,14 +122,6 @@ def test_joining_activates_the_member_and_gives_a_key_once(owner, server):
     for again in (server.client(None).get, server.client(None).post):
         error = fault(again(f"/enroll/{token_of(invitation)}"), 410, "gone")
         assert "already been used" in error["message"]
-
-
-def test_of_many_who_join_at_once_with_one_link_one_wins(owner, server):
-    invitation = invite(owner, "race@example.com")
-    with connected(server, 12) as connections:
-        assert join_at_once(connections, token_of(invitation)) == (1, 11)
-    keys = server.rows("SELECT * FROM api_key WHERE member_id = ?", invitation["member"]["id"])
-    assert len(keys) == 1
 
 
 def test_a_link_that_has_expired_or_whose_member_was_removed_is_gone(owner, server):

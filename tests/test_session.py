@@ -335,20 +335,3 @@ def test_a_form_on_another_site_cannot_sign_somebody_in(server, owner):
         assert "Set-Cookie" not in answer.headers
         assert "another site" in answer.text
     assert submit(server, token).status_code == 303
-
-
-def test_no_cookie_link_or_key_is_stored_or_logged(server, owner, join):
-    token, joins = token_of(link_of(owner, join().member)), token_of(invite(owner, "secret@example.com"))
-    cookies = [cookie_of(submit(server, token)), cookie_of(sign_in(server))]
-    for cookie in cookies:
-        browser(server, cookie)("GET", "/me")
-        browser(server, cookie, {})("GET", f"/keys/{cookie}")
-    assert submit(server, token).status_code == 410
-    requests.get(f"{server.base}/enroll/{joins}", timeout=PATIENCE)  # the page
-    server.client(None).get(f"/enroll/{joins}")
-    key, wrong = owner.data(join_with(server, joins), 201)["api_key"], "tms_wrong-key-that-nobody-has"
-    assert [server.client(each).get("/context").status_code for each in (key, wrong)] == [200, 401]
-    kept = server.log.read_bytes() + server.database.read_bytes()
-    kept += server.database.with_name("tasks.db-wal").read_bytes()
-    for secret in (token, joins, key, wrong, *(cookie.partition("=")[2] for cookie in cookies)):
-        assert secret.encode() not in kept
