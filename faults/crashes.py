@@ -159,7 +159,7 @@ def storms(run: Run, make_receiver: Callable[[], Receiver]) -> None:
     shares: list[tuple[int, int, dict[str, str], float]] = [(1, 32, slow, 0.55), (3, 6, {}, 0.12)]
     if NO_SLOW_DISK:
         run.found("G1", "kills on a slow disk", f"not done: {NO_SLOW_DISK}")
-    for workers, writers, disk, left in shares[:1] if run.is_short else shares:
+    for workers, writers, disk, left in shares:
         recorders = [Recorder(make_receiver(), name) for name in ("healthy", "fickle")]
         settings = environment(recorders) | disk | {"WEB_CONCURRENCY": str(workers)}
         with run.server(f"workers-{workers}", **settings) as server:
