@@ -1,11 +1,9 @@
 """A clock that steps back and forward under load."""
 
-from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 
 from findings import Run
-from harness import receivers, wait_until
+from harness import receivers, settable_clock, wait_until
 from outages import Recorder
 from outages import environment as sending_to
 from snapshot import Snapshot
@@ -14,26 +12,6 @@ from writers import Writers
 HOUR, DAY = 3600, 86_400
 # From the true time. A process does not follow ids of another one that are more than a day ahead.
 STEPS = (-HOUR, DAY - HOUR, 0)
-
-
-def settable_clock(folder: Path) -> tuple[Callable[[int], None], dict[str, str]]:
-    """A function that sets by how many seconds a server's clock is wrong, and the server's environment."""
-    offset, new = folder / "offset", folder / "new-offset"
-
-    def set_clock(seconds: int) -> None:
-        new.write_text(str(seconds))
-        new.replace(offset)  # at once: the server reads the file whenever it looks at its clock
-
-    set_clock(0)
-    (folder / "sitecustomize.py").write_text(
-        "import time\n"
-        "real = time.time_ns\n"
-        f"def time_ns():\n    with open({str(offset)!r}) as file:\n"
-        "        return real() + int(file.read()) * 1_000_000_000\n"
-        "time.time_ns = time_ns\n"
-        "time.time = lambda: time_ns() / 1e9\n"
-    )
-    return set_clock, {"PYTHONPATH": str(folder)}
 
 
 def run(run: Run) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 from findings import Run
-from harness import Receiver, Server, hook, receivers, wait_until
-from outages import MODES, Recorder, environment, leave_waiting
+from harness import Receiver, Server, hook, leave_waiting, receivers, wait_until
+from outages import MODES, Recorder, environment
 from servers import NO_SLOW_DISK, slow_disk
 from snapshot import Snapshot, key_of
 from writers import Writers

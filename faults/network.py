@@ -9,9 +9,10 @@ from pathlib import Path
 
 import outgoing
 import proxy
-from clients import JSON, MISBEHAVIOURS, Line, Target, new_target, storm
+from clients import JSON, Line
 from findings import Run
 from harness import Server, at_once, wait_until
+from unruly import MISBEHAVIOURS, Target, new_target, storm
 from writers import Writers, working
 
 THREADS = 16  # of gunicorn.conf.py

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 
-from harness import PATIENCE, Call, Receiver, Server, hook
+from harness import PATIENCE, Call, Receiver, hook
 from snapshot import Snapshot
 
 MODES = ["up", "up", "up", "refuses", "fails", "hangs", "hangs"]  # how a receiver behaves
@@ -58,22 +58,3 @@ def environment(recorders: list[Recorder], **others: str) -> dict[str, str]:
     """The environment of a server that sends everything to these receivers."""
     webhooks = [hook(recorder.receiver, name=recorder.name) for recorder in recorders]
     return {"TASKS_WEBHOOKS": json.dumps(webhooks), **SHORT_WAITS, **others}
-
-
-def leave_waiting(server: Server, many: int) -> None:
-    """Add so many events that wait for the one webhook: copies of what waits for it already."""
-    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
-    number = f"""
-        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
-    """
-    server.rows(f"""
-        {number} INSERT INTO event
-        SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
-        FROM event, number WHERE seq = {last["seq"]}
-    """)
-    server.rows(f"""
-        {number} INSERT INTO delivery
-        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, blocks_later, next_at,
-            NULL, NULL, NULL, NULL, NULL, created_at
-        FROM delivery, number WHERE event_seq = {last["seq"]}
-    """)

@@ -1,14 +1,18 @@
 """What hostile receivers cost: the time of exchanges, of requests that wait for them, of others' events."""
 
+import gzip
 import json
+import socket
+import struct
+import threading
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from findings import Run
 from harness import Call, Receiver, hook, wait_until
-from receivers import BAD, DELIVERED, LATE, Hostile, certificates, stay_silent
+from receivers import ACCEPTED, OK, Behaviour, Hostile, certificates, dribble, send, stay_silent, stop_after
 from writers import working
 
 TASKS = 6
@@ -18,6 +22,44 @@ TRIED = """
     SELECT webhook.name, attempts, last_error FROM delivery JOIN webhook ON webhook.id = webhook_id
     WHERE duration_ms IS NOT NULL
 """
+
+
+TLS_HELLO = bytes.fromhex("160303007a0200007603")  # the beginning of a server's first message
+BLOCK = b"0" * 65536
+BOMB = gzip.compress(bytes(10_000_000))  # 10 KB, of which any number can follow each other
+
+
+def reset(line: socket.socket, stopped: threading.Event) -> None:
+    """Have the connection reset when it is closed."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.close()
+
+
+class Bad(NamedTuple):
+    """A way to misbehave, and words of what becomes of a delivery: an error, or "delivered"."""
+
+    behave: Behaviour
+    outcome: str
+    tls: str = ""  # which of `certificates` it presents, if any
+
+
+LATE, DELIVERED = "timed out after", "delivered"
+REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"
+FAILURE = b"HTTP/1.1 500 No\r\nSet-Cookie: crumb=1\r\nContent-Length: 0\r\n\r\n"
+BAD: dict[str, Bad] = {
+    "resets": Bad(reset, "reset"),
+    "never answers": Bad(stay_silent, LATE),
+    "stops in its headers": Bad(stop_after(OK + b"X: "), LATE),
+    "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), DELIVERED),
+    "dribbles a TLS handshake": Bad(dribble(TLS_HELLO, b"\0"), LATE, tls="none"),
+    "has another host's certificate": Bad(send(ACCEPTED), "mismatch", tls="wrong"),
+    "sends 100 Continue for ever": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),
+    "answers 500 with a cookie": Bad(send(FAILURE), "answered 500"),
+    "redirects with a body without end": Bad(dribble(REDIRECT, BLOCK, 0), "answered 302"),
+    "sends a header without end": Bad(dribble(OK + b"X: ", BLOCK, 0), "more than"),
+    "answers a gzip bomb": Bad(dribble(OK + b"Content-Encoding: gzip\r\n\r\n", BOMB, 0), DELIVERED),
+    "ends before its length": Bad(send(OK + b"Content-Length: 1000\r\n\r\nhe"), DELIVERED),
+}
 
 
 def run(run: Run) -> None:

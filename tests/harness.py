@@ -414,10 +414,49 @@ def add_copies(server, task, count):
     return ids
 
 
+def leave_waiting(server, many):
+    """Add so many events that wait for the one webhook: copies of what waits for it already."""
+    (last,) = server.rows("SELECT max(seq) AS seq FROM event")
+    number = f"""
+        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
+    """
+    server.rows(f"""
+        {number} INSERT INTO event
+        SELECT seq + n, 'evt_' || hex(randomblob(16)), name, body, created_at
+        FROM event, number WHERE seq = {last["seq"]}
+    """)
+    server.rows(f"""
+        {number} INSERT INTO delivery
+        SELECT hex(randomblob(16)), event_seq + n, webhook_id, status, attempts, blocks_later, next_at,
+            NULL, NULL, NULL, NULL, NULL, created_at
+        FROM delivery, number WHERE event_seq = {last["seq"]}
+    """)
+
+
 def last_event(server):
     """The event that was stored last, as a receiver would get it."""
     (row,) = server.rows("SELECT body FROM event ORDER BY seq DESC LIMIT 1")
     return json.loads(row["body"])
+
+
+def settable_clock(folder):
+    """A function that sets by how many seconds a server's clock is wrong, and the server's environment."""
+    offset, new = folder / "offset", folder / "new-offset"
+
+    def set_clock(seconds):
+        new.write_text(str(seconds))
+        new.replace(offset)  # at once: the server reads the file whenever it looks at its clock
+
+    set_clock(0)
+    (folder / "sitecustomize.py").write_text(
+        "import time\n"
+        "real = time.time_ns\n"
+        f"def time_ns():\n    with open({str(offset)!r}) as file:\n"
+        "        return real() + int(file.read()) * 1_000_000_000\n"
+        "time.time_ns = time_ns\n"
+        "time.time = lambda: time_ns() / 1e9\n"
+    )
+    return set_clock, {"PYTHONPATH": str(folder)}
 
 
 def launcher(folder):

@@ -6,8 +6,7 @@ import signal
 from functools import partial
 
 import pytest
-from clock import settable_clock
-from harness import hook
+from harness import hook, settable_clock
 
 
 @pytest.fixture(scope="module")

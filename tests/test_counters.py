@@ -3,7 +3,7 @@
 from itertools import product
 
 from harness import Server
-from upgrades import older_database, upgrade
+from older import older_database, upgrade
 
 from models import STATUSES
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from damage import cut_off, make_another, make_newer, write_text
 from harness import PATIENCE, Server, at_once, fault, invoke, tables, wait_until
+from older import Upgrade, content, older_database, table_names, texts, versions
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
-from upgrades import Upgrade, content, older_database, table_names, texts, versions
 
 import models
 import schemas

@@ -20,7 +20,7 @@ import pytest
 import requests
 import yaml
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, wait_until
-from proxy import NGINX, nginx
+from nginx import NGINX, nginx
 
 from app import create_app
 from settings import load_settings, read_settings

@@ -8,8 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from harness import PATIENCE, fault, hook, wait_until
-from outages import leave_waiting
+from harness import PATIENCE, fault, hook, leave_waiting, wait_until
 from standardwebhooks.webhooks import Webhook
 
 # A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import BIN, PATIENCE, ROOT, Server, at_once, wait_until
-from upgrades import older_database, versions
+from older import older_database, versions
 
 from database import db, lock_database
 

@@ -1,25 +1,19 @@
-"""Receivers of webhooks that misbehave: what an exchange with each may take, and what it may cost others."""
+"""Receivers of webhooks that do as they please."""
 
-import gzip
 import re
 import socket
 import ssl
-import struct
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from harness import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\n"
 ACCEPTED = OK + b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-TLS_HELLO = bytes.fromhex("160303007a0200007603")  # the beginning of a server's first message
-BLOCK = b"0" * 65536
-BOMB = gzip.compress(bytes(10_000_000))  # 10 KB, of which any number can follow each other
 
 Behaviour = Callable[[socket.socket, threading.Event], object]
 
@@ -106,39 +100,6 @@ def dribble(first: bytes, part: bytes, seconds: float = 0.05) -> Behaviour:
             line.sendall(part)
 
     return behave
-
-
-def reset(line: socket.socket, stopped: threading.Event) -> None:
-    """Have the connection reset when it is closed."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    line.close()
-
-
-class Bad(NamedTuple):
-    """A way to misbehave, and words of what becomes of a delivery: an error, or "delivered"."""
-
-    behave: Behaviour
-    outcome: str
-    tls: str = ""  # which of `certificates` it presents, if any
-
-
-LATE, DELIVERED = "timed out after", "delivered"
-REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"
-FAILURE = b"HTTP/1.1 500 No\r\nSet-Cookie: crumb=1\r\nContent-Length: 0\r\n\r\n"
-BAD: dict[str, Bad] = {
-    "resets": Bad(reset, "reset"),
-    "never answers": Bad(stay_silent, LATE),
-    "stops in its headers": Bad(stop_after(OK + b"X: "), LATE),
-    "dribbles its body": Bad(dribble(OK + b"Content-Length: 1000\r\n\r\n", b"x"), DELIVERED),
-    "dribbles a TLS handshake": Bad(dribble(TLS_HELLO, b"\0"), LATE, tls="none"),
-    "has another host's certificate": Bad(send(ACCEPTED), "mismatch", tls="wrong"),
-    "sends 100 Continue for ever": Bad(dribble(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), LATE),
-    "answers 500 with a cookie": Bad(send(FAILURE), "answered 500"),
-    "redirects with a body without end": Bad(dribble(REDIRECT, BLOCK, 0), "answered 302"),
-    "sends a header without end": Bad(dribble(OK + b"X: ", BLOCK, 0), "more than"),
-    "answers a gzip bomb": Bad(dribble(OK + b"Content-Encoding: gzip\r\n\r\n", BOMB, 0), DELIVERED),
-    "ends before its length": Bad(send(OK + b"Content-Length: 1000\r\n\r\nhe"), DELIVERED),
-}
 
 
 def certificates(folder: Path) -> tuple[Path, dict[str, ssl.SSLContext]]:
