@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 from connections import TWO_WORKERS
@@ -32,16 +32,16 @@ LONG_AGO = "2026-01-01T00:00:00.000Z"  # when claims have ended that are to end 
 def keys_of(server: Server) -> list[Key]:
     """Two keys each of the owner and of three more members."""
     owner, keys = server.client(), list[Key]()
-    for name, scope in NAMES.items():
-        client = owner
-        if keys:
-            client = server.client(server.flask("member", "add", name, "--scope", scope).stdout.strip())
-        me = owner.data(client.get("/me"))
-        keys.append(Key(me["key"]["name"], me["member"]["id"], client, scope == "agent"))
-    for key, scope in zip(keys[:], NAMES.values(), strict=True):
-        made = {"name": f"{key.name} 2", "scope": scope, "member_id": key.holder}
+    holders = [owner.data(owner.get("/me"))["member"]["id"]]
+    for name in [*NAMES][1:]:
+        body = {"email": f"{name}@example.com", "full_name": name, "role": "member"}
+        link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+        joined = server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+        holders.append(owner.data(joined, 201)["member"]["id"])
+    for number, (holder, (name, scope)) in product((1, 2), zip(holders, NAMES.items(), strict=True)):
+        made = {"name": f"{name} {number}", "scope": scope, "member_id": holder}
         text = owner.data(owner.post("/keys", made), 201)["api_key"]
-        keys.append(Key(made["name"], key.holder, server.client(text), key.is_agent))
+        keys.append(Key(made["name"], holder, server.client(text), scope == "agent"))
     return keys
 
 
@@ -121,8 +121,9 @@ class TeamMachine(Machine):
         body = {"minutes": number + 1} if number % 4 else None
         self.send(key, "POST", f"/tasks/{task.id}/claim", body, self.team.claim(key, task, body is not None))
 
-    def end_claim(self, key: Key, _: object, number: int) -> None:
+    def end_claim(self, key: Key, task: Task, number: int) -> None:
         """Let a claim end now: it is given back soon, and a late write is refused."""
+        self.claim(key, task, 1)
         if claimed := [task for task in self.team.tasks if task.ends]:
             task = claimed[number % len(claimed)]
             late, began = {"If-Match": f'"{task.version}"'}, time.monotonic()
