@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -31,22 +32,23 @@ class Backlog:
     """A server, the tasks on it, and what was seen of them."""
 
     def __init__(self, server: Server, jobs: int, random: Random):
-        self.server, self.jobs, self.random = server, jobs, random
-        words = ("member", "add")
-        self.ana = server.client(server.flask(*words, "Ana").stdout.strip())
-        bots = [server.client(server.flask(*words, name, "--agent").stdout.strip()) for name in ("Bo", "Cy")]
+        self.server, self.random = server, random
+        add = partial(server.flask, "member", "add")
+        self.ana = server.client(add("Ana").stdout.strip())
+        bots = [server.client(add(name, "--agent").stdout.strip()) for name in ("Bo", "Cy")]
         project = self.ana.make_project()
-        self.numbers = [self.ana.make_task(project, title="Job")["number"] for _ in range(jobs)]
+        for _ in range(jobs):
+            self.ana.make_task(project, title="Job")
         self.held: dict[str, Any] = {bot.key: None for bot in bots}  # the task that an agent works on
         self.hung: list[tuple[Client, int, int]] = []  # who had which task in which version, and did nothing
         self.problems: list[str] = []
         self.is_over = threading.Event()
-        workers = [
-            *((self.work, bot, Random(random.random())) for bot in bots),
+        steps = [
             (self.follow,),
             (self.end_lost,),
+            *((self.work, bot, Random(random.random())) for bot in bots),
         ]
-        self.threads = [threading.Thread(target=self.go_on, args=each) for each in workers]
+        self.threads = [threading.Thread(target=self.go_on, args=each) for each in steps]
 
     def go_on(self, step: Any, *arguments: Any) -> None:
         """Do a step again and again; what breaks with the connection is done anew."""
@@ -66,12 +68,8 @@ class Backlog:
 
     def use(self, bot: Client, name: str, **arguments: Any) -> Any:
         """What a tool answers; nothing where it refuses."""
-        call = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": name, "arguments": arguments},
-        }
+        call: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        call["params"] = {"name": name, "arguments": arguments}
         result = self.ask(bot, "POST", "/mcp", call)[1]["result"]
         return {} if result.get("isError") else json.loads(result["content"][0]["text"])
 
@@ -98,9 +96,8 @@ class Backlog:
         self.is_over.wait(0.3)
         held = {task["number"] for task in self.held.values() if task}
         before = time.strftime("%FT%T.999Z", time.gmtime(time.time() - LOST_AFTER))
-        for row in self.server.rows(
-            "SELECT number FROM task WHERE claimed_until > ? AND updated_at < ?", LONG_AGO, before
-        ):
+        claimed = "SELECT number FROM task WHERE claimed_until > ? AND updated_at < ?"
+        for row in self.server.rows(claimed, LONG_AGO, before):
             if row["number"] not in held:
                 ending = "UPDATE task SET claimed_until = ? WHERE number = ? AND updated_at < ?"
                 self.server.rows(ending, LONG_AGO, row["number"], before)
@@ -119,11 +116,9 @@ class Backlog:
                 if number % 7 or task["version"] > 4:
                     self.ask(self.ana, "POST", f"{path}/complete")
                 else:
-                    fields, same = (
-                        {"status": "todo", "assignee_id": None},
-                        {"If-Match": f'"{task["version"]}"'},
-                    )
-                    self.ask(self.ana, "PATCH", f"{path}/details", fields, **same)
+                    same = {"If-Match": f'"{task["version"]}"'}
+                    refused = {"status": "todo", "assignee_id": None}
+                    self.ask(self.ana, "PATCH", f"{path}/details", refused, **same)
         if told:
             self.ask(self.ana, "POST", "/api/v1/inbox/read", {"until": told[0]["id"]})
 
