@@ -824,6 +824,13 @@ def list_tasks(wait: int, **filters: Any) -> Row:
     return awaited(wait, partial(task_page, **filters), lambda page: page["pagination"]["total"])
 
 
+@api.get("/labels")
+@operation(gives=schemas.LABELS)
+def list_labels() -> Row:
+    """List the labels that tasks have, each with the number of its tasks."""
+    return {"labels": Task.label_counts()}
+
+
 @api.post("/tasks")
 @operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:

@@ -142,6 +142,8 @@ class Demonstration:
             yield fields | {
                 "id": transaction.new_id(),
                 "status": status,
+                "labels": "[]",
+                "label_keys": "[]",
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
                 "version": 1 if status == "todo" else 2,

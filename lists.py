@@ -10,7 +10,7 @@ from typing import Any
 
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
-from database import Row, Statement, fold, placeholder, rowid, to_json
+from database import Row, Statement, caseless, fold, placeholder, rowid, to_json
 from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination
 from times import now
 
@@ -42,6 +42,7 @@ FILTERS: dict[str, Any] = {
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
+    "label": Task.is_labelled & (fn.INSTR(Task.label_keys, placeholder("label")) > 0),
     "q": fn.INSTR(Task.search, placeholder("q")) > 0,
     "other_words": ~fn.EXISTS(Select([_words], [SQL("1")]).where(_is_missing)),
 }
@@ -76,6 +77,8 @@ _of_assignee = [Task.assignee, Task.status, Task.updated_at, Task.id, Task.proje
 Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee")
 _of_assignee = [Task.assignee, Task.id, Task.status, Task.project, Task.priority]
 Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee_id")
+_labelled = [Task.id, Task.label_keys, Task.labels, Task.project, Task.status, Task.assignee]
+Task.add_index(*_labelled, where=Task.is_labelled, name="task_labels")
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
@@ -86,6 +89,8 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
+    if "label" in filters:
+        filters["label"] = to_json(caseless(filters["label"])).decode()
     if "ready" in filters:
         filters["now"] = now()
         filters |= {} if "assignee_id" in filters else {"unassigned": True}

@@ -9,6 +9,7 @@ method that needs the actor or the time takes its `Transaction` first. A row has
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -58,8 +59,10 @@ from times import epoch_ms, first_id, follow_clock, new_id, new_request_id, now,
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
+MAX_LABELS = 10  # of a task
 DEFAULT_PRIORITY = "medium"
 SEARCHED = ("title", "description")  # a task's texts
+HIDDEN = ("search", "label_keys")  # a task's columns that no answer shows
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
@@ -988,6 +991,8 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
+    labels = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])
+    label_keys = TextField(constraints=[SQL("DEFAULT '[]'")])  # the labels without regard to case
     metadata = EncodedJSONField()
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
@@ -999,6 +1004,7 @@ class Task(Entity):
 
     NOUN = "task"
     is_undated: ClassVar[Any] = due_date.is_null()
+    is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
     is_open_with_date: ClassVar[Any] = is_open & due_date.is_null(False)
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
@@ -1007,7 +1013,7 @@ class Task(Entity):
     @classmethod
     def shown_columns(cls) -> list:
         """The columns of a task in answers and events, and the open tasks that block it."""
-        return [*columns(cls, "search"), Blocker.shown(cls.number).alias("blocked_by")]
+        return [*columns(cls, *HIDDEN), Blocker.shown(cls.number).alias("blocked_by")]
 
     @statement
     def by_number(cls: Any):
@@ -1017,6 +1023,36 @@ class Task(Entity):
     def id_of(cls, number: int) -> str:
         """The id of the task with this number. Raises `NotFound`."""
         return cls.by_number.value(number=number) or not_found(cls.NOUN)
+
+    @statement
+    def first_labelled(cls: Any):
+        """A task with a label; SQLite looks through all that have labels only for a new one."""
+        has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
+        return cls.select(cls.labels, cls.label_keys).where(cls.is_labelled, has_label).limit(SQL("1"))
+
+    @classmethod
+    def label_columns(cls, labels: list[str] | None) -> Row:
+        """The columns of these labels, each spelled as it is in the tasks that have it already."""
+        keys, spelled = [*map(caseless, labels or ())], []
+        for key, label in zip(keys, labels or (), strict=True):
+            row = cls.first_labelled.one(label=to_json(key).decode())
+            lists = [orjson.loads(text.encode()) for text in row.values()] if row else ([label], [key])
+            spelled += [known for known, other in zip(*lists, strict=True) if other == key]
+        columns = {"labels": spelled, "label_keys": keys}
+        return {name: EncodedJSON(to_json(texts).decode()) for name, texts in columns.items()}
+
+    @statement
+    def labelled(cls: Any):
+        counts = cls.select(cls.labels, fn.COUNT(SQL("*")).alias("count"))
+        return counts.where(cls.is_labelled).group_by(cls.labels)
+
+    @classmethod
+    def label_counts(cls) -> list[Row]:
+        """Each label with the number of its tasks, by name."""
+        counts = Counter[str]()
+        for row in cls.labelled.all():
+            counts.update(dict.fromkeys(orjson.loads(row["labels"].encode()), row["count"]))
+        return [{"label": label, "count": counts[label]} for label in sorted(counts, key=fold)]
 
     @statement
     def by_external_id(cls: Any):
@@ -1114,7 +1150,7 @@ class Task(Entity):
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         cls._check_external_id(fields)
-        row = cls.insertion.nulls | fields
+        row = cls.insertion.nulls | fields | cls.label_columns(fields.get("labels"))
         row |= {"project_id": project_id, "title": title, "status": status}
         row |= {
             "id": transaction.new_id(),
@@ -1135,7 +1171,7 @@ class Task(Entity):
         Notice.tell(transaction, row, "assigned", row["assignee_id"])
         if status == "review":
             Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
-        del row["search"]
+        del row["search"], row["label_keys"]
         return row
 
     @classmethod
@@ -1207,6 +1243,9 @@ class Task(Entity):
         blocked = Blocker.changes(stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
+        if "labels" in fields:
+            labels = cls.label_columns(fields["labels"])
+            fields = fields | {"labels": labels["labels"]}
         changes = differences(stored, fields) | blocked
         if not changes:
             return stored, {}
@@ -1224,12 +1263,15 @@ class Task(Entity):
         if folded:
             parts = cls.searched.value(id=id).split("\x1f", 1)
             new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
+        if "labels" in changes:
+            new |= labels
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)
         task = stored | new
         task["metadata"] = EncodedJSON(task["metadata"])
-        task.pop("search", None)
+        for hidden in HIDDEN:
+            task.pop(hidden, None)
         if blocked:
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
         action = "moved" if "status" in changes else "updated"

@@ -19,7 +19,7 @@ import limits
 import meetings
 import models
 import outbox
-from database import ChoiceField, EncodedJSONField, fold, to_json
+from database import ChoiceField, EncodedJSONField, caseless, fold, to_json
 from errors import BadBody
 from lists import SORTS
 from times import instant
@@ -230,6 +230,20 @@ class Name(Text):
         if DIRECTION_CONTROLS.search(name):
             raise ValidationError("must not contain characters that turn the direction of text")
         return name
+
+
+class Label(Name):
+    """A label, without a comma, which separates them in files and, as JSON, in the database."""
+
+    def __init__(self, **options: Any):
+        super().__init__(50, **options)
+        self.described = {"minLength": 1, "pattern": ONE_LINE.replace("x9f]", "x9f,]")}
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
+        label = super()._deserialize(value, *arguments, **options)
+        if "," in label:
+            raise ValidationError("must not contain a comma")
+        return label
 
 
 class NonEmpty(fields.String):
@@ -509,6 +523,13 @@ class TaskInput(Strict):
     assignee_id = Id(allow_none=True)
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
+    labels = ListOf(
+        Label(error_messages={"null": "must be a string"}),
+        allow_none=True,
+        validate=validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
+        error_messages={**MESSAGES, "invalid": "must be a list of labels"},
+        metadata={"description": "As a whole list, each spelled as it was first used; case does not count."},
+    )
     metadata = JSONObject(MAX_METADATA)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
@@ -525,6 +546,7 @@ class TaskInput(Strict):
         "status": "in_progress",
         "priority": "urgent",
         "due_date": "2026-12-01T17:00:00Z",
+        "labels": ["Design"],
         "metadata": {"estimate": 3},
     }
 
@@ -533,6 +555,12 @@ class TaskInput(Strict):
         start, due = data.get("start_date"), data.get("due_date")
         if start and due and start > due:
             raise ValidationError("must not be after due_date", "start_date")
+
+    @validates_schema
+    def _each_label_once(self, data: dict, **_: Any) -> None:
+        labels = data.get("labels") or ()
+        if len({*map(caseless, labels)}) < len(labels):
+            raise ValidationError("must not have a label twice", "labels")
 
     @post_load
     def _fold(self, data: dict, **_: Any) -> dict:
@@ -606,6 +634,7 @@ class TaskQuery(PageQuery):
             "what stands in double quotes is found as it stands. Case and accents do not count."
         },
     )
+    label = Label()
     archived = Choice(["false"])
     wait = WAIT
     sort = Choice([sort for sort in SORTS if sort])
@@ -729,7 +758,8 @@ NOTHING = Strict()
 CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 # What PATCH of a task takes; and what only that of its details takes, beside this.
 UPDATED = ("title", "status", "assignee_id", "metadata")
-DETAILS = ("description", "priority", "milestone_id", "start_date", "due_date", "external_id", "blocked_by")
+DETAILS: tuple[str, ...] = ("description", "priority", "milestone_id", "start_date", "due_date", "labels")
+DETAILS += ("external_id", "blocked_by")
 UPDATE_TASK = TaskInput(
     only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
 )
@@ -850,6 +880,7 @@ BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown: Any = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
+    labels=fields.List(fields.String()),
     question_id=Id(allow_none=True, metadata={"description": "The comment that waits for an answer."}),
     blocked_by=many(BlockingShown),
 )
@@ -1100,6 +1131,8 @@ EventPaginationShown = answer_with(
     next_after=fields.String(allow_none=True),
 )
 TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=nested(TaskPaginationShown))
+LabelShown = answer_with("Label", label=fields.String(), count=fields.Integer())
+LABELS = answer_with("LabelList", labels=many(LabelShown))
 CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
 COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=nested(HistoryPaginationShown))
 NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")

@@ -337,6 +337,7 @@ SCHEMAS: dict[str, Row] = {
     "ready": {"type": "boolean"},
     "question": {"type": "boolean"},
     "minutes": {"type": "integer"},
+    "labels": {"type": "array"},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
@@ -347,7 +348,7 @@ SCHEMAS: dict[str, Row] = {
     "metadata": {"type": "object"},
 }
 # Of a task, as arguments.
-PLAN = "description priority assignee start_date due_date milestone blocked_by metadata"
+PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata"
 TOOLS: dict[str, Tool] = {}
 
 
@@ -626,6 +627,7 @@ class ToolCall:
             due=short_time(task["due_date"], ends_day=True),
             assignee=clipped(self.names.get(task["assignee_id"])),
             project=clipped(self.names.get(task["project_id"])),
+            labels=task["labels"],
             blocked_by=[blocking["number"] for blocking in task["blocked_by"]],
             waits_for_answer=bool(task["question_id"]) or None,
             version=task["version"],
@@ -687,10 +689,10 @@ class ToolCall:
         }
 
     @tool(
-        'Find tasks, newest first. q: words in title or description, or "a phrase". '
+        'Find tasks, newest first. q: words or "a phrase" in them. '
         "status open: not done. ready: to do, not blocked, nobody's or the assignee's.",
-        optional="q project milestone assignee status ready priority due_before created_since updated_since"
-        " completed_since sort limit offset",
+        optional="q project milestone label assignee status ready priority due_before created_since"
+        " updated_since completed_since sort limit offset",
     )
     def find_tasks(
         self,
@@ -772,8 +774,8 @@ class ToolCall:
         return self.full(task) | note
 
     @tool(
-        "Take a task; fails if someone has it. Without task_id: your most urgent ready one, else nobody's. "
-        "minutes: it goes back then, unless claimed again.",
+        "Take a task, if nobody has it; without task_id your most urgent ready one, else nobody's. "
+        "minutes: after these it goes back.",
         optional="task_id project minutes",
         scope="agent",
         for_team=True,
@@ -870,7 +872,7 @@ class ToolCall:
         comment, note = self.comment(self.path_of(task_id), content, **more)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 
-    @tool("A project: description, statistics, milestones.", "project")
+    @tool("A project, with milestones.", "project")
     def get_project(self, project: str) -> Row:
         path = f"/projects/{self.project_id(project)}"
         found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]
@@ -896,7 +898,7 @@ class ToolCall:
         shown = ["id", "name"] + ["status"] * (project["status"] == "archived")
         return {name: project[name] for name in shown} | note
 
-    @tool("Your next meetings, and the last few.")
+    @tool("Your next and last meetings.")
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
         self.every("projects")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO, Any
 
+import orjson
 from marshmallow import ValidationError
 from peewee import JOIN
 
@@ -21,7 +22,7 @@ from models import Blocker, Member, Milestone, Project, Task, Transaction
 # The columns that an import knows; an export has others too.
 IMPORTED = [
     *["title", "description", "status", "priority", "project", "milestone", "assignee"],
-    *["start_date", "due_date", "external_id"],
+    *["start_date", "due_date", "labels", "external_id"],
 ]
 NAMES = ("project", "milestone", "assignee")  # which are found when the rows are stored
 EXPORTED = [
@@ -105,6 +106,8 @@ class Import:
                 cells[choice] = cells[choice].lower().replace(" ", "_")
             with self.problems_noted(line):
                 checked = {name: cells[name] for name in IMPORTED if name in cells and name not in NAMES}
+                if "labels" in checked:
+                    checked["labels"] = [*filter(None, map(str.strip, checked["labels"].split(",")))]
                 self.rows.append((line, cells, schemas.IMPORT_TASK.load(checked)))
 
     @contextmanager
@@ -214,8 +217,9 @@ def write_csv(file: IO[str]) -> None:
     writer = csv.DictWriter(file, EXPORTED)
     writer.writeheader()
     for row in export_rows():
-        numbers = " ".join(map(str, row["blocked_by"]))
-        writer.writerow({name: quoted(value) for name, value in (row | {"blocked_by": numbers}).items()})
+        texts = {"blocked_by": " ".join(map(str, row["blocked_by"]))}
+        texts["labels"] = ", ".join(orjson.loads(row["labels"].encode()))
+        writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
 
 
 def write_json_lines(file: IO[str]) -> None:

@@ -178,14 +178,14 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
         return set(re.findall(r'"(\w+)"', listed))
 
     page = (ROOT / "static" / "task.js").read_text()
-    shown = models.Task._meta.columns.keys() - {"search"}
+    shown = models.Task._meta.columns.keys() - {*models.HIDDEN}
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
     passing = {"claimed_until", "question_id"}
     taken = shown - made - passing | {"blocked_by"}
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS, "project_id"]) == sorted(taken)
-    programs = {"metadata", "external_id"}  # which people do not set
+    programs = {"labels", "metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken}

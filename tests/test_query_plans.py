@@ -42,6 +42,8 @@ LISTS = {
     "tasks of a project with a status": ("project_id status", None, "task_status_id"),
     "find_tasks of a status": ("status", None, "task_status_id"),
     "find_tasks of nobody": ("archived unassigned", None, "task_id"),
+    "tasks with a label": ("label", None, "task_labels"),
+    "tasks of a project with a label": ("label project_id", None, "task_(labels|project)"),
     "find_tasks that are due": ("archived due_before", "due_date", "task_due"),
 }
 # Statements of tables, and the indexes that they read.

@@ -92,10 +92,10 @@ def test_no_two_tasks_have_one_external_id(owner, project):
     assert owner.data(owner.patch(path, {"external_id": "A-1"}))["external_id"] == "A-1"
 
 
-CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels
-Draft,In progress,High,Imported,owner@example.com,Launch,2026-12-01,A-1,red
-"Café, menu",Done,,Imported,gone@example.com,,,A-2,
-Third,,,Imported,,launch,,,
+CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels,Sprint
+Draft,In progress,High,Imported,owner@example.com,Launch,2026-12-01,A-1,"red, big",7
+"Café, menu",Done,,Imported,gone@example.com,,,A-2,,
+Third,,,Imported,,launch,,,,
 """
 
 
@@ -112,7 +112,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert tried.stdout.splitlines() == [
         "new: project Imported",
         "new: milestone Launch of Imported",
-        "dropped: column labels (1 tasks)",
+        "dropped: column sprint (1 tasks)",
         "dropped: assignee gone@example.com, who is no member (1 tasks)",
         "3 new, 0 changed, 0 unchanged",
     ]
@@ -125,6 +125,7 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     draft, menu, third = tasks
     shown = (draft["status"], draft["priority"], draft["due_date"][:10])
     assert shown == ("in_progress", "high", "2026-12-01")
+    assert draft["labels"] == ["red", "big"]
     assert (menu["title"], menu["status"], menu["completed_at"]) == ("Café, menu", "done", menu["created_at"])
     assert draft["milestone_id"] == third["milestone_id"]
     again = run_import(server, tmp_path, CSV.replace("Draft", "Drafted"), "--apply")

@@ -1,0 +1,50 @@
+"""Labels of tasks: their spelling, their limits, the filter, and the list with counts."""
+
+import pytest
+from harness import fault
+
+
+def labels_of(owner, **filters):
+    return [task["labels"] for task in owner.data(owner.get("/tasks", **filters))["tasks"]]
+
+
+def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner, project):
+    first = owner.make_task(project, labels=["Straße", "UI, not".replace(",", "")])
+    second = owner.make_task(project, labels=["STRASSE", "Other"])
+    assert (first["labels"], second["labels"]) == (["Straße", "UI not"], ["Straße", "Other"])
+    path = f"/tasks/{second['id']}/details"
+    assert owner.data(owner.patch(path, {"labels": ["strasse", "other"]}))["version"] == 1
+    assert owner.data(owner.patch(path, {"labels": None}))["labels"] == []
+    assert owner.data(owner.patch(path, {"labels": ["OTHER"]}))["labels"] == ["OTHER"]
+    (entry,) = owner.data(owner.get(f"/tasks/{second['id']}/activity", limit=1))["activity"]
+    assert entry["changes"] == {"labels": [[], ["OTHER"]]}
+
+
+def test_labels_are_filtered_by_and_counted(owner, project):
+    names = ['Say "x"', "x", "Ünique\\"]
+    for labels in (names, names[1:], [], ["xx"]):
+        owner.make_task(project, labels=labels)
+    of = {"project_id": project["id"]}
+    assert len(labels_of(owner, **of, label="X")) == 2
+    assert labels_of(owner, **of, label='say "X"') == [names]
+    assert len(labels_of(owner, **of, label="ünique\\", ready="true")) == 2
+    assert labels_of(owner, **of, label="u") == []
+    counts = owner.data(owner.get("/labels"))["labels"]
+    assert {"label": "Ünique\\", "count": 2} in counts
+
+
+@pytest.mark.parametrize(
+    ("labels", "field"),
+    [
+        (["a", "A"], "labels"),
+        (["x"] * 11, "labels"),
+        (["x" * 51], "labels.0"),
+        (["a,b"], "labels.0"),
+        ([" "], "labels.0"),
+        ([None], "labels.0"),
+        ("x", "labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(owner, project, labels, field):
+    body = {"project_id": project["id"], "title": "x", "labels": labels}
+    fault(owner.post("/tasks", body), 422, "validation_error", field)
