@@ -16,7 +16,7 @@ from times import now
 
 _words = fn.JSON_EACH(placeholder("other_words"))
 _is_missing = fn.INSTR(Task.search, SQL("value")) == 0
-RANK = Case(Task.priority, [(name, rank) for rank, name in enumerate(PRIORITIES)])
+URGENCY = Case(Task.priority, [(name, place) for place, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
     "milestone_id": Task.milestone == placeholder("milestone_id"),
@@ -42,7 +42,7 @@ FILTERS: dict[str, Any] = {
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
-    "label": Task.is_labelled & (fn.INSTR(Task.label_keys, placeholder("label")) > 0),
+    "label": Task.is_labelled & fn.UNLIKELY(fn.INSTR(Task.label_keys, placeholder("label")) > 0),
     "q": fn.INSTR(Task.search, placeholder("q")) > 0,
     "other_words": ~fn.EXISTS(Select([_words], [SQL("1")]).where(_is_missing)),
 }
@@ -55,8 +55,9 @@ SORTS: dict[str | None, list] = {
     "-updated_at": [Task.updated_at.desc(), Task.id.desc()],
     "due_date": [Task.due_date.asc(nulls="LAST"), Task.id],
     "-due_date": [Task.due_date.desc(), Task.id.desc()],
-    "priority": [RANK, Task.id],
-    "-priority": [RANK.desc(), Task.id.desc()],
+    "priority": [URGENCY, Task.id],
+    "-priority": [URGENCY.desc(), Task.id.desc()],
+    "rank": [Task.rank, Task.id],
 }
 # The columns of a board are read by status, the last change first; the columns after the id spare reading the
 # tasks that other filters exclude.
@@ -64,6 +65,7 @@ for _name, _columns in {
     "task_project": [Task.project, Task.id],
     "task_status_id": [Task.status, Task.id, Task.project],
     "task_project_status": [Task.project, Task.status, Task.updated_at, Task.id],
+    "task_project_rank": [Task.project, Task.status, Task.rank, Task.id],
     "task_status": [Task.status, Task.updated_at, Task.id, Task.project, Task.priority, Task.due_date],
     "task_due": [Task.due_date, Task.id, Task.project, Task.assignee, Task.priority],
 }.items():

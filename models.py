@@ -997,6 +997,7 @@ class Task(Entity):
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
     question_id = TextField(null=True)  # the comment that waits for an answer
+    rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
     version = IntegerField()
     created_at = TextField()
     updated_at = TextField()
@@ -1016,6 +1017,12 @@ class Task(Entity):
         return [*columns(cls, *HIDDEN), Blocker.shown(cls.number).alias("blocked_by")]
 
     @statement
+    def insertion(cls: Any):
+        """Inserts a task, whose rank is that of its number, and so the last one."""
+        last = "SELECT seq FROM sqlite_sequence WHERE name = 'task'"
+        return Insertion(cls, rank=SQL(f"PRINTF('%010d', {Rank.FIRST + 1} + IFNULL(({last}), 0))"))
+
+    @statement
     def by_number(cls: Any):
         return cls.select(cls.id).where(cls.number == placeholder("number"))
 
@@ -1029,6 +1036,25 @@ class Task(Entity):
         """A task with a label; SQLite looks through all that have labels only for a new one."""
         has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
         return cls.select(cls.labels, cls.label_keys).where(cls.is_labelled, has_label).limit(SQL("1"))
+
+    @statement
+    def references(cls: Any):
+        """The number and id of each task that is among the references, which are numbers and ids as JSON."""
+        given = Select([fn.JSON_EACH(placeholder("references"))], [SQL("value")])
+        return cls.select(cls.number, cls.id).where(cls.number.in_(given) | cls.id.in_(given))
+
+    @classmethod
+    def referred(cls, references: list[int | str], field: str) -> list[Row]:
+        """The number and id of each of these tasks, which are given by number or id.
+
+        Raises `Invalid` with `field`, in which {} is the place of the one that does not exist.
+        """
+        rows = cls.references.all(references=to_json(references).decode())
+        found = {given: row for row in rows for given in row.values()}
+        missing = [(field.format(n), "no such task") for n, id in enumerate(references) if id not in found]
+        if missing:
+            raise Invalid(*missing)
+        return [found[one] for one in references]
 
     @classmethod
     def label_columns(cls, labels: list[str] | None) -> Row:
@@ -1053,6 +1079,22 @@ class Task(Entity):
         for row in cls.labelled.all():
             counts.update(dict.fromkeys(orjson.loads(row["labels"].encode()), row["count"]))
         return [{"label": label, "count": counts[label]} for label in sorted(counts, key=fold)]
+
+    @statement
+    def rank_after(cls: Any):
+        follows = (cls.rank > placeholder("rank")) & (cls.id != placeholder("id"))
+        return cls.select(cls.rank).where(follows).order_by(cls.rank).limit(SQL("1"))
+
+    @statement
+    def rank_before(cls: Any):
+        precedes = (cls.rank < placeholder("rank")) & (cls.id != placeholder("id"))
+        return cls.select(cls.rank).where(precedes).order_by(cls.rank.desc()).limit(SQL("1"))
+
+    @statement
+    def ranked_between(cls: Any):
+        is_between = (cls.rank > placeholder("low")) & (cls.rank < placeholder("high"))
+        rows = cls.select(cls.id, cls.version).where(is_between, cls.id != placeholder("id"))
+        return rows.order_by(cls.rank)
 
     @statement
     def by_external_id(cls: Any):
@@ -1164,6 +1206,7 @@ class Task(Entity):
             "search": cls.searchable(**folded),
         }
         row = {"id": row["id"], "number": cls.insertion.run(**row)} | row
+        row["rank"] = Rank.whole(Rank.FIRST + row["number"])
         row["blocked_by"] = EncodedJSON("[]")
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
@@ -1236,10 +1279,13 @@ class Task(Entity):
         """Change the fields that were sent; returns the task, and what has changed.
 
         With a title or a description, `fields` has these `folded` too. A field that has the value already is
-        no change. Without a priority a task has the default one. Raises `NotFound`, `Invalid` for what does
-        not exist or go together, and `PreconditionFailed` when its version is none of `versions`.
+        no change. Without a priority a task has the default one. A new place, `after` or `before` a task,
+        is a new version and no change. Raises `NotFound`, `Invalid` for what does not exist or go
+        together, and `PreconditionFailed` when its version is none of `versions`.
         """
         stored, folded = cls._expected(id, versions), fields.pop("folded", {})
+        placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
+        place = Rank.place(transaction, stored, **placed) if placed else {}
         blocked = Blocker.changes(stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
@@ -1247,7 +1293,7 @@ class Task(Entity):
             labels = cls.label_columns(fields["labels"])
             fields = fields | {"labels": labels["labels"]}
         changes = differences(stored, fields) | blocked
-        if not changes:
+        if not changes and not place:
             return stored, {}
         if "status" in changes:
             cls._check_done(transaction, *changes["status"])
@@ -1259,7 +1305,7 @@ class Task(Entity):
         check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
         cls._check_dates(stored, new)
         cls._check_external_id(new)
-        new |= {"version": stored["version"] + 1, "updated_at": transaction.at}
+        new |= place | {"version": stored["version"] + 1, "updated_at": transaction.at}
         if folded:
             parts = cls.searched.value(id=id).split("\x1f", 1)
             new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
@@ -1274,6 +1320,8 @@ class Task(Entity):
             task.pop(hidden, None)
         if blocked:
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
+        if not changes:
+            return task, {}
         action = "moved" if "status" in changes else "updated"
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
@@ -1434,6 +1482,68 @@ Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
 _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
 Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
+Task.add_index(Task.rank, name="task_rank")
+
+
+class Rank:
+    """The places of all tasks in one order by hand, of which each list shows a part.
+
+    A rank is a text of digits, of which the first ten are a whole number and any others its decimal places,
+    so that there is a rank between any two. Those of new tasks are whole, and rise with their numbers.
+    """
+
+    FIRST = 5_000_000_000  # with as much room before it as after it
+    DIGITS = 10
+    MAX = 40  # digits; before there are more, `spread` takes them away
+
+    @classmethod
+    def whole(cls, value: int) -> str:
+        return f"{value:0{cls.DIGITS}d}"
+
+    @classmethod
+    def between(cls, low: str, high: str) -> str:
+        """A short one between two others."""
+        digits, least, most = cls.DIGITS, 0, 0
+        while most - least < 2:
+            least, most = (int(rank[:digits].ljust(digits, "0")) for rank in (low, high))
+            digits += 1
+        return f"{(least + most) // 2:0{digits - 1}d}".rstrip("0").ljust(cls.DIGITS, "0")
+
+    @classmethod
+    def place(cls, transaction: Transaction, task: Row, **placed: int | str | None) -> Row:
+        """The `rank` with which a task stands directly after or before another one, if that is a new one.
+
+        After None it is the first of all, before None the last. Raises `Invalid`.
+        """
+        ((side, reference),) = placed.items()
+        beside = ""
+        if reference is not None:
+            other = Task.stored(Task.referred([reference], side)[0]["id"])
+            if other["id"] == task["id"]:
+                raise Invalid((side, "must be another task"))
+            beside = other["rank"]
+        if side == "after":
+            low, high = beside, Task.rank_after.value(rank=beside, id=task["id"])
+        else:
+            low, high = Task.rank_before.value(rank=beside or "~", id=task["id"]), beside
+        if (low or "") < task["rank"] < (high or "~"):
+            return {}
+        if not low:
+            return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}
+        rank = cls.between(low, high or cls.whole(int(low[: cls.DIGITS]) + 1))
+        if len(rank) > cls.MAX:
+            cls.spread(transaction, task, low[: cls.DIGITS])
+            return cls.place(transaction, task, **placed)
+        return {"rank": rank}
+
+    @classmethod
+    def spread(cls, transaction: Transaction, task: Row, whole: str) -> None:
+        """Give the others between this whole rank and the next one short ranks, in their order."""
+        rows = Task.ranked_between.all(low=whole, high=cls.whole(int(whole) + 1), id=task["id"])
+        digits = len(str(len(rows))) + 2
+        for place, row in enumerate(rows, 1):
+            rank = whole + f"{place * 10**digits // (len(rows) + 1):0{digits}d}".rstrip("0")
+            Task.set_columns(row["id"], rank=rank, version=row["version"] + 1, updated_at=transaction.at)
 
 
 class Blocker(Base):
@@ -1506,21 +1616,10 @@ class Blocker(Base):
         waiting = waiting.union(cls.select(cls.task).join(waiting, on=(cls.blocker == waiting.c.number)))
         return Select([waiting], [waiting.c.number.alias("number")]).with_cte(waiting)
 
-    @statement
-    def referred(cls: Any):
-        """The number and id of each task that is among the references, which are numbers and ids as JSON."""
-        given = Select([fn.JSON_EACH(placeholder("references"))], [SQL("value")])
-        return Task.select(Task.number, Task.id).where(Task.number.in_(given) | Task.id.in_(given))
-
     @classmethod
     def numbers(cls, references: list[int | str]) -> list[int]:
         """The numbers of tasks, which are given by number or id. Raises `Invalid`."""
-        rows = cls.referred.all(references=to_json(references).decode())
-        found = {given: row["number"] for row in rows for given in row.values()}
-        missing = [(f"blocked_by.{n}", "no such task") for n, id in enumerate(references) if id not in found]
-        if missing:
-            raise Invalid(*missing)
-        return sorted({found[one] for one in references})
+        return sorted({row["number"] for row in Task.referred(references, "blocked_by.{}")})
 
     @staticmethod
     def shown_numbers(task: Row) -> list[int]:

@@ -313,6 +313,12 @@ class TaskReference(fields.Field):
         return value if is_number else Id(error_messages=self.error_messages).deserialize(value)
 
 
+class PlaceReference(TaskReference):
+    """The number or the id of a task, or null for the first or last place."""
+
+    described = {"oneOf": [*TaskReference.described["oneOf"], {"type": "null"}]}
+
+
 class Instant(fields.String):
     """A moment (RFC 3339; in UTC without an offset), loaded in wire form.
 
@@ -569,6 +575,16 @@ class TaskInput(Strict):
         return data | ({"folded": folded} if folded else {})
 
 
+class TaskDetailsInput(TaskInput):
+    after = PlaceReference(allow_none=True, metadata={"description": "Where it stands; null: as the first."})
+    before = PlaceReference(allow_none=True, metadata={"description": "Where it stands; null: as the last."})
+
+    @validates_schema
+    def _one_place(self, data: dict, **_: Any) -> None:
+        if {"after", "before"} <= data.keys():
+            raise ValidationError("must not come with after", "before")
+
+
 class TaskBatch(Strict):
     tasks = ListOf(
         fields.Nested(lambda: CREATE_TASK),
@@ -763,7 +779,8 @@ DETAILS += ("external_id", "blocked_by")
 UPDATE_TASK = TaskInput(
     only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
 )
-UPDATE_TASK_DETAILS = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
+PLACE = ("after", "before")
+UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
 CREATE_TASKS = TaskBatch()
 PUT_TASK = TaskInput(exclude=["external_id"])
 EXTERNAL_ID = TaskInput(only=["external_id"])

@@ -21,6 +21,7 @@ LISTS = {
     "a column of urgent tasks": ("archived priority status", "-updated_at", "task_status"),
     "a column of overdue tasks": ("archived due_before status", "-updated_at", "task_status"),
     "a column with a text": ("archived other_words q status", "-updated_at", "task_status"),
+    "a column of a project by hand": ("project_id status", "rank", "task_project_rank"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id open", "-priority", "task_assignee(_id)?"),
     "get_context of what is in progress": ("archived assignee_id status", "-priority", "task_assignee(_id)?"),
@@ -69,6 +70,7 @@ READS = [
     (Notice, "reading_of_task", "notice_unread (member_id=? AND task_id=?)"),
     (Notice, "pruning", "sqlite_autoindex_notice_1 (id<?)"),
     (Task, "claims_over", "task_claimed"),
+    *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),
@@ -78,6 +80,8 @@ READS = [
 ]
 IN_ORDER = (
     "latest",
+    "rank_after",
+    "rank_before",
     "configured",
     "due",
     "first_in_progress",

@@ -1,0 +1,84 @@
+"""The order of tasks by hand."""
+
+from random import Random
+
+import pytest
+from harness import NOBODY, fault
+
+from models import Rank
+
+
+def put(owner, task, **place):
+    return owner.data(owner.patch(f"/tasks/{task['id']}/details", place))
+
+
+def order(owner, tasks):
+    """The titles of these tasks, as all lists have them."""
+    (assignee,) = {task["assignee_id"] for task in tasks}
+    listed = owner.data(owner.get("/tasks", sort="rank", limit=100, assignee_id=assignee))["tasks"]
+    assert [task["rank"] for task in listed] == sorted({task["rank"] for task in listed})
+    return "".join(task["title"] for task in listed)
+
+
+@pytest.fixture
+def tasks(owner, join):
+    """Four tasks of two projects, which are somebody's."""
+    member, projects = join().member["id"], [owner.make_project() for _ in range(2)]
+    return [owner.make_task(projects[n % 2], title="abcd"[n], assignee_id=member) for n in range(4)]
+
+
+def test_a_task_is_put_after_or_before_another_one_or_first_or_last(owner, tasks):
+    a, b, c, d = tasks
+    assert order(owner, tasks) == "abcd"
+    put(owner, d, after=a["number"])
+    assert order(owner, tasks) == "adbc"
+    put(owner, b, before=d["id"])
+    assert order(owner, tasks) == "abdc"
+    put(owner, c, after=None)
+    assert order(owner, tasks) == "cabd"
+    put(owner, a, before=None)
+    assert order(owner, tasks) == "cbda"
+    owner.make_task({"id": a["project_id"]}, title="e", assignee_id=a["assignee_id"])
+    put(owner, d, before=None)
+    assert order(owner, tasks) == "cbaed"
+
+
+def test_a_place_is_a_new_version_and_no_activity_and_no_place_is_none(owner, tasks):
+    a, b, *_ = tasks
+    after = owner.data(owner.get("/tasks", sort="updated_at", limit=100))["pagination"]["next_after"]
+    while (page := owner.data(owner.get("/tasks", sort="updated_at", limit=100, after=after)))["tasks"]:
+        after = page["pagination"]["next_after"]
+    moved = put(owner, a, after=b["id"])
+    assert (moved["version"], moved["updated_at"] > a["updated_at"]) == (2, True)
+    page = owner.data(owner.get("/tasks", sort="updated_at", after=after))
+    assert [task["number"] for task in page["tasks"]] == [a["number"]]
+    assert put(owner, a, after=b["id"]) == moved
+    both = put(owner, a, before=b["id"], status="done")
+    assert both["rank"] < b["rank"]
+    assert put(owner, a, status="todo")["rank"] == both["rank"]
+    history = owner.data(owner.get(f"/tasks/{a['id']}/activity"))["activity"]
+    assert [[*entry["changes"]] for entry in history] == [["status"], ["status"], []]
+
+
+def test_a_place_that_does_not_exist_is_refused(owner, task):
+    path = f"/tasks/{task['id']}/details"
+    fault(owner.patch(path, {"after": NOBODY}), 422, "validation_error", "after")
+    fault(owner.patch(path, {"before": task["number"]}), 422, "validation_error", "before")
+    fault(owner.patch(path, {"after": None, "before": None}), 422, "validation_error", "before")
+    fault(owner.patch(path, {"after": "first"}), 422, "validation_error", "after")
+
+
+def test_ranks_stay_short_wherever_tasks_are_put(owner, tasks):
+    a, b, c, d = tasks
+    for number in range(160):  # always into the same gap
+        moved = put(owner, (b, c)[number % 2], after=a["number"])
+        assert len(moved["rank"]) <= Rank.MAX
+        assert order(owner, tasks) == ("abcd", "acbd")[number % 2]
+
+
+def test_a_rank_is_between_any_two():
+    random, ranks = Random(1), [Rank.whole(Rank.FIRST + number) for number in range(3)]
+    for _ in range(2000):
+        place = random.randrange(1, len(ranks))
+        ranks.insert(place, Rank.between(*ranks[place - 1 : place + 1]))
+    assert ranks == sorted(set(ranks))
