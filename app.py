@@ -835,9 +835,13 @@ def list_labels() -> Row:
 @operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
-    task = Task.add(transaction, **fields)
+    return announce_creation(transaction, Task.add(transaction, **fields))
+
+
+def announce_creation(transaction: Transaction, task: Row) -> Row:
+    """Store the event of a new task; returns the task."""
     emit(transaction, "task.created", {"task": task})
-    return with_location(with_etag(task))
+    return with_location(with_etag(task), "/tasks")
 
 
 @api.post("/tasks/batch")
@@ -881,8 +885,15 @@ def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.patch("/tasks/<task:id>/details")
 @operation(schemas.UPDATE_TASK_DETAILS, schemas.TaskShown, **OF_A_CHANGE)
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change any fields of a task but its project, as one change; what is not sent stays, and null clears."""
+    """Change any fields of a task, or its place, as one change; what is not sent stays, and null clears."""
     return edit_task(transaction, id, fields)
+
+
+@api.post("/tasks/<task:id>/copy")
+@operation(schemas.COPY_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
+def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
+    """Create a task that is planned like this one, under another title if one is sent."""
+    return announce_creation(transaction, Task.copy(transaction, id, **titled))
 
 
 def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:

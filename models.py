@@ -62,6 +62,9 @@ PRIORITIES = ("low", "medium", "high", "urgent")
 MAX_LABELS = 10  # of a task
 DEFAULT_PRIORITY = "medium"
 SEARCHED = ("title", "description")  # a task's texts
+# What a copy of a task has too, with the labels.
+PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id"]
+PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys")  # a task's columns that no answer shows
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
@@ -1218,6 +1221,15 @@ class Task(Entity):
         return row
 
     @classmethod
+    def copy(cls, transaction: Transaction, id: str, **titled: Any) -> Row:
+        """Make a new task of what was planned of this one (`PLANNED`). Raises as `add` does."""
+        task = cls.stored(id)
+        planned = {name: task[name] for name in PLANNED} | {"labels": orjson.loads(task["labels"].encode())}
+        texts = dict(zip(SEARCHED, cls.searched.value(id=id).split("\x1f", 1), strict=True))
+        folded = texts | titled.pop("folded", {})
+        return cls.add(transaction, **planned | titled, folded=folded)
+
+    @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
         """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
         rows, problems = [], []
@@ -1292,6 +1304,10 @@ class Task(Entity):
         if "labels" in fields:
             labels = cls.label_columns(fields["labels"])
             fields = fields | {"labels": labels["labels"]}
+        project_id: Any = fields.get("project_id", stored["project_id"])
+        is_elsewhere = project_id != stored["project_id"]
+        if is_elsewhere:
+            fields = {"milestone_id": None} | fields
         changes = differences(stored, fields) | blocked
         if not changes and not place:
             return stored, {}
@@ -1302,7 +1318,8 @@ class Task(Entity):
             ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
             changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
         new = {name: changes[name][1] for name in changes.keys() - blocked}
-        check_references(cls, new, partial(cls._misplaced, stored["project_id"]))
+        placing = new | ({"milestone_id": fields["milestone_id"]} if is_elsewhere else {})
+        check_references(cls, placing, partial(cls._misplaced, project_id))
         cls._check_dates(stored, new)
         cls._check_external_id(new)
         new |= place | {"version": stored["version"] + 1, "updated_at": transaction.at}
@@ -1322,7 +1339,7 @@ class Task(Entity):
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
         if not changes:
             return task, {}
-        action = "moved" if "status" in changes else "updated"
+        action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
         if "assignee_id" in changes:
@@ -1405,7 +1422,7 @@ class Task(Entity):
                 raise PreconditionFailed("no task has this external_id")
             return cls.add(transaction, external_id=external_id, **fields), None
         if fields.pop("project_id") != cls.stored(id)["project_id"]:
-            raise Invalid(("project_id", "must be that of the task, which cannot move to another project"))
+            raise Invalid(("project_id", "must be that of the task; PATCH /tasks/:id/details moves it"))
         return cls.edit(transaction, id, fields, versions)
 
     @classmethod
@@ -1965,7 +1982,7 @@ class Activity(Identified):
     """What was done: a row for each change, written in the change's transaction."""
 
     actor = ForeignKeyField(Member, index=False)
-    action = TextField()  # created, updated, moved (a task's status), deleted
+    action = TextField()  # created, updated, moved (a task's status or project), deleted
     entity = ChoiceField(ENTITIES)
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
@@ -1997,6 +2014,7 @@ class Activity(Identified):
         """The key with which a task was given its status, and its name unless it is a session's."""
         moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
         is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
+        is_move &= fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
         return moves.where(is_move).order_by(cls.id.desc()).limit(SQL("1"))
 
     @classmethod

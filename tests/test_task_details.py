@@ -1,10 +1,10 @@
-"""What PATCH /tasks/:id/details changes: every field of a task but its project."""
+"""What PATCH /tasks/:id/details changes: every field of a task."""
 
 import json
 from functools import partial
 
 import pytest
-from harness import at_once, fault
+from harness import NOBODY, at_once, fault
 
 DETAILS = {
     "description": "Two\nlines",
@@ -23,14 +23,13 @@ def milestone(owner, project):
     return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
 
 
-def test_every_field_but_the_project_is_changed_at_once_and_nothing_else(owner, join, task, milestone):
+def test_every_field_is_changed_at_once_and_nothing_else(owner, join, task, milestone):
     stored = DETAILS | {"milestone_id": milestone["id"], "assignee_id": join().member["id"]}
     stored |= {"title": "New", "status": "review", "metadata": {"a": 1}}
     answer = owner.patch(path(task), stored | {"due_date": "2026-12-02"})
     after = owner.data(answer)
     assert answer.headers["ETag"] == '"2"'
     assert after == task | stored | {"version": 2, "updated_at": after["updated_at"]}
-    fault(owner.patch(path(task), {"project_id": task["project_id"]}), 422, "validation_error", "project_id")
     shown = owner.data(owner.get(f"/tasks/{task['id']}"))
     assert shown | after == shown
     assert shown["milestone"]["id"] == milestone["id"]
@@ -116,3 +115,61 @@ def test_the_team_and_its_receivers_are_told_of_one_change(server, owner, task):
     assert [event["data"] for event in events] == [{"task": changed, "changes": changes}] * 2
     moved, created = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"]
     assert (moved["action"], moved["changes"], created["action"]) == ("moved", changes, "created")
+
+
+def test_a_task_moves_to_another_project_without_its_milestone(owner, project, task, milestone):
+    other = owner.make_project()
+    elsewhere = owner.data(owner.post(f"/projects/{other['id']}/milestones", {"title": "M"}), 201)
+    owner.data(owner.patch(path(task), {"milestone_id": milestone["id"], "due_date": "2020-01-01"}))
+    both = {"project_id": other["id"], "milestone_id": milestone["id"]}
+    fault(owner.patch(path(task), both), 422, "validation_error", "milestone_id")
+    moved = owner.data(owner.patch(path(task), {"project_id": other["id"]}))
+    assert (moved["project_id"], moved["milestone_id"], moved["rank"]) == (other["id"], None, task["rank"])
+    (entry,) = owner.data(owner.get(f"/tasks/{task['id']}/activity", limit=1))["activity"]
+    assert entry["action"] == "moved"
+    assert entry["changes"] == {
+        "project_id": [project["id"], other["id"]],
+        "milestone_id": [milestone["id"], None],
+    }
+    for id, count in ((project["id"], 0), (other["id"], 1)):
+        stats = owner.data(owner.get(f"/projects/{id}"))["stats"]
+        assert (stats["todo"], stats["overdue"]) == (count, count)
+    back = both | {"project_id": project["id"], "milestone_id": milestone["id"]}
+    assert owner.data(owner.patch(path(task), back))["milestone_id"] == milestone["id"]
+    assert elsewhere["stats"]["total"] == 0
+
+
+def test_a_task_moves_only_to_a_project_that_is_there_and_active(owner, task):
+    archived = owner.make_project()
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    for id in (NOBODY, archived["id"], None):
+        fault(owner.patch(path(task), {"project_id": id}), 422, "validation_error", "project_id")
+
+
+def test_a_claim_is_still_repeated_after_its_task_has_moved_to_another_project(owner, join, task):
+    agent, other = join(), owner.make_project()
+    claimed = agent.data(agent.post(f"/tasks/{task['id']}/claim"))
+    moved = owner.data(owner.patch(path(task), {"project_id": other["id"]}))
+    again = agent.data(agent.post(f"/tasks/{task['id']}/claim"))
+    assert again == moved and again["assignee_id"] == claimed["assignee_id"]
+
+
+def test_a_copy_has_what_was_planned_and_nothing_of_the_work(owner, join, project, task, milestone):
+    planned = DETAILS | {"milestone_id": milestone["id"], "assignee_id": join().member["id"]}
+    planned |= {"labels": ["copied"], "metadata": {"a": 1}}
+    blocker, url = owner.make_task(project), f"/tasks/{task['id']}"
+    work = {"status": "done", "external_id": "copied-1", "blocked_by": [blocker["number"]]}
+    task = owner.data(owner.patch(f"{url}/details", planned | work))
+    owner.data(owner.post(f"{url}/comments", {"content": "x"}), 201)
+    key = {"Idempotency-Key": "copy"}
+    answer = owner.post(f"{url}/copy", {"title": "Zweitschrift"}, headers=key)
+    copy = owner.data(answer, 201)
+    assert answer.headers["Location"].endswith(f"/api/v1/tasks/{copy['id']}")
+    assert owner.data(owner.post(f"{url}/copy", {"title": "Zweitschrift"}, headers=key), 201) == copy
+    new = {"title": "Zweitschrift", "status": "todo", "completed_at": None, "external_id": None, "version": 1}
+    new |= {name: copy[name] for name in ("id", "number", "rank", "created_at", "updated_at")}
+    assert copy == task | planned | new | {"blocked_by": []}
+    found = owner.data(owner.get("/tasks", q="zweitschrift lines"))["tasks"]
+    assert [row["number"] for row in found] == [copy["number"]]
+    assert owner.data(owner.post(f"{url}/copy"), 201)["title"] == task["title"]
+    fault(owner.post(f"{url}/copy", {"status": "todo"}), 422, "validation_error", "status")

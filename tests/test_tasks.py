@@ -7,6 +7,7 @@ from harness import INSTANT, NOBODY, UUID, at_once, fault
 from test_attachments import attach
 
 DETAILS = {"description", "priority", "milestone_id", "start_date", "due_date", "external_id", "blocked_by"}
+DETAILS |= {"labels", "project_id"}
 PROFILE = ("id", "full_name", "email", "role")
 
 
@@ -23,6 +24,7 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
     unset += ("external_id", "claimed_until", "question_id")
     default = dict.fromkeys(unset) | {"status": "todo", "priority": "medium", "version": 1}
+    default |= {"labels": [], "rank": str(5_000_000_000 + task["number"])}
     default |= {"blocked_by": [], "metadata": {}, "created_by": project["owner"]["id"]}
     assert task == default | {name: task[name] for name in ("id", "number", "created_at")} | {
         "project_id": project["id"],
