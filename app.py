@@ -854,6 +854,17 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     return {"tasks": created}
 
 
+@api.patch("/tasks/batch")
+@operation(schemas.CHANGE_TASKS, schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
+def update_tasks(
+    transaction: Transaction, tasks: list[int | str], changes: Row, versions: dict[str, int] | None = None
+) -> Row:
+    """Change up to 100 tasks alike, all or none of them."""
+    changed = Task.edit_all(transaction, tasks, changes, versions or {})
+    announce(transaction, changed)
+    return {"tasks": [task for task, _ in changed]}
+
+
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
 @operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_CHANGE)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
@@ -897,10 +908,12 @@ def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
 
 
 def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
-    """Store `task.updated` for each of these tasks that has changed."""
+    """Store `task.updated` for each of these tasks that has changed, and `task.completed` of a done one."""
     for task, changes in changed:
         if changes:
             emit(transaction, "task.updated", {"task": task, "changes": changes})
+        if "status" in changes and task["status"] == "done":
+            emit(transaction, "task.completed", {"task": task, "changes": changes})
 
 
 def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
@@ -910,8 +923,6 @@ def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
     """Store the events of a change of a task, if it was one; returns the task."""
     announce(transaction, [(task, changes)])
-    if "status" in changes and task["status"] == "done":
-        emit(transaction, "task.completed", {"task": task, "changes": changes})
     return with_etag(task)
 
 

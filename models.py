@@ -1232,15 +1232,41 @@ class Task(Entity):
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
         """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
-        rows, problems = [], []
-        for place, fields in enumerate(tasks):
+        return cls._each(tasks, lambda fields: cls.add(transaction, **fields))
+
+    @classmethod
+    def edit_all(
+        cls, transaction: Transaction, tasks: list[int | str], changes: Row, versions: dict[str, int]
+    ) -> list[Changed]:
+        """Change these tasks alike; `versions` are those of some, by what they are called in `tasks`.
+
+        Returns and raises as `edit` does, with what is wrong in any of them.
+        """
+        rows = cls.referred(tasks, "tasks.{}")
+        names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
+        if len(names) < len(tasks):
+            raise Invalid(("tasks", "must not name a task twice"))
+        if unknown := sorted(versions.keys() - names.values()):
+            raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
+
+        def edit(id: str) -> Changed:
+            expected = frozenset([str(versions[names[id]])]) if names[id] in versions else None
+            return cls.edit(transaction, id, {**changes}, expected)
+
+        return cls._each(names, edit)
+
+    @staticmethod
+    def _each(tasks: Iterable[Any], do: Callable[[Any], Any]) -> list:
+        """What is done for each of the tasks. Raises `Invalid` with what is wrong in any of them."""
+        done, problems = [], []
+        for place, task in enumerate(tasks):
             try:
-                rows.append(cls.add(transaction, **fields))
+                done.append(do(task))
             except Invalid as error:
                 problems += [(f"tasks[{place}].{field}", message) for field, message in error.details]
         if problems:
             raise Invalid(*problems)
-        return rows
+        return done
 
     @classmethod
     def _check_external_id(cls, fields: Row) -> None:
@@ -1452,7 +1478,7 @@ class Task(Entity):
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
         task = cls.stored(id)
         if versions is not None and versions.isdisjoint(["*", str(task["version"])]):
-            raise PreconditionFailed(f"the task's version is {task['version']}")
+            raise PreconditionFailed(f"the task's version is {task['version']} (#{task['number']})")
         return task
 
     @classmethod

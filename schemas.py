@@ -603,6 +603,24 @@ class TaskBatch(Strict):
             error.messages_dict.update({f"tasks[{place}]": inner for place, inner in problems.items()})
 
 
+class TaskChanges(Strict):
+    tasks = ListOf(
+        TaskReference(),
+        required=True,
+        validate=validate.Length(1, 100, error="must be 1 to {max} tasks"),
+        error_messages={**MESSAGES, "invalid": "must be a list of tasks' numbers or ids"},
+    )
+    changes = fields.Nested(lambda: CHANGE_TASK, required=True)
+    versions = fields.Dict(
+        fields.String(),
+        JSONInteger(1, MAX_SAFE_INTEGER),
+        error_messages={**MESSAGES, "invalid": "must be an object of versions"},
+        metadata={"description": "The versions that tasks must have, by their numbers or ids as in `tasks`."},
+    )
+
+    EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
+
+
 class Cursor(fields.String):
     """The `next_after` of an earlier page, loaded as the time and the id of its last task."""
 
@@ -783,6 +801,8 @@ PLACE = ("after", "before")
 UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
 COPY_TASK = TaskInput(only=["title"], partial=True, when=" for a copy")
 CREATE_TASKS = TaskBatch()
+CHANGE_TASK: TaskInput = TaskInput(only=UPDATED + DETAILS, partial=True, when=" on update")
+CHANGE_TASKS = TaskChanges()
 PUT_TASK = TaskInput(exclude=["external_id"])
 EXTERNAL_ID = TaskInput(only=["external_id"])
 IMPORT_TASK = TaskInput(exclude=["project_id", "milestone_id", "assignee_id"])
@@ -1151,6 +1171,7 @@ EventPaginationShown = answer_with(
 TASKS = answer_with("TaskList", tasks=many(ListedTaskShown), pagination=nested(TaskPaginationShown))
 LabelShown = answer_with("Label", label=fields.String(), count=fields.Integer())
 LABELS = answer_with("LabelList", labels=many(LabelShown))
+CHANGED_TASKS = answer_with("ChangedTaskList", tasks=many(TaskShown))
 CREATED_TASKS = answer_with("CreatedTaskList", tasks=many(TaskShown))
 COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=nested(HistoryPaginationShown))
 NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")

@@ -31,7 +31,7 @@ FOR = {
     TEAM: """
         POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>|POST /tasks/<task:id>/claim
         POST /tasks|PATCH /tasks/<task:id>|PUT /tasks/<task:id>|DELETE /tasks/<task:id>
-        PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/copy
+        PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/copy|PATCH /tasks/batch
         POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
         POST /tasks/<task:id>/attachments|DELETE /tasks/<task:id>/attachments/<attachment_id>
         POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones
@@ -68,7 +68,7 @@ TOOL_OF = {
 }
 # What a key of scope agent may do besides reading.
 OF_AGENTS = """
-    POST /tasks|POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
+    POST /tasks|POST /tasks/batch|PATCH /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
     PATCH /tasks/<task:id>|PUT /tasks/<task:id>|PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/claim
     POST /tasks/<task:id>/copy
     POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete

@@ -1,0 +1,74 @@
+"""The same changes to several tasks, all or none: PATCH /tasks/batch."""
+
+import pytest
+from harness import NOBODY, fault
+
+
+@pytest.fixture
+def tasks(owner, project):
+    return [owner.make_task(project, title=title) for title in "abc"]
+
+
+def change(client, tasks, changes, **more):
+    return client.patch("/tasks/batch", {"tasks": tasks, "changes": changes, **more})
+
+
+def test_several_tasks_are_changed_alike_each_with_its_own_events(hooked, receiver):
+    owner = hooked.client()
+    project = owner.make_project()
+    a, b, c = (owner.make_task(project) for _ in "abc")
+    owner.data(owner.post(f"/tasks/{c['id']}/complete"))
+    receiver.all_here()
+    changes = {"status": "done", "labels": ["batch"], "title": "Ü"}
+    versions = {str(a["number"]): 1, b["id"]: 1}
+    changed = owner.data(change(owner, [a["number"], b["id"], c["id"]], changes, versions=versions))["tasks"]
+    assert [(task["number"], task["version"]) for task in changed] == [
+        (a["number"], 2),
+        (b["number"], 2),
+        (c["number"], 3),
+    ]
+    assert {(task["status"], task["title"], *task["labels"]) for task in changed} == {("done", "Ü", "batch")}
+    found = owner.data(owner.get("/tasks", q="ü", project_id=project["id"]))["tasks"]
+    assert sorted(found, key=lambda task: task["number"]) == changed
+    events = [call.headers["x-service-event"] for call in receiver.all_here()]
+    assert events == ["task.updated", "task.completed"] * 2 + ["task.updated"]
+
+
+def test_none_is_changed_where_one_cannot_be(owner, project, tasks):
+    numbers = [task["number"] for task in tasks]
+    error = fault(
+        change(owner, numbers, {"priority": "low"}, versions={str(numbers[1]): 7}), 412, "precondition_failed"
+    )
+    assert f"version is 1 (#{numbers[1]})" in error["message"]
+    other = owner.make_project()
+    moved = owner.data(owner.patch(f"/tasks/{tasks[2]['id']}/details", {"project_id": other["id"]}))
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
+    answer = change(owner, numbers, {"milestone_id": milestone["id"]})
+    fault(answer, 422, "validation_error", "tasks[2].milestone_id")
+    for task in (*tasks[:2], moved):
+        assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == task["version"]
+
+
+def test_what_names_no_tasks_or_changes_is_refused(owner, tasks):
+    numbers = [task["number"] for task in tasks]
+    for body, field in (
+        ({"tasks": [], "changes": {}}, "tasks"),
+        ({"tasks": [numbers[0]] * 101, "changes": {}}, "tasks"),
+        ({"tasks": [numbers[0], tasks[0]["id"]], "changes": {}}, "tasks"),
+        ({"tasks": [numbers[0], NOBODY], "changes": {}}, "tasks.1"),
+        ({"tasks": ["x"], "changes": {}}, "tasks.0"),
+        ({"tasks": numbers}, "changes"),
+        ({"tasks": numbers, "changes": {"after": None}}, "changes.after"),
+        ({"tasks": numbers, "changes": {}, "versions": {"7000000": 1}}, "versions"),
+        ({"tasks": numbers, "changes": {}, "versions": [1]}, "versions"),
+        ({"tasks": numbers, "changes": {}, "versions": {"1": "x"}}, "versions.1.value"),
+    ):
+        fault(owner.patch("/tasks/batch", body), 422, "validation_error", field)
+
+
+def test_a_key_of_an_agent_completes_none_of_several(server, owner, tasks):
+    key = owner.data(owner.post("/keys", {"name": "Agent", "scope": "agent"}), 201)["api_key"]
+    agent, numbers = server.client(key), [task["number"] for task in tasks]
+    fault(change(agent, numbers, {"status": "done"}), 403, "forbidden")
+    changed = agent.data(change(agent, numbers, {"status": "review"}))["tasks"]
+    assert {task["status"] for task in changed} == {"review"}
