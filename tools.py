@@ -331,6 +331,8 @@ def _mismatch(value: Any, schema: Row) -> str | None:
 # The schemas of those arguments that are not any text.
 SCHEMAS: dict[str, Row] = {
     "task_id": {"type": ["integer", "string"]},
+    "update_task.task_id": {"type": ["integer", "string", "array"]},
+    "more": {"type": "array", "items": {"type": "object"}},
     "blocked_by": {"type": "array", "items": {"type": "integer"}},
     "add_blocked_by": {"type": "array", "items": {"type": "integer"}},
     "remove_blocked_by": {"type": "array", "items": {"type": "integer"}},
@@ -390,6 +392,7 @@ MAX_COMMENT = 2000
 MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
+MAX_TASKS = 20  # that are created or changed by one call
 MAX_BRIEF = 1500  # of a project's description with a claimed task
 
 # What keeps an answer small, from the smallest part to the largest: a text, a time, an object, lists.
@@ -660,7 +663,7 @@ class ToolCall:
 
     # The tools
 
-    @tool("What is going on: news for you, your tasks, urgent ones, projects, team, latest changes.")
+    @tool("News, your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
@@ -689,8 +692,8 @@ class ToolCall:
         }
 
     @tool(
-        'Find tasks, newest first. q: words or "a phrase" in them. '
-        "status open: not done. ready: to do, not blocked, nobody's or the assignee's.",
+        'Find tasks, newest first. q: words or "a phrase". '
+        "open: not done. ready: to do, not blocked, nobody's or the assignee's.",
         optional="q project milestone label assignee status ready priority due_before created_since"
         " updated_since completed_since sort limit offset",
     )
@@ -726,7 +729,7 @@ class ToolCall:
         following = offset + len(tasks) if is_cut else pagination["next_offset"]
         return {"tasks": tasks, "total": total_of(pagination)} | present(next_offset=following)
 
-    @tool("A task: description, version, latest comments.", "task_id")
+    @tool("A task with latest comments.", "task_id")
     def get_task(self, task_id: int | str) -> Row:
         task = self.task(self.path_of(task_id))
         made = present(
@@ -763,19 +766,54 @@ class ToolCall:
             comments=latest,
         )
 
-    @tool("Create a task.", "project title", f"{PLAN} external_id", scope="agent", for_team=True)
-    def create_task(self, project: str, **arguments: Any) -> Row:
-        project_id = self.project_id(project)
+    def each(self, tasks: list[Any], do: Callable[[Any], Row]) -> Row:
+        """What is done for each of several tasks, of which others may be refused."""
+        if len(tasks) > MAX_TASKS:
+            raise ToolError("validation_error", f"at most {MAX_TASKS} tasks at once")
+        done, refused = [], []
+        for task in tasks:
+            try:
+                done.append({name: value for name, value in do(task).items() if name != "url"})
+            except ToolError as error:
+                refused.append(f"{clipped(str(task))}: {error}")
+        return {"done": done} | present(refused=refused)
+
+    @tool(
+        "Create a task, and more, each with a title; blocker -1 is the first, -2 the next.",
+        "project title",
+        f"{PLAN} external_id more",
+        scope="agent",
+        for_team=True,
+    )
+    def create_task(self, project: str, more: list[Row] | None = None, **first: Any) -> Row:
+        project_id, made = self.project_id(project), dict[int, int]()
+        if not more:
+            return self.created(project_id, first)
+
+        def create(place: int) -> Row:
+            task = [first, *more][-place - 1]
+            TOOLS["create_task"].check({"project": project} | task)
+            blockers = task.get("blocked_by", [])
+            if missing := [number for number in blockers if number < 0 and number not in made]:
+                raise ToolError("validation_error", f"blocked_by: {missing[0]} was not created before")
+            task = task | {"blocked_by": [made.get(number, number) for number in blockers]}
+            row = self.created(project_id, task, f" {place}")
+            made[place] = row["number"]
+            return row
+
+        return self.each([-place for place in range(1, len(more) + 2)], create)
+
+    def created(self, project_id: str, arguments: Row, occasion: str = "") -> Row:
+        """Create a task once; what has another `occasion` is another one."""
         id = arguments.get("external_id")
         if id and (found := self.get("/tasks", external_id=id)["tasks"]):
             return self.full(self.task(f"/tasks/{found[0]['id']}")) | {"already_made": True}
         body = {"project_id": project_id} | self.body(project_id, arguments)
-        task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"))
+        task, note = self.create("/tasks", body, lambda id: self.task(f"/tasks/{id}"), occasion)
         return self.full(task) | note
 
     @tool(
-        "Take a task, if nobody has it; without task_id your most urgent ready one, else nobody's. "
-        "minutes: after these it goes back.",
+        "Take a task; without task_id your most urgent ready one, else nobody's. minutes: then it goes back.",
         optional="task_id project minutes",
         scope="agent",
         for_team=True,
@@ -806,18 +844,23 @@ class ToolCall:
         return self.detailed(task, 3) | present(about_project=clipped(about, MAX_BRIEF))
 
     @tool(
-        'Change a task; "" clears. metadata: keys are merged, null deletes. blocked_by replaces the list. '
-        "if_version: fail if it differs.",
+        'Change a task, or a list of them; "" clears. metadata: keys are merged, null deletes.',
         "task_id",
         f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
         scope="agent",
         for_team=True,
     )
-    def update_task(
-        self, task_id: int | str, if_version: int | None = None, tries: int = 5, **fields: Any
-    ) -> Row:
+    def update_task(self, task_id: int | str | list, if_version: int | None = None, **fields: Any) -> Row:
         if not fields:
             raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
+        if not isinstance(task_id, list):
+            return self.updated(task_id, fields, if_version)
+        if if_version is not None:
+            raise ToolError("validation_error", "if_version: is that of one task; change it alone")
+        return self.each(task_id, lambda id: self.updated(id, fields))
+
+    def updated(self, task_id: int | str, fields: Row, if_version: int | None = None, tries: int = 5) -> Row:
+        """Change a task; a change by another one meanwhile is no obstacle without `if_version`."""
         path, note = self.path_of(task_id), {}
         task = self.task(path)
         body = self.body(task["project_id"], fields)
@@ -840,7 +883,7 @@ class ToolCall:
             task, _ = self.call("PATCH", f"{path}/details", body | changed, **headers)
         except ToolError as error:
             if error.code == "precondition_failed" and if_version is None and tries > 1:
-                return self.update_task(task_id, tries=tries - 1, **fields)
+                return self.updated(task_id, fields, tries=tries - 1)
             raise
         return self.full(task) | note
 
@@ -862,7 +905,7 @@ class ToolCall:
         return self.full(task) | note
 
     @tool(
-        "Comment on a task; @Full Name tells a member. question: it waits for an answer, see for_you.",
+        "Comment; @Full Name tells a member. question: the task waits for an answer.",
         "task_id content",
         "question",
         scope="agent",
@@ -872,7 +915,7 @@ class ToolCall:
         comment, note = self.comment(self.path_of(task_id), content, **more)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 
-    @tool("A project, with milestones.", "project")
+    @tool("A project and its milestones.", "project")
     def get_project(self, project: str) -> Row:
         path = f"/projects/{self.project_id(project)}"
         found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]

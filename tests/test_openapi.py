@@ -189,7 +189,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken}
-    assert arguments("create_task") == named - {"status"}
+    assert arguments("create_task") == named - {"status"} | {"more"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project", "external_id"} | changing
     names = {

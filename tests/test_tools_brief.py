@@ -202,3 +202,36 @@ def test_a_task_that_waits_for_an_answer_is_not_taken_by_itself(bot, owner, join
     assert "no task is ready" in refused(bot, "claim_task", project=project["id"])
     change(owner, parked, status="done")
     assert "not_found" in refused(bot, "claim_task", task_id=NOBODY)
+
+
+def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, owner):
+    project = owner.make_project(name="Several")
+    more = [{"title": "Second", "blocked_by": [-1]}, {"title": "First", "assignee": "no such person"}]
+    more += [{"title": "Fourth", "blocked_by": [-3]}, {"title": "First", "blocked_by": [-2], "labels": ["x"]}]
+    arguments = {"project": "Several", "title": "First", "more": [*more, {"name": "x"}]}
+    said = use(bot, "create_task", **arguments)
+    assert [(task["title"], task.get("blocked_by")) for task in said["done"]] == [
+        ("First", None),
+        ("Second", [said["done"][0]["number"]]),
+        ("First", [said["done"][1]["number"]]),
+    ]
+    assert [refusal.partition(": ")[0] for refusal in said["refused"]] == ["-3", "-4", "-6"]
+    assert "blocked_by: -3 was not created before" in said["refused"][1]
+    again = use(bot, "create_task", **arguments)
+    assert {task.pop("already_made") for task in again["done"]} == {True}
+    assert again == said
+    assert len(owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]) == 3
+    assert "at most 20" in refused(bot, "create_task", **arguments | {"more": [{"title": "x"}] * 20})
+    assert "each must be an object" in refused(bot, "create_task", **arguments | {"more": ["x"]})
+
+
+def test_several_tasks_are_changed_by_one_call(bot, owner, project):
+    tasks = [owner.make_task(project, metadata={"n": n}) for n in range(2)]
+    numbers = [task["number"] for task in tasks]
+    change = {"metadata": {"seen": True}, "labels": ["batch"]}
+    said = use(bot, "update_task", task_id=[*numbers, NOBODY, "x"], **change)
+    assert [(task["number"], task["labels"]) for task in said["done"]] == [(n, ["batch"]) for n in numbers]
+    assert [stored(owner, task["id"])["metadata"]["n"] for task in tasks] == [0, 1]
+    assert [refusal.partition(":")[0] for refusal in said["refused"]] == [NOBODY, "x"]
+    assert "if_version" in refused(bot, "update_task", task_id=numbers, if_version=1, **change)
+    assert "at most 20" in refused(bot, "update_task", task_id=numbers * 11, **change)
