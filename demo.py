@@ -143,7 +143,7 @@ class Demonstration:
                 "id": transaction.new_id(),
                 "status": status,
                 "labels": "[]",
-                "label_keys": "[]",
+                "label_keys": "",
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
                 "version": 1 if status == "todo" else 2,
@@ -161,7 +161,8 @@ class Demonstration:
                 Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
                 transaction = self.past(days + self.random.uniform(0.01, 0.03), author)
-                Comment.add(transaction, task_id, content=self.random.choice(REMARKS))
+                remark = self.random.choice(REMARKS)
+                Comment.add(transaction, task_id, content=remark, folded=fold(remark))
             fields = {"status": self.random.choices(STATUSES, STATUS_WEIGHTS)[0]}
             Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
 

@@ -11,11 +11,25 @@ from typing import Any
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
 from database import Row, Statement, caseless, fold, placeholder, rowid, to_json
-from models import COUNT_LIMIT, PRIORITIES, Blocker, Project, Task, TaskCount, pagination
+from models import COUNT_LIMIT, PRIORITIES, Blocker, Comment, Project, Task, TaskCount, pagination
 from times import now
 
 _words = fn.JSON_EACH(placeholder("other_words"))
-_is_missing = fn.INSTR(Task.search, SQL("value")) == 0
+
+
+def _matches(*, other_words: bool) -> Any:
+    """That a task has the number, or its texts or one of its comments the word `q`, and the other words."""
+
+    def has(text: Any) -> Any:
+        has_word = fn.INSTR(text, placeholder("q")) > 0
+        missing = Select([_words], [SQL("1")]).where(fn.INSTR(text, SQL("value")) == 0)
+        return has_word & ~fn.EXISTS(missing) if other_words else has_word
+
+    commented = Comment.select(Comment.task).where(has(Comment.search))
+    return has(Task.search) | Task.id.in_(commented) | (Task.number == placeholder("number"))
+
+
+PARAMETERS = {"now", "number", "after_id"}  # of the filters' conditions
 URGENCY = Case(Task.priority, [(name, place) for place, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
@@ -43,8 +57,8 @@ FILTERS: dict[str, Any] = {
     "unassigned": Task.assignee.is_null(),
     "archived": Task.project.not_in(Project.select_archived()),
     "label": Task.is_labelled & fn.UNLIKELY(fn.INSTR(Task.label_keys, placeholder("label")) > 0),
-    "q": fn.INSTR(Task.search, placeholder("q")) > 0,
-    "other_words": ~fn.EXISTS(Select([_words], [SQL("1")]).where(_is_missing)),
+    "q": _matches(other_words=False),
+    "other_words": _matches(other_words=True),  # in place of `q`
 }
 # Ties are ordered by id in the same direction, tasks without a date last. Ids rise with the time of creation.
 SORTS: dict[str | None, list] = {
@@ -92,13 +106,13 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "label" in filters:
-        filters["label"] = to_json(caseless(filters["label"])).decode()
+        filters["label"] = f"\x1f{caseless(filters['label'])}\x1f"
     if "ready" in filters:
         filters["now"] = now()
         filters |= {} if "assignee_id" in filters else {"unassigned": True}
     if sort == "updated_at" and not offset:
         return _changes(limit, include, **filters)
-    names = frozenset(filters) - {"now"}
+    names = frozenset(filters) - PARAMETERS
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
@@ -119,7 +133,7 @@ def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, 
         after = None
     if after:
         filters["after"], filters["after_id"] = after
-    names = frozenset(filters) - {"now", "after_id"}
+    names = frozenset(filters) - PARAMETERS
     tasks = _page(names, "updated_at", include).all(limit=limit, offset=0, **filters)
     total = len(tasks) if len(tasks) < limit else _total(names).value(**filters)
     last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after
@@ -128,10 +142,11 @@ def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, 
 
 
 def _searched(text: str) -> Row:
-    """The filters for a text: its longest word or phrase, which most tasks lack, and the others, as JSON."""
+    """Filters for a text: its longest word or phrase, which most tasks lack, the others as JSON, a number."""
     parts = re.findall(r'"([^"]*)"?|([^"\s]+)', fold(text))
     words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
-    filters = {"q": words.pop()} if words else {}
+    number = re.fullmatch(r"#?([0-9]{1,15})", text.strip())
+    filters: Row = {"q": words.pop(), "number": int(number[1]) if number else None} if words else {}
     return filters | ({"other_words": to_json(words).decode()} if words else {})
 
 
@@ -153,4 +168,5 @@ def _total(filters: frozenset[str]) -> Statement:
 
 
 def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
-    return tasks.where(*[FILTERS[name] for name in sorted(filters)]) if filters else tasks
+    names = sorted(filters - {"q"} if "other_words" in filters else filters)
+    return tasks.where(*[FILTERS[name] for name in names]) if names else tasks

@@ -995,7 +995,9 @@ class Task(Entity):
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
     labels = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])
-    label_keys = TextField(constraints=[SQL("DEFAULT '[]'")])  # the labels without regard to case
+    label_keys = TextField(
+        constraints=[SQL("DEFAULT ''")]
+    )  # the labels caseless, each between unit separators
     metadata = EncodedJSONField()
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
@@ -1038,7 +1040,7 @@ class Task(Entity):
     def first_labelled(cls: Any):
         """A task with a label; SQLite looks through all that have labels only for a new one."""
         has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
-        return cls.select(cls.labels, cls.label_keys).where(cls.is_labelled, has_label).limit(SQL("1"))
+        return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(SQL("1"))
 
     @statement
     def references(cls: Any):
@@ -1061,14 +1063,14 @@ class Task(Entity):
 
     @classmethod
     def label_columns(cls, labels: list[str] | None) -> Row:
-        """The columns of these labels, each spelled as it is in the tasks that have it already."""
-        keys, spelled = [*map(caseless, labels or ())], []
-        for key, label in zip(keys, labels or (), strict=True):
-            row = cls.first_labelled.one(label=to_json(key).decode())
-            lists = [orjson.loads(text.encode()) for text in row.values()] if row else ([label], [key])
-            spelled += [known for known, other in zip(*lists, strict=True) if other == key]
-        columns = {"labels": spelled, "label_keys": keys}
-        return {name: EncodedJSON(to_json(texts).decode()) for name, texts in columns.items()}
+        """The columns of these labels, each once, and spelled as it is in the tasks that have it already."""
+        spelled = {caseless(label): label for label in labels or ()}
+        for key in spelled:
+            if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
+                labels = orjson.loads(row["labels"].encode())
+                spelled[key] = next(label for label in labels if caseless(label) == key)
+        keys = "\x1f".join(["", *spelled, ""]) if spelled else ""
+        return {"labels": EncodedJSON(to_json([*spelled.values()]).decode()), "label_keys": keys}
 
     @statement
     def labelled(cls: Any):
@@ -1559,17 +1561,12 @@ class Rank:
         After None it is the first of all, before None the last. Raises `Invalid`.
         """
         ((side, reference),) = placed.items()
-        beside = ""
+        id, beside = task["id"], None
         if reference is not None:
-            other = Task.stored(Task.referred([reference], side)[0]["id"])
-            if other["id"] == task["id"]:
-                raise Invalid((side, "must be another task"))
-            beside = other["rank"]
-        if side == "after":
-            low, high = beside, Task.rank_after.value(rank=beside, id=task["id"])
-        else:
-            low, high = Task.rank_before.value(rank=beside or "~", id=task["id"]), beside
-        if (low or "") < task["rank"] < (high or "~"):
+            beside = Task.stored(Task.referred([reference], side)[0]["id"])["rank"]
+        low = beside if side == "after" else Task.rank_before.value(rank=beside or "~", id=id)
+        high = beside if side == "before" else Task.rank_after.value(rank=beside or "", id=id)
+        if (low or "") <= task["rank"] <= (high or "~"):
             return {}
         if not low:
             return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}
@@ -1736,12 +1733,13 @@ class Comment(PartOfTask):
     edited_at = TextField(null=True)
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
     mentions = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
+    search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN = "comment"
 
     @classmethod
     def select_shown(cls) -> Query:
-        return with_member(cls.author, key=cls.key)
+        return with_member(cls.author, "search", key=cls.key)
 
     @statement
     def latest(cls: Any):
@@ -1767,16 +1765,17 @@ class Comment(PartOfTask):
 
     @classmethod
     def add(
-        cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
+        cls, transaction: Transaction, task_id: str, *, content: str, folded: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
         """Comment on a task, which waits for the answer if that is a question: somebody else's next comment.
 
-        Returns the comment, the task, and what has changed of it. Raises `NotFound`, and for a question
-        `Forbidden`, and `Invalid` where nobody would be told.
+        `folded` is the content, folded by the schema. Returns the comment, the task, and what has changed of
+        it. Raises `NotFound`, and for a question `Forbidden`, and `Invalid` where nobody would be told.
         """
         task, id, me = Task.stored(task_id), transaction.new_id(), transaction.actor["id"]
         named = Member.mentioned(content)
         made = {"author_id": me, "created_at": transaction.at, "key_id": transaction.actor.get("key_id")}
+        made["search"] = folded
         cls.insertion.run(id=id, task_id=task_id, content=content, mentions=to_json(named).decode(), **made)
         comment = cls.shown(id)
         super().record(transaction, "created", comment | {"title": task["title"]})
@@ -1805,13 +1804,13 @@ class Comment(PartOfTask):
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
         """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment = cls.of_task(task_id, id)
+        comment, folded = cls.of_task(task_id, id), fields.pop("folded", "")
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if differences(comment, fields):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
-            cls.set_columns(id, **new)
+            cls.set_columns(id, **new, search=folded)
             newly_named = [member for member in named if member not in comment["mentions"]]
             reason = "question" if task["question_id"] == id else "mentioned"
             Notice.tell(transaction, task, reason, *newly_named, text=fields["content"])

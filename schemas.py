@@ -19,7 +19,7 @@ import limits
 import meetings
 import models
 import outbox
-from database import ChoiceField, EncodedJSONField, caseless, fold, to_json
+from database import ChoiceField, EncodedJSONField, fold, to_json
 from errors import BadBody
 from lists import SORTS
 from times import instant
@@ -230,20 +230,6 @@ class Name(Text):
         if DIRECTION_CONTROLS.search(name):
             raise ValidationError("must not contain characters that turn the direction of text")
         return name
-
-
-class Label(Name):
-    """A label, without a comma, which separates them in files and, as JSON, in the database."""
-
-    def __init__(self, **options: Any):
-        super().__init__(50, **options)
-        self.described = {"minLength": 1, "pattern": ONE_LINE.replace("x9f]", "x9f,]")}
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
-        label = super()._deserialize(value, *arguments, **options)
-        if "," in label:
-            raise ValidationError("must not contain a comma")
-        return label
 
 
 class NonEmpty(fields.String):
@@ -530,7 +516,7 @@ class TaskInput(Strict):
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
     labels = ListOf(
-        Label(error_messages={"null": "must be a string"}),
+        Name(50, error_messages={**MESSAGES, "null": "must be a string"}),
         allow_none=True,
         validate=validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
         error_messages={**MESSAGES, "invalid": "must be a list of labels"},
@@ -561,12 +547,6 @@ class TaskInput(Strict):
         start, due = data.get("start_date"), data.get("due_date")
         if start and due and start > due:
             raise ValidationError("must not be after due_date", "start_date")
-
-    @validates_schema
-    def _each_label_once(self, data: dict, **_: Any) -> None:
-        labels = data.get("labels") or ()
-        if len({*map(caseless, labels)}) < len(labels):
-            raise ValidationError("must not have a label twice", "labels")
 
     @post_load
     def _fold(self, data: dict, **_: Any) -> dict:
@@ -664,11 +644,12 @@ class TaskQuery(PageQuery):
     q = Text(
         200,
         metadata={
-            "description": "Words, all of which are in the title or the description, in any order; "
-            "what stands in double quotes is found as it stands. Case and accents do not count."
+            "description": "Words, all of which are in the title and the description, or in one comment, in "
+            "any order; what stands in double quotes is found as it stands. Case and accents do not count. "
+            "A number, as 8 or #8, finds that task too."
         },
     )
-    label = Label()
+    label = Name(50)
     archived = Choice(["false"])
     wait = WAIT
     sort = Choice([sort for sort in SORTS if sort])
@@ -689,6 +670,10 @@ class CommentInput(Strict):
     )
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
+
+    @post_load
+    def _fold(self, data: dict, **_: Any) -> dict:
+        return data | ({"folded": fold(data["content"])} if "content" in data else {})
 
 
 class ClaimInput(Strict):

@@ -15,6 +15,8 @@ def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner,
     path = f"/tasks/{second['id']}/details"
     assert owner.data(owner.patch(path, {"labels": ["strasse", "other"]}))["version"] == 1
     assert owner.data(owner.patch(path, {"labels": None}))["labels"] == []
+    assert owner.data(owner.patch(path, {"labels": ["New", "a, b", "NEW"]}))["labels"] == ["NEW", "a, b"]
+    assert owner.data(owner.patch(path, {"labels": []}))["labels"] == []
     assert owner.data(owner.patch(path, {"labels": ["OTHER"]}))["labels"] == ["OTHER"]
     (entry,) = owner.data(owner.get(f"/tasks/{second['id']}/activity", limit=1))["activity"]
     assert entry["changes"] == {"labels": [[], ["OTHER"]]}
@@ -28,7 +30,7 @@ def test_labels_are_filtered_by_and_counted(owner, project):
     assert len(labels_of(owner, **of, label="X")) == 2
     assert labels_of(owner, **of, label='say "X"') == [names]
     assert len(labels_of(owner, **of, label="ünique\\", ready="true")) == 2
-    assert labels_of(owner, **of, label="u") == []
+    assert labels_of(owner, **of, label="u") == labels_of(owner, **of, label=",") == []
     counts = owner.data(owner.get("/labels"))["labels"]
     assert {"label": "Ünique\\", "count": 2} in counts
 
@@ -36,10 +38,8 @@ def test_labels_are_filtered_by_and_counted(owner, project):
 @pytest.mark.parametrize(
     ("labels", "field"),
     [
-        (["a", "A"], "labels"),
         (["x"] * 11, "labels"),
         (["x" * 51], "labels.0"),
-        (["a,b"], "labels.0"),
         ([" "], "labels.0"),
         ([None], "labels.0"),
         ("x", "labels"),

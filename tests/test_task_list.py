@@ -136,6 +136,27 @@ def test_a_phrase_does_not_span_title_and_description_and_parts_of_letters_are_n
         assert len(every_page(owner, project_id=project["id"], q=text)) == count, text
 
 
+def test_words_of_a_comment_and_numbers_are_found(owner, project):
+    task, other = (owner.make_task(project, title=title) for title in ("Ländle", "Plan #7000001"))
+    comments = f"/tasks/{task['id']}/comments"
+    made = [owner.data(owner.post(comments, {"content": f"Ein {word} Text"}), 201) for word in ("Öl", "Gas")]
+    of = {"project_id": project["id"]}
+
+    def found(text):
+        return every_page(owner, **of, q=text)
+
+    assert (
+        found("text öl") == found("gas") == found(f"#{task['number']}") == found('"ein gas"') == [task["id"]]
+    )
+    assert found("öl gas") == found("ländle gas") == []  # not in one text
+    assert found(str(task["number"])) == [task["id"]]
+    assert found("#7000001") == found("7000001 plan") == [other["id"]]
+    owner.data(owner.patch(f"{comments}/{made[0]['id']}", {"content": "Käse"}))
+    owner.data(owner.delete(f"{comments}/{made[1]['id']}"))
+    assert found("KASE") == [task["id"]]
+    assert found("öl") == found("gas") == []
+
+
 @pytest.mark.parametrize("sort", [sort for sort in SORTS if sort])
 def test_each_order_is_total_with_undated_tasks_last(listing, sort):
     name, falling = sort.lstrip("-"), sort.startswith("-")
