@@ -137,7 +137,7 @@ def test_a_phrase_does_not_span_title_and_description_and_parts_of_letters_are_n
 
 
 def test_words_of_a_comment_and_numbers_are_found(owner, project):
-    task, other = (owner.make_task(project, title=title) for title in ("Ländle", "Plan #7000001"))
+    task, other = (owner.make_task(project, title=title) for title in ("Ländle", "Plan #7000001 [a*?]"))
     comments = f"/tasks/{task['id']}/comments"
     made = [owner.data(owner.post(comments, {"content": f"Ein {word} Text"}), 201) for word in ("Öl", "Gas")]
     of = {"project_id": project["id"]}
@@ -151,6 +151,8 @@ def test_words_of_a_comment_and_numbers_are_found(owner, project):
     assert found("öl gas") == found("ländle gas") == []  # not in one text
     assert found(str(task["number"])) == [task["id"]]
     assert found("#7000001") == found("7000001 plan") == [other["id"]]
+    assert found("[a*?]") == [other["id"]]
+    assert found("[a]") == found("pl?n") == found("pl*n") == []
     owner.data(owner.patch(f"{comments}/{made[0]['id']}", {"content": "Käse"}))
     owner.data(owner.delete(f"{comments}/{made[1]['id']}"))
     assert found("KASE") == [task["id"]]
