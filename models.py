@@ -187,6 +187,13 @@ def differences(stored: Row, fields: Row) -> Row:
     }
 
 
+def checkboxes(text: str | None) -> EncodedJSON | None:
+    """The `done` and `total` number of the Markdown list items with a checkbox; null without any."""
+    marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text or "")
+    counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
+    return EncodedJSON(to_json(counts).decode()) if marks else None
+
+
 def check_references(
     model: Any, fields: Row, check: Callable[[Row], Iterable[tuple[str, str]]] = lambda rows: ()
 ) -> None:
@@ -1002,6 +1009,7 @@ class Task(Entity):
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
     question_id = TextField(null=True)  # the comment that waits for an answer
+    checks = EncodedJSONField(null=True)  # how many checkboxes the description has, and how many are ticked
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
     version = IntegerField()
     created_at = TextField()
@@ -1164,6 +1172,7 @@ class Task(Entity):
             cls.select(
                 *cls.shown_columns(),
                 Blocker.shown(cls.number, is_open=False).alias("done_blockers"),
+                Blocker.shown(cls.number, reverse=True).alias("blocks"),
                 cls.comment_count(),
                 fn.EXISTS(attachments).alias("attachments"),
                 Joined(Project, "project", "id", "name", "status", "owner_id"),
@@ -1202,6 +1211,7 @@ class Task(Entity):
         row |= {
             "id": transaction.new_id(),
             "completed_at": transaction.at if status == "done" else None,
+            "checks": checkboxes(fields.get("description")),
             "priority": fields.get("priority") or DEFAULT_PRIORITY,
             "created_by": transaction.actor["id"],
             "metadata": EncodedJSON(fields.get("metadata", "{}")),
@@ -1356,6 +1366,8 @@ class Task(Entity):
             new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
         if "labels" in changes:
             new |= labels
+        if "description" in changes:
+            new["checks"] = checkboxes(fields["description"])
         if "status" in changes:
             new["completed_at"] = transaction.at if fields["status"] == "done" else None
         cls.set_columns(id, **new)
@@ -1597,20 +1609,26 @@ class Blocker(Base):
         without_rowid = True
 
     @classmethod
-    def of(cls, number: Any, *selected: Any, is_open: bool = True) -> Query:
-        """SELECT of the open, or the done, tasks that block the task with this number, as a JSON array."""
+    def of(cls, number: Any, *selected: Any, is_open: bool = True, reverse: bool = False) -> Query:
+        """SELECT of the open, or the done, tasks that block the task with this number, as a JSON array.
+
+        In `reverse` it is of those that this one blocks.
+        """
+        task, other = (cls.blocker, cls.task) if reverse else (cls.task, cls.blocker)
         blocking = Task.alias("blocking")
         shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
         array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
-        rows = cls.select(*selected or [array]).join(blocking, on=(cls.blocker == blocking.number))
+        rows = cls.select(*selected or [array]).join(blocking, on=(other == blocking.number))
         has_status = (blocking.status != "done") if is_open else (blocking.status == "done")
-        return rows.where(cls.task == number, has_status)
+        return rows.where(task == number, has_status)
 
     @classmethod
-    def shown(cls, number: Any, *, is_open: bool = True) -> Any:
+    def shown(cls, number: Any, *, is_open: bool = True, reverse: bool = False) -> Any:
         """The column of these tasks, which are looked up only for a task that has some: few have."""
-        is_blocked = fn.EXISTS(cls.select(SQL("1")).where(cls.task == number))
-        return fn.JSON(Case(None, [(is_blocked, cls.of(number, is_open=is_open))], "[]"))
+        has_some = fn.EXISTS(cls.select(SQL("1")).where((cls.blocker if reverse else cls.task) == number))
+        if reverse:  # what is done blocks nothing
+            has_some &= Task.is_open
+        return fn.JSON(Case(None, [(has_some, cls.of(number, is_open=is_open, reverse=reverse))], "[]"))
 
     @statement
     def of_task(cls: Any):

@@ -899,11 +899,15 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
 
 
 ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile")
+ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown: Any = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
     labels=fields.List(fields.String()),
+    checks=nested(
+        ProgressShown, allow_none=True, metadata={"description": "The checkboxes of the description."}
+    ),
     question_id=Id(allow_none=True, metadata={"description": "The comment that waits for an answer."}),
     blocked_by=many(BlockingShown),
 )
@@ -922,6 +926,7 @@ AttachmentShown = shown(models.Attachment, "id task_id filename content_type siz
 class TaskDetailShown(TaskShown):
     comment_count = fields.Integer()
     done_blockers = many(BlockingShown)
+    blocks = many(BlockingShown)
     attachments = many(AttachmentShown)
     project = nested(ProjectOfTaskShown)
     milestone = nested(MilestoneOfTaskShown, allow_none=True)
@@ -1033,7 +1038,6 @@ class ListedProjectShown(ProjectShown):
     )
 
 
-ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
 MilestoneShown = shown(
     models.Milestone,
     "id title due_date project_id description stats created_at updated_at",

@@ -138,3 +138,19 @@ def test_ready_tasks_are_somebody_s_where_a_filter_says_whose(owner, project, jo
         for sort in ("-priority", "updated_at"):
             (found,) = ana.data(ana.get("/tasks", **query, assignee_id=assignee, sort=sort))["tasks"]
             assert found["title"] == title
+
+
+def test_a_task_shows_what_it_blocks_as_long_as_both_are_open(owner, project):
+    first, *others = (owner.make_task(project, title=title) for title in "abc")
+    for task in others:
+        owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [first["number"]]}))
+    path = f"/tasks/{first['id']}"
+
+    def blocks():
+        return [task["title"] for task in owner.data(owner.get(path))["blocks"]]
+
+    assert blocks() == ["b", "c"]
+    owner.data(owner.post(f"/tasks/{others[0]['id']}/complete"))
+    assert blocks() == ["c"]
+    owner.data(owner.post(f"{path}/complete"))
+    assert blocks() == []

@@ -180,7 +180,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     page = (ROOT / "static" / "task.js").read_text()
     shown = models.Task._meta.columns.keys() - {*models.HIDDEN}
     made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
-    passing = {"claimed_until", "question_id", "rank"}
+    passing = {"claimed_until", "question_id", "checks", "rank"}
     taken = shown - made - passing | {"blocked_by"}
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken

@@ -173,3 +173,18 @@ def test_a_copy_has_what_was_planned_and_nothing_of_the_work(owner, join, projec
     assert [row["number"] for row in found] == [copy["number"]]
     assert owner.data(owner.post(f"{url}/copy"), 201)["title"] == task["title"]
     fault(owner.post(f"{url}/copy", {"status": "todo"}), 422, "validation_error", "status")
+
+
+def test_the_checkboxes_of_a_description_are_counted(owner, project):
+    text = "- [ ] one\n  * [x] two\n1. [X] three\n-[x] no\n- [y] no\na - [x] no\n- [ ]"
+    task = owner.make_task(project, description=text)
+    assert task["checks"] == {"done": 2, "total": 3}
+    after = owner.data(owner.patch(path(task), {"description": text.replace("[ ] one", "[x] one")}))
+    assert after["checks"] == {"done": 3, "total": 3}
+    (listed,) = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    assert listed["checks"] == after["checks"]
+    assert owner.data(owner.patch(path(task), {"description": None}))["checks"] is None
+    assert (
+        owner.data(owner.patch(path(task), {"description": "\n" * 49_990 + "- [ ] x"}))["checks"]["total"]
+        == 1
+    )

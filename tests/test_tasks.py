@@ -22,7 +22,7 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     assert UUID.fullmatch(task["id"])
     assert INSTANT.fullmatch(task["created_at"])
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
-    unset += ("external_id", "claimed_until", "question_id")
+    unset += ("external_id", "claimed_until", "question_id", "checks")
     default = dict.fromkeys(unset) | {"status": "todo", "priority": "medium", "version": 1}
     default |= {"labels": [], "rank": str(5_000_000_000 + task["number"])}
     default |= {"blocked_by": [], "metadata": {}, "created_by": project["owner"]["id"]}
@@ -121,6 +121,7 @@ def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
         "creator": project["owner"],
         "comment_count": 2,
         "done_blockers": [],
+        "blocks": [],
         "attachments": [attachment],
     }
     assert answer.headers["ETag"] == '"1"'
