@@ -950,6 +950,7 @@ class Milestone(Resource):
     title = TextField()
     description = TextField(null=True)
     due_date = TextField(null=True)
+    closed_at = TextField(null=True)
     created_at = TextField()
     updated_at = TextField()
 
@@ -979,6 +980,15 @@ class Milestone(Resource):
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
+
+    @classmethod
+    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
+        """Change it, and close it or open it again, where `closed` says so. Raises as `add` does."""
+        if "closed" in fields:
+            closed_at = cls.stored(id)["closed_at"] or transaction.at
+            fields = fields | {"closed_at": closed_at if fields["closed"] else None}
+            del fields["closed"]
+        return super().edit(transaction, id, fields, also)
 
     @classmethod
     def remove_from_tasks(cls, transaction: Transaction, id: str) -> Iterator[Changed]:

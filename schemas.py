@@ -730,6 +730,7 @@ class MilestoneInput(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
     due_date = Instant(ends_day=True, allow_none=True)
+    closed = JSONBoolean()
 
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
@@ -807,7 +808,7 @@ CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 UPDATE_PROJECT = ProjectUpdate(partial=True)
 LIST_PROJECTS = Strict.from_dict({"status": Choice(models.PROJECT_STATUSES)})()
 DELETE_PROJECT = Strict.from_dict({"force": Choice(("true", "false"))})()
-CREATE_MILESTONE = MilestoneInput()
+CREATE_MILESTONE = MilestoneInput(exclude=["closed"], when=" on create")
 UPDATE_MILESTONE = MilestoneInput(partial=True)
 CREATE_MEETING = MeetingInput()
 UPDATE_MEETING = MeetingInput(partial=True)
@@ -1040,7 +1041,7 @@ class ListedProjectShown(ProjectShown):
 
 MilestoneShown = shown(
     models.Milestone,
-    "id title due_date project_id description stats created_at updated_at",
+    "id title due_date closed_at project_id description stats created_at updated_at",
     stats=nested(ProgressShown),
 )
 WhiteboardSummaryShown = shown(

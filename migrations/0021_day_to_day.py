@@ -7,6 +7,7 @@ from database import fold
 from models import checkboxes
 
 STATEMENTS = [
+    'ALTER TABLE "milestone" ADD COLUMN "closed_at" TEXT',
     'ALTER TABLE "comment" ADD COLUMN "search" TEXT NOT NULL DEFAULT \'\'',
     'UPDATE "comment" SET "search" = folded("content")',
     'ALTER TABLE "task" ADD COLUMN "labels" TEXT NOT NULL DEFAULT \'[]\'',

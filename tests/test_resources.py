@@ -274,3 +274,16 @@ def test_a_participant_who_has_left_the_workspace_may_stay_in_the_list(owner, jo
     owner.data(owner.patch(path, {"participant_ids": [comer["id"]]}))
     answer = owner.patch(path, {"participant_ids": [leaver["id"]]})
     fault(answer, 422, "validation_error", "participant_ids.0")
+
+
+def test_a_milestone_is_closed_and_opened_again(owner, project, make):
+    milestone = make("milestone")
+    path = f"/milestones/{milestone['id']}"
+    closed = owner.data(owner.patch(path, {"closed": True, "title": "Over"}))
+    assert (closed["closed_at"], closed["title"]) == (closed["updated_at"], "Over")
+    assert owner.data(owner.patch(path, {"closed": True})) == closed
+    owner.make_task(project, milestone_id=milestone["id"])
+    assert owner.data(owner.patch(path, {"closed": False}))["closed_at"] is None
+    fault(owner.patch(path, {"closed": None}), 422, "validation_error", "closed")
+    body = {"title": "x", "closed": True}
+    fault(owner.post(f"/projects/{project['id']}/milestones", body), 422, "validation_error", "closed")
