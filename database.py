@@ -377,6 +377,13 @@ def _is_json(column: Any) -> bool:
     return isinstance(value, EncodedJSONField) or (isinstance(value, Function) and value.name == "JSON")
 
 
+def _plain(column: Any) -> Any:
+    """The column without SQLite's function JSON around it."""
+    value = column.unwrap()
+    is_made = isinstance(value, Function) and value.name == "JSON"
+    return value.arguments[0].alias(_name(column)) if is_made else column
+
+
 def _json_object(members: Row) -> Function:
     return fn.JSON_OBJECT(*chain.from_iterable(members.items()))
 
@@ -439,7 +446,9 @@ class Statement:
             members[key] = Case(None, [(joined["id"].is_null(False), _json_object(joined))])
         objects = fn.GROUP_CONCAT(_json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
-        return Statement(Select([self.query.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
+        # What is JSON by SQLite's function is made so once, and above.
+        rows = self.query.select(*map(_plain, self.query._returning))
+        return Statement(Select([rows.alias("rows")], [objects, fn.COUNT(SQL("*")), total]))
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""

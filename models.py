@@ -189,7 +189,9 @@ def differences(stored: Row, fields: Row) -> Row:
 
 def checkboxes(text: str | None) -> EncodedJSON | None:
     """The `done` and `total` number of the Markdown list items with a checkbox; null without any."""
-    marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text or "")
+    if not text or "[" not in text:
+        return None
+    marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text)
     counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
     return EncodedJSON(to_json(counts).decode()) if marks else None
 
@@ -1082,12 +1084,14 @@ class Task(Entity):
     @classmethod
     def label_columns(cls, labels: list[str] | None) -> Row:
         """The columns of these labels, each once, and spelled as it is in the tasks that have it already."""
-        spelled = {caseless(label): label for label in labels or ()}
+        if not labels:
+            return {"labels": EncodedJSON("[]"), "label_keys": ""}
+        spelled = {caseless(label): label for label in labels}
         for key in spelled:
             if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
                 labels = orjson.loads(row["labels"].encode())
                 spelled[key] = next(label for label in labels if caseless(label) == key)
-        keys = "\x1f".join(["", *spelled, ""]) if spelled else ""
+        keys = "\x1f".join(["", *spelled, ""])
         return {"labels": EncodedJSON(to_json([*spelled.values()]).decode()), "label_keys": keys}
 
     @statement
