@@ -1014,9 +1014,8 @@ class Task(Entity):
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
     labels = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])
-    label_keys = TextField(
-        constraints=[SQL("DEFAULT ''")]
-    )  # the labels caseless, each between unit separators
+    # The labels without regard to case, each between unit separators.
+    label_keys = TextField(constraints=[SQL("DEFAULT ''")])
     metadata = EncodedJSONField()
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
