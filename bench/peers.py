@@ -64,8 +64,9 @@ def json_server(ours: Path, data: Path, port: str) -> list[str]:
         # It keeps the order of its file: newest first.
         tasks = [dict(row) for row in connection.execute("SELECT * FROM task ORDER BY id DESC")]
     for task in tasks:
-        del task["search"]
-        task |= {"metadata": json.loads(task["metadata"]), "blocked_by": []}  # of which the seed has none
+        del task["search"], task["label_keys"]
+        task |= {name: json.loads(task[name]) for name in ("metadata", "labels")}
+        task["blocked_by"] = []  # of which the seed has none
     data.write_text(json.dumps({"tasks": tasks}, indent=2))
     return ["node", str(program), str(data), "--host", "127.0.0.1", "--port", port, "--quiet"]
 
