@@ -791,8 +791,10 @@ class ToolCall:
             return self.created(project_id, first)
 
         def create(place: int) -> Row:
-            task = [first, *more][-place - 1]
-            TOOLS["create_task"].check({"project": project} | task)
+            task = {"project": project} | [first, *more][-place - 1]
+            TOOLS["create_task"].check(task)
+            if task.pop("project") != project:
+                raise ToolError("validation_error", "project: all are in the one of the first task")
             blockers = task.get("blocked_by", [])
             if missing := [number for number in blockers if number < 0 and number not in made]:
                 raise ToolError("validation_error", f"blocked_by: {missing[0]} was not created before")

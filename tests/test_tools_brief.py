@@ -207,7 +207,10 @@ def test_a_task_that_waits_for_an_answer_is_not_taken_by_itself(bot, owner, join
 def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, owner):
     project = owner.make_project(name="Several")
     more = [{"title": "Second", "blocked_by": [-1]}, {"title": "First", "assignee": "no such person"}]
-    more += [{"title": "Fourth", "blocked_by": [-3]}, {"title": "First", "blocked_by": [-2], "labels": ["x"]}]
+    more += [
+        {"title": "Fourth", "blocked_by": [-3]},
+        {"title": "First", "blocked_by": [-2], "labels": ["x"], "priority": "High"},
+    ]
     arguments = {"project": "Several", "title": "First", "more": [*more, {"name": "x"}]}
     said = use(bot, "create_task", **arguments)
     assert [(task["title"], task.get("blocked_by")) for task in said["done"]] == [
