@@ -3,8 +3,10 @@
 With a million tasks it takes about half a minute.
 """
 
+import json
+import re
+
 from database import fold
-from models import checkboxes
 
 STATEMENTS = [
     'ALTER TABLE "milestone" ADD COLUMN "closed_at" TEXT',
@@ -19,6 +21,12 @@ STATEMENTS = [
     'CREATE INDEX "task_project_rank" ON "task" ("project_id", "status", "rank", "id")',
     'CREATE INDEX "task_labels" ON "task" ("id", "label_keys", "labels", "project_id", "status", "assignee_id") WHERE ("labels" != \'[]\')',
 ]
+
+
+def checkboxes(text):
+    marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text or "")
+    counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
+    return json.dumps(counts, separators=(",", ":")) if marks else None
 
 
 def up(migrator, db):

@@ -171,7 +171,7 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
         words = ["bash", "-u", tmp_path / "runner.sh"]
         runners.append(subprocess.Popen(words, env=os.environ | environment, start_new_session=True))
     try:
-        made = [owner.make_task(project, title=title) for title in ("Unclear", "One", "Two")]
+        made = [owner.make_task(project, title=title) for title in ("Unclear", "One", "Sent back")]
 
         def person():
             """Look at the inbox alone; tell whether all is done."""
@@ -180,7 +180,12 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
                 if not notice["read_at"] and notice["reason"] == "question":
                     owner.data(owner.post(f"{path}/comments", {"content": "The second one."}), 201)
                 elif not notice["read_at"] and notice["reason"] == "review":
-                    owner.data(owner.post(f"{path}/complete"))
+                    comments = owner.data(owner.get(f"{path}/comments"))["comments"]
+                    if notice["task"]["title"] == "Sent back" and len(comments) == 1:
+                        owner.data(owner.post(f"{path}/comments", {"content": "Once more."}), 201)
+                        owner.data(owner.patch(path, {"status": "todo"}))
+                    else:
+                        owner.data(owner.post(f"{path}/complete"))
             tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
             return {task["status"] for task in tasks} == {"done"}
 
@@ -191,5 +196,9 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
             runner.wait()
     for task in made:
         comments = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
-        asked = ["What is meant?", "The second one."] if task["title"] == "Unclear" else []
-        assert [comment["content"] for comment in comments] == [*asked, "Done as described."]
+        before = {
+            "Unclear": ["What is meant?", "The second one."],
+            "Sent back": ["Done as described.", "Once more."],
+        }
+        contents = [comment["content"] for comment in comments]
+        assert contents == [*before.get(task["title"], []), "Done as described."]
