@@ -17,13 +17,13 @@ export class CallError extends Error {
   }
 }
 
-async function failureOf(answer) {
+async function failureOf(answer, body) {
   const unknown = { error: { message: `The server answered ${answer.status}` } };
   const { error } = await answer.json().catch(() => unknown);
   if (answer.status === 401) {
     document.dispatchEvent(new CustomEvent("signed-out", { detail: error.message }));
   }
-  const message = error.details ? refusalsOf(error.details) : error.message;
+  const message = error.details ? refusalsOf(error.details, body) : error.message;
   return new CallError(answer.status, message, Number(answer.headers.get("Retry-After")));
 }
 
@@ -38,7 +38,7 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
   const options = { method, headers, body: isJson ? JSON.stringify(body) : body };
   const answer = await fetch(url, options).catch(() => null);
   if (!answer) throw new CallError(0, "The server cannot be reached");
-  if (!answer.ok) throw await failureOf(answer);
+  if (!answer.ok) throw await failureOf(answer, body);
   return answer;
 }
 

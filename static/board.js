@@ -1,18 +1,27 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { changeTask, create, patch, serverTime } from "./api.js";
-import { columns, isBoardOf, isLate, loadBoard, showAt, shownTask } from "./columns.js";
+import {
+  columns,
+  filteredFields,
+  isBoardOf,
+  isLate,
+  loadBoard,
+  showAt,
+  shownTask,
+} from "./columns.js";
 import { drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, DateOf, Dot, Empty, Icon, Menu, Options } from "./parts.js";
+import { Avatar, button, DateOf, Dot, Empty, Icon } from "./parts.js";
 import { Priority, ProjectName } from "./parts.js";
+import { Choice, Picker } from "./picker.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { focusCard } from "./place.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
-import { chosenProject, memberOf, milestonePairs, projectOf } from "./workspace.js";
-import { isTeam, session, teamPairs, workspace } from "./workspace.js";
+import { chosenProject, isTeam, memberOf, projectOf } from "./workspace.js";
+import { teamPairs, useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -30,7 +39,7 @@ const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""
 async function move(task, status, { isUndo = false } = {}) {
   const hadFocus = document.activeElement.closest(`[data-task="${task.id}"]`);
   showAt({ ...task, status, updated_at: serverTime() });
-  if (hadFocus) setTimeout(focusCard, 0, task.id, status);
+  if (hadFocus) queueMicrotask(() => focusCard(task.id, status)); // when it is drawn
   try {
     const moved = await changeTask(task, { status });
     const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
@@ -43,8 +52,7 @@ async function move(task, status, { isUndo = false } = {}) {
     if (error.isTemporary) return;
   }
   await refresh();
-  const { activeElement } = document;
-  if (hadFocus || activeElement === document.body) focusCard(task.id, status);
+  if (document.activeElement === document.body) focusCard(task.id, status);
 }
 
 /** The ids of tasks with something typed that was not sent, as one text. */
@@ -75,7 +83,7 @@ function Card({ task, unsent, unread, openMenu }) {
   const project = !address.value.project && projectOf(task.project_id);
   const assignee = memberOf(task.assignee_id);
   const open = (event) => openMenu(task, event.currentTarget);
-  const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "true" };
+  const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "dialog" };
   return html`<li class="card panel stack" data-task=${task.id} draggable=${isTeam()}>
     <p class="dim line"><span>#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
       ${project && html`<${ProjectName} project=${project} />`}
@@ -113,11 +121,7 @@ function QuickAdd({ status, title }) {
     if (!text.trim()) return;
     setText("");
     try {
-      const { project, person, milestone, priority } = address.value;
-      const assignee = { me: session.value.member.id, none: undefined }[person ?? "none"] ?? person;
-      const body = { project_id: project, title: text, priority, milestone_id: milestone };
-      if (person && person !== "none") body.assignee_id = assignee;
-      const task = await create("/tasks", body);
+      const task = await create("/tasks", { ...filteredFields(), title: text });
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
       await refresh();
       const open = { words: "Open", run: () => go({ task: task.number }) };
@@ -138,7 +142,7 @@ const Skeleton = () =>
 
 const folded = new Store((localStorage.getItem("folded") ?? "").split(" ")); // statuses, in this browser
 
-function fold(status) {
+function foldColumn(status) {
   const others = folded.value.filter((one) => one !== status);
   folded.replace(others.length < folded.value.length ? others : [...others, status]);
   localStorage.setItem("folded", folded.value.join(" "));
@@ -161,7 +165,7 @@ function ColumnView({ column, isOver, ...context }) {
         <span><${Dot} status=${column.status} />${column.title}</span>
         ${!isLoading && html`<span class="dim">${number(total)}${!isExact && "+"}</span>`}
       </h2>
-      ${button(html`<${Icon} of="chevron" />`, () => fold(column.status), "icon", more)}
+      ${button(html`<${Icon} of="chevron" />`, () => foldColumn(column.status), "icon", more)}
     </div>
     <div class="grow" hidden=${isFolded}>
       ${isLoading ? html`<${Skeleton} />` : cards()}
@@ -215,25 +219,17 @@ function useDragging() {
   return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
 }
 
-function MoveMenu({ menu, close }) {
-  const choose = (status) => {
-    close();
-    move(menu.task, status);
-  };
-  const others = Object.entries(STATUSES).filter(([status]) => status !== menu.task.status);
-  const items = others.map(([status, words]) =>
-    button(html`<${Dot} status=${status} />${words}`, () => choose(status), ""),
-  );
-  return html`<${Menu} label="Move to" anchor=${menu.anchor} onClose=${close}>${items}<//>`;
+function MoveMenu({ menu: { task, anchor }, close }) {
+  const choose = (status) => status !== task.status && move(task, status);
+  return html`<${Picker} label="Move to" options=${Object.entries(STATUSES)} value=${task.status}
+    ...${{ anchor }} onChoose=${choose} onClose=${close} />`;
 }
 
 function Filter({ name, label, pairs }) {
-  const chosen = address.value[name] ?? "";
-  const isSet = chosen && name !== "sort";
-  return html`<select aria-label=${label} class=${isSet ? "chip set" : "chip"}
-    onChange=${(event) => go({ [name]: event.target.value })}>
-    <${Options} pairs=${pairs} chosen=${chosen} />
-  </select>`;
+  const value = address.value[name] ?? "";
+  const look = value && name !== "sort" ? "chip set" : "chip";
+  return html`<${Choice} ...${{ label, look, value }} options=${pairs}
+    onChoose=${(chosen) => go({ [name]: chosen })} />`;
 }
 
 function Search() {
@@ -264,7 +260,7 @@ function Filters({ isEmpty }) {
     ...teamPairs(),
   ];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
-  const milestones = [["", "Any milestone"], ...milestonePairs()];
+  const milestones = [["", "Any milestone"], ...useMilestones(address.value.project)];
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
@@ -287,11 +283,10 @@ function NoTasks({ onNewTask }) {
   const fewer = "Take one away, or search for fewer words.";
   if (isFiltered()) return html`<${Empty} text=${nothing} hint=${fewer}>${clearButton()}<//>`;
   const what = workspace.value.projects.length ? "task" : "project";
-  const words = `Create the first ${what}`;
   const canAdd = isTeam() && chosenProject()?.status !== "archived";
   const hint = canAdd ? FIRST[what] : "They stand here as soon as somebody has added some.";
   return html`<${Empty} text="No tasks yet." hint=${hint}>
-    ${canAdd && button(words, onNewTask, "primary")}
+    ${canAdd && button(`Create the first ${what}`, onNewTask, "primary")}
   <//>`;
 }
 

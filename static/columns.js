@@ -6,7 +6,7 @@ import { later, PRIORITIES, STATUSES } from "./words.js";
 import { projectOf, session } from "./workspace.js";
 
 const PAGE = 50;
-const MOST = 100; // tasks in one answer
+const ANSWER_MOST = 100; // tasks in one answer
 const CHUNK = 50; // cards that are drawn together
 
 /** Whether a task is overdue: the server counts by the same rule. */
@@ -15,15 +15,25 @@ export const isLate = ({ due_date, status }) =>
 
 const isDone = ({ status }) => status === "done";
 
-function queryOf(status) {
-  const { project, person, milestone, q, priority, due, sort = "-updated_at" } = address.value;
-  const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
+/** What the filters ask of a task's fields; null means that there is no value. */
+export function filteredFields() {
+  const { project, person, milestone, priority } = address.value;
+  const meant = { me: session.value.member?.id, none: null };
   return {
     project_id: project || undefined,
-    assignee_id: person || undefined,
+    assignee_id: person in meant ? meant[person] : person || undefined,
     milestone_id: milestone || undefined,
-    q: q?.trim(),
     priority: priority || undefined,
+  };
+}
+
+function queryOf(status) {
+  const { project, person, q, due, sort = "-updated_at" } = address.value;
+  const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
+  return {
+    ...filteredFields(),
+    assignee_id: person || undefined,
+    q: q?.trim(),
     due_before,
     status,
     sort,
@@ -32,7 +42,7 @@ function queryOf(status) {
   };
 }
 
-const NOTHING = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false, isBusy: true };
+const EMPTY = { tasks: [], chunks: [], total: 0, isExact: true, hasMore: false, isBusy: true };
 
 /** The tasks in chunks; a chunk in which nothing has changed is the one of before. */
 function chunksOf(tasks, before) {
@@ -52,19 +62,12 @@ function joined(tasks, others) {
 
 /** Whether a task passes the filters; of a search only the server knows. */
 function passes(task) {
-  const { project_id, assignee_id, milestone_id, priority, due_before, archived } = queryOf();
-  const person = { me: session.value.member?.id, none: null }[assignee_id];
-  const wanted = [
-    [project_id, task.project_id],
-    [assignee_id && (person === undefined ? assignee_id : person), task.assignee_id],
-    [milestone_id, task.milestone_id],
-    [priority, task.priority],
-  ];
+  const { due_before, archived } = queryOf();
+  const wanted = Object.entries(filteredFields());
   const isOfActive = !archived || projectOf(task.project_id)?.status !== "archived";
   const isDue = !due_before || (task.due_date !== null && task.due_date < due_before);
-  return (
-    isOfActive && isDue && wanted.every(([value, own]) => value === undefined || value === own)
-  );
+  const isWanted = ([name, value]) => value === undefined || task[name] === value;
+  return isOfActive && isDue && wanted.every(isWanted);
 }
 
 // What the orders compare; tasks without a date are the last, and ties are ordered by id.
@@ -88,14 +91,14 @@ class Column extends Store {
   loads = 0; // of the beginning, under way
 
   constructor(status, title) {
-    super(NOTHING);
+    super(EMPTY);
     this.status = status;
     this.title = title;
   }
 
   clear() {
     this.requests += 1;
-    this.replace(NOTHING);
+    this.replace(EMPTY);
   }
 
   /** Load a page, after `offset` tasks; null where a later request has overtaken this one. */
@@ -122,8 +125,8 @@ class Column extends Store {
   async load() {
     const most = Math.max(PAGE, this.value.tasks.length);
     let [tasks, found] = [[], null];
-    for (let at = 0; at < most && (!at || found.pagination.has_more); at += MOST) {
-      found = await this.page(at, Math.min(most - at, MOST));
+    for (let at = 0; at < most && (!at || found.pagination.has_more); at += ANSWER_MOST) {
+      found = await this.page(at, Math.min(most - at, ANSWER_MOST));
       if (!found) return null;
       tasks = joined(tasks, found.tasks);
     }
@@ -162,7 +165,7 @@ class Column extends Store {
     if (isBusy || this.loads) return;
     this.set({ isBusy: true });
     try {
-      const found = await this.page(tasks.length, MOST);
+      const found = await this.page(tasks.length, ANSWER_MOST);
       if (!found || this.value.tasks !== tasks) return;
       this.show(joined(tasks, found.tasks), found.pagination);
       if (!found.tasks.length) this.set({ hasMore: false });

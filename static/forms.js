@@ -1,16 +1,16 @@
 // Forms, made from the schemas of the API's requests, which the page holds as JSON.
-import { CallError, isEqual } from "./api.js";
+import { CallError, isEqual, serverTime } from "./api.js";
 import { faultText } from "./notices.js";
-import { button, Options } from "./parts.js";
+import { button } from "./parts.js";
+import { Choice } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { dayOf, labelOf, localTimeOf, words } from "./words.js";
-import { activeMembers, memberOf, milestonePairs, projectOf } from "./workspace.js";
-import { projectsThatAre, teamPairs } from "./workspace.js";
+import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
+import { activeMembers, memberOf, projectOf, projectsThatAre, teamPairs } from "./workspace.js";
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
 
-function parse(typed) {
+function jsonOf(typed) {
   try {
     return JSON.parse(typed);
   } catch (error) {
@@ -20,18 +20,23 @@ function parse(typed) {
 
 function numbersOf(typed) {
   if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
-  throw new CallError(422, "Blocked by takes the numbers of tasks, as #12 #15");
+  throw new CallError(422, "Blocked by takes the numbers of tasks, separated by spaces");
 }
 
 const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 
 // How a kind of field shows a stored value, and sends what was typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
-const KINDS = {
+const FIELD_KINDS = {
   text: TEXT,
   lines: TEXT,
   email: TEXT,
   choice: TEXT,
+  number: {
+    shown: (value) => String(value ?? ""),
+    sent: (typed) => (typed === "" ? null : Number(typed)),
+  },
+  checkbox: { shown: Boolean, sent: Boolean },
   date: { ...TEXT, shown: dayOf },
   "datetime-local": { shown: localTimeOf, sent: instantOf },
   people: { shown: (value) => value ?? [], sent: (typed) => typed },
@@ -39,12 +44,14 @@ const KINDS = {
     shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
     sent: numbersOf,
   },
-  json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: parse },
+  json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: jsonOf },
 };
 
-function kindOf(name, { type, format, enum: values, maxLength }) {
+function fieldKind(name, { type, format, enum: values, maxLength }) {
   if (type.includes("array")) return name.endsWith("_ids") ? "people" : "tasks";
   if (type.includes("object")) return "json";
+  if (type.includes("integer")) return "number";
+  if (type.includes("boolean")) return "checkbox";
   if (values || format === "uuid") return "choice";
   if (/_date$|^expires_at$/.test(name)) return "date";
   if (name.endsWith("_at")) return "datetime-local";
@@ -55,7 +62,7 @@ function kindOf(name, { type, format, enum: values, maxLength }) {
 function fieldOf(operation, name) {
   const { properties, required } = SCHEMAS[operation];
   const { maxLength, enum: values, type } = properties[name];
-  const kind = kindOf(name, properties[name]);
+  const kind = fieldKind(name, properties[name]);
   const isRequired = required.includes(name);
   const none = isRequired ? "Choose…" : "None";
   return { name, kind, maxLength, values, isRequired, none: type.includes("null") && none };
@@ -67,11 +74,11 @@ export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].pr
 
 /** The `[value, words]` pairs of a choice; `none` stands for no value where there may be none. */
 function pairsOf({ name, values, none, pairs }, chosen) {
+  if (name.endsWith("_ids")) return activeMembers().map(({ id, full_name }) => [id, full_name]);
   const known = {
     project_id: () => projectsThatAre("active").map((project) => [project.id, project.name]),
-    milestone_id: milestonePairs,
   };
-  const all = values?.filter(Boolean).map((value) => [value, words(value)]);
+  const all = values?.filter(Boolean).map((value) => [value, inWords(value)]);
   const listed = pairs ?? all ?? known[name]?.() ?? teamPairs();
   const other = projectOf(chosen)?.name ?? memberOf(chosen)?.full_name ?? "Unknown";
   const isListed = !chosen || listed.some(([value]) => value === chosen);
@@ -82,55 +89,48 @@ function pairsOf({ name, values, none, pairs }, chosen) {
 export function valueInWords(operation, name, value) {
   if (value?.omitted_bytes) return "a long text";
   const field = fieldOf(operation, name);
-  const shown = KINDS[field.kind].shown(value);
+  const shown = FIELD_KINDS[field.kind].shown(value);
   if (field.kind !== "choice") return String(shown) || "none";
   return pairsOf(field, shown).find(([id]) => id === shown && id)?.[1] ?? "none";
 }
 
-function People({ label, value, change, disabled }) {
-  const toggle = (id) =>
-    change(value.includes(id) ? value.filter((other) => other !== id) : [...value, id]);
-  const boxOf = ({ id, full_name }) => html`<label>
-    <input type="checkbox" disabled=${disabled} checked=${value.includes(id)}
-      onChange=${() => toggle(id)} /> ${full_name}
-  </label>`;
-  return html`<fieldset class="people panel"><legend>${label}</legend>
-    ${activeMembers().map(boxOf)}</fieldset>`;
-}
+const sendOnEnter = (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+};
 
 /** A field: its label, and the control for its kind; a heading has its label for screen readers alone. */
-function Field({ field, value, change, isHeading, isBare, save, disabled }) {
+function Field({ field, value, change, save, disabled }) {
   const { name, kind, maxLength, isRequired: required, label = labelOf(name), placeholder } = field;
-  if (kind === "people") return html`<${People} ...${{ label, value, change, disabled }} />`;
-  const onInput = (event) => change(event.target.value);
-  const saving = save && { [kind === "choice" ? "onChange" : "onBlur"]: save };
-  const look = value ? "" : "unset";
-  const common = {
-    name,
-    disabled,
-    required,
-    maxLength,
-    placeholder,
-    onInput,
-    class: look,
-    ...saving,
+  const look = value?.length === 0 ? "unset" : "";
+  const onInput = ({ target }) => change(kind === "checkbox" ? target.checked : target.value);
+  const common = { name, disabled, required, maxLength, placeholder, onInput };
+  Object.assign(common, { class: look, value, onBlur: save });
+  const choose = (chosen) => {
+    change(chosen);
+    save?.();
   };
-  const named = { ...common, value, class: "heading", "aria-label": label };
-  const oneLine = (event) => {
-    if (event.key !== "Enter") return;
-    event.preventDefault();
-    event.target.form.requestSubmit();
-  };
-  if (isHeading) return html`<textarea ...${named} rows="1" onKeyDown=${oneLine} />`;
-  if (isBare) return html`<textarea ...${named} class="bare" rows="1" />`;
-  const options = () => html`<${Options} pairs=${pairsOf(field, value)} chosen=${value} />`;
+  const choice =
+    () => html`<${Choice} ...${{ name, label, look, disabled, value }} onChoose=${choose}
+    options=${pairsOf(field, value)} multiple=${kind === "people"} />`;
+  const lines = (more) => html`<textarea ...${common} ...${more} />`;
+  if (field.isHeading)
+    return lines({ class: "heading", "aria-label": label, rows: 1, onKeyDown: sendOnEnter });
+  if (field.isBare) return lines({ class: "bare", "aria-label": label, rows: 1 });
   const controls = {
-    choice: () => html`<select ...${common}>${options()}</select>`,
-    lines: () => html`<textarea ...${common} rows="4" value=${value} />`,
-    tasks: () => html`<input ...${common} placeholder="#12 #15" value=${value} />`,
-    json: () => html`<textarea ...${common} rows="12" spellcheck=${false} value=${value} />`,
+    choice,
+    people: choice,
+    lines: () => lines({ rows: 4 }),
+    json: () => lines({ rows: 12, spellcheck: false }),
+    tasks: () => html`<input ...${common} placeholder="Numbers of tasks" />`,
+    checkbox: () => html`<input ...${common} type="checkbox" required=${false} checked=${value} />`,
+    date: () => html`<span class="day">
+      <input ...${common} type="date" aria-label=${label} onClick=${({ target }) => target.showPicker()} />
+      <span class=${look} aria-hidden="true">${value ? dayInWeek(value, serverTime()) : "None"}</span>
+    </span>`,
   };
-  const input = () => html`<input ...${common} type=${kind} value=${value} />`;
+  const input = () => html`<input ...${common} type=${kind} />`;
   return html`<label class="field ${kind}">${label} ${(controls[kind] ?? input)()}</label>`;
 }
 
@@ -140,11 +140,17 @@ export const dropDraft = (name) => sessionStorage.removeItem(name);
 const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
 export const isSame = (one, other) => isEqual(tidy(one), tidy(other));
 
-/** What was typed and not sent, `{typed, origin}`, where `origin` is the base on which typing began. */
-function useTyped(draft) {
-  const stored = draft ? sessionStorage.getItem(draft) : null;
-  const [state, redraw] = useState(() => JSON.parse(stored) ?? { typed: {} });
-  const latest = useRef(state); // also for an answer that comes after more was typed
+/**
+ * What was typed and not sent, kept as a `draft`: `typed()`, and `origin()`, the base on which typing began. Both
+ * are functions, since an answer may come after more was typed than the last drawing knows.
+ */
+function useTyped(draft, base, stored) {
+  const kept = draft ? sessionStorage.getItem(draft) : null;
+  const [state, redraw] = useState(() => JSON.parse(kept) ?? { typed: {} });
+  const latest = useRef(state);
+  const typed = () => latest.current.typed;
+  const origin = () => latest.current.origin ?? base;
+  const isTyped = (name) => Object.hasOwn(typed(), name);
   const keep = (next) => {
     latest.current = next;
     const isAny = Object.keys(next.typed).length > 0;
@@ -152,7 +158,47 @@ function useTyped(draft) {
     else if (draft) dropDraft(draft);
     redraw(next);
   };
-  return [latest, keep];
+  const edit = (name, text) => {
+    const { [name]: before, ...others } = typed();
+    const next = isSame(text, stored(name)) ? others : { ...others, [name]: text };
+    keep({ typed: next, origin: Object.keys(typed()).length ? origin() : base });
+  };
+  const rebase = (newer) => keep({ typed: typed(), origin: newer });
+  /** Drop what was sent, and keep what was typed since. */
+  const drop = (sent = typed()) => {
+    const since = Object.entries(typed()).filter(([name, text]) => text !== sent[name]);
+    keep({ typed: Object.fromEntries(since) });
+  };
+  return { typed, origin, isTyped, edit, rebase, drop };
+}
+
+/** Sending by `send`, which returns what is said then: what is sent meanwhile is sent after it, if `isLeft()`. */
+function useSubmit(form, send, isLeft) {
+  const [said, say] = useState({ text: "" });
+  const [isBusy, setBusy] = useState(false);
+  const isWaiting = useRef(false);
+  const submit = () => form.current?.requestSubmit();
+  useEffect(() => {
+    if (isBusy || !isWaiting.current) return;
+    isWaiting.current = false;
+    if (isLeft()) submit();
+  }, [isBusy]);
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    isWaiting.current = isBusy;
+    if (isBusy) return;
+    setBusy(true);
+    try {
+      say({ text: await send() });
+    } catch (error) {
+      isWaiting.current = false;
+      const retry = error.isTemporary && submit;
+      say({ text: error.explained ?? faultText(error), isFault: true, retry });
+      if (error.status === undefined) reportError(error); // a bug
+    }
+    setBusy(false);
+  };
+  return { said, say, isBusy, submit, onSubmit };
 }
 
 /**
@@ -161,75 +207,51 @@ function useTyped(draft) {
  * It shows the values of `base`; what is typed over them is kept as a `draft`. `onSave` gets what is to be
  * sent, which is of an `isChange` only what differs, the base on which typing began, and a function that
  * sets another one. What it returns is said. `settings` replace a field's members, `children` may place the
- * fields, `note` says something about what is not saved yet, and a form that `isFixed` only shows.
+ * fields, those in `saves` are saved when they are left, `note` says something about what is not saved yet,
+ * and a form that `isFixed` only shows.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
   const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;
-  const { children, isChange, isFixed, autofocus, saves } = rest;
+  const { children, isChange, isFixed, autofocus, saves = [] } = rest;
   const form = useRef(null);
-  const [latest, keep] = useTyped(draft);
-  const [said, say] = useState({ text: "" });
-  const [isBusy, setBusy] = useState(false);
-  const isWaiting = useRef(false); // to be sent as soon as what is being sent was answered
-  const { typed, origin = base } = latest.current;
-  const changed = names.filter((name) => Object.hasOwn(typed, name));
   const about = (name) => ({ ...fieldOf(operation, name), ...settings[name] });
-  const kind = (name) => KINDS[about(name).kind];
+  const kind = (name) => FIELD_KINDS[about(name).kind];
   const stored = (name) => kind(name).shown(base[name]);
-  const value = (name) => typed[name] ?? stored(name);
+  const { typed, origin, isTyped, edit, rebase, drop } = useTyped(draft, base, stored);
+  const value = (name) => typed()[name] ?? stored(name);
+  const changed = () => names.filter(isTyped);
+  const send = async () => {
+    const some = isChange ? changed() : names;
+    if (!some.length) return "";
+    const before = typed();
+    const sent = some.map((name) => [name, kind(name).sent(value(name))]);
+    const blank = sent.find(([name, content]) => content === null && about(name).isRequired);
+    if (blank) throw new CallError(422, missingOf(about(blank[0])));
+    const given = isChange ? sent : sent.filter(([, content]) => content !== null);
+    const text = await onSave(Object.fromEntries(given), origin(), rebase);
+    drop(before);
+    return text;
+  };
+  const isAny = () => changed().length > 0;
+  const { said, say, isBusy, submit, onSubmit } = useSubmit(form, send, isAny);
   useEffect(() => {
     if (autofocus) form.current.elements[autofocus].focus();
   }, []);
-  useEffect(() => {
-    if (isBusy || !isWaiting.current) return;
-    isWaiting.current = false;
-    if (changed.length) form.current.requestSubmit();
-  }, [isBusy]);
-
-  const edit = (name, text) => {
-    const { [name]: before, ...others } = latest.current.typed;
-    const next = isSame(text, stored(name)) ? others : { ...others, [name]: text };
-    const isFirst = !Object.keys(latest.current.typed).length;
-    keep({ typed: next, origin: isFirst ? base : latest.current.origin });
+  const change = (name) => (text) => {
+    edit(name, text);
+    for (const other of about(name).clears ?? []) edit(other, "");
     if (said.text && !said.isFault) say({ text: "" });
   };
-  const rebase = (newer) => keep({ ...latest.current, origin: newer });
-  const save = async (event) => {
-    event.preventDefault();
-    isWaiting.current = isBusy;
-    const before = latest.current.typed; // of which the last drawing may not know yet
-    const some = isChange ? names.filter((name) => Object.hasOwn(before, name)) : names;
-    if (isBusy || !some.length) return;
-    setBusy(true);
-    try {
-      const sent = some.map((name) => [name, kind(name).sent(before[name] ?? stored(name))]);
-      const blank = sent.find(([name, content]) => content === null && about(name).isRequired);
-      if (blank) throw new CallError(422, missingOf(about(blank[0])));
-      const given = isChange ? sent : sent.filter(([, content]) => content !== null);
-      const text = await onSave(Object.fromEntries(given), latest.current.origin ?? base, rebase);
-      const all = Object.entries(latest.current.typed);
-      const since = all.filter(([name, it]) => it !== before[name]);
-      keep({ typed: Object.fromEntries(since) }); // typed while it was being saved
-      say({ text });
-    } catch (error) {
-      isWaiting.current = false;
-      const retry = error.isTemporary && (() => form.current?.requestSubmit());
-      say({ text: error.explained ?? faultText(error), isFault: true, retry });
-      if (error.status === undefined) reportError(error); // a bug
-    }
-    setBusy(false);
-  };
   const discard = () => {
-    keep({ typed: {} });
+    drop();
     say({ text: "" });
     onCancel?.();
   };
   const field = (name, more) =>
-    html`<${Field} key=${name} field=${about(name)} value=${value(name)}
-      save=${isChange && saves?.includes(name) && (() => form.current.requestSubmit())}
-      change=${(text) => edit(name, text)} disabled=${isFixed} ...${more} />`;
-  const isOpen = !isFixed && (!isChange || changed.length > 0);
-  const text = said.text || (changed.length > 0 && note?.(origin, changed));
+    html`<${Field} key=${name} field=${{ ...about(name), ...more }} value=${value(name)} change=${change(name)}
+      save=${saves.includes(name) ? () => isTyped(name) && submit() : undefined} disabled=${isFixed} />`;
+  const isOpen = !isFixed && (!isChange || isAny());
+  const text = said.text || (isAny() && note?.(origin(), changed()));
   const retry = () => button("Try again", said.retry, "");
   const buttons = html`<button class="primary">${isBusy ? "Saving…" : label}</button>
     ${(onCancel || isChange) && button(isChange ? "Discard" : "Cancel", discard, "")}`;
@@ -239,9 +261,8 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
     </div>
     ${isOpen && buttons}
   </div>`;
-  const hurry = (event) =>
-    event.key === "Enter" && (event.ctrlKey || event.metaKey) && form.current.requestSubmit();
-  return html`<form ref=${form} class="stack" aria-busy=${isBusy} onSubmit=${save} onKeyDown=${hurry}>
+  const hurry = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit();
+  return html`<form ref=${form} class="stack" aria-busy=${isBusy} ...${{ onSubmit }} onKeyDown=${hurry}>
     ${children ? children(field, value) : names.map((name) => field(name))}
     ${(isOpen || text) && actions}
   </form>`;

@@ -2,7 +2,8 @@
 import { get } from "./api.js";
 import { hasField, valueInWords } from "./forms.js";
 import { notifyFault } from "./notices.js";
-import { Avatar, button, Empty, Moment, Options } from "./parts.js";
+import { Avatar, button, Empty, Moment } from "./parts.js";
+import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
 import { useRefresh } from "./refresh.js";
 import { link } from "./store.js";
@@ -99,9 +100,8 @@ export function Activity() {
   </section>`;
   return html`<div class="page stack">
     <div>
-      <select class="chip" aria-label="Done by" onChange=${(event) => setActor(event.target.value)}>
-        <${Options} pairs=${[["", "Everybody"], ...teamPairs()]} chosen=${actor_id} />
-      </select>
+      <${Choice} label="Done by" look="chip" value=${actor_id} onChoose=${setActor}
+        options=${[["", "Everybody"], ...teamPairs()]} />
     </div>
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." hint="What anybody changes stands here." />`}
     ${[...days].map(groupOf)}

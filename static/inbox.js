@@ -7,7 +7,7 @@ import { html, useState } from "./preact.js";
 import { onRefresh } from "./refresh.js";
 import { link, Store, useStore } from "./store.js";
 
-const SAYINGS = {
+const REASONS = {
   assigned: "gave you",
   mentioned: "named you in",
   commented: "commented on",
@@ -17,13 +17,13 @@ const SAYINGS = {
   unblocked: "cleared the way for",
   claim_ended: "ran out of time on",
 };
-const NOTHING = { notices: [], unread: 0, hasMore: false };
+const UNTOLD = { notices: [], unread: 0, hasMore: false };
 
-export const inbox = new Store(NOTHING);
-export const forgetInbox = () => inbox.replace(NOTHING);
+export const inbox = new Store(UNTOLD);
+export const forgetInbox = () => inbox.replace(UNTOLD);
 
 const textOf = ({ actor, reason, task }) =>
-  `${actor?.full_name ?? "Somebody"} ${SAYINGS[reason]} #${task.number} ${task.title}`;
+  `${actor?.full_name ?? "Somebody"} ${REASONS[reason]} #${task.number} ${task.title}`;
 
 export async function loadInbox() {
   const { notices, unread, pagination } = await get("/inbox");
@@ -61,7 +61,7 @@ function Told({ notice }) {
     ${actor && html`<${Avatar} person=${actor} />`}
     <div class="grow">
       ${!read_at && html`<span class="skip">New: </span>`}
-      <b>${actor?.full_name ?? "Somebody"}</b> ${SAYINGS[reason]}${" "}
+      <b>${actor?.full_name ?? "Somebody"}</b> ${REASONS[reason]}${" "}
       <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
       ${excerpt && html`<p class="dim">${excerpt}</p>`}
     </div>

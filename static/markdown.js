@@ -11,14 +11,14 @@ const SAFE = /^(https?:|mailto:)/i;
 
 const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
 const inside = (tag) => (token) => h(tag, {}, all(token.tokens));
-const row = (tag, cells) => html`<tr>${cells.map(inside(tag))}</tr>`;
+const rowNode = (tag, cells) => html`<tr>${cells.map(inside(tag))}</tr>`;
 
-function link({ href, tokens }) {
+function linkNode({ href, tokens }) {
   if (!SAFE.test(href)) return html`<span>${all(tokens)}</span>`;
   return html`<a href=${href} rel="noopener noreferrer" target="_blank">${all(tokens)}</a>`;
 }
 
-function item({ task, checked, tokens }) {
+function itemNode({ task, checked, tokens }) {
   const box = html`<input type="checkbox" checked=${checked} disabled aria-label="Done" />`;
   return html`<li style=${task && { listStyle: "none" }}>${task && box}${all(tokens)}</li>`;
 }
@@ -39,17 +39,17 @@ const NODES = {
   codespan: ({ text }) => h("code", {}, text),
   escape: ({ text }) => text,
   text: ({ text, tokens }) => (tokens ? all(tokens) : text),
-  link,
+  link: linkNode,
   list: ({ ordered, start, items }) =>
     h(
       ordered ? "ol" : "ul",
       { start: ordered && start !== 1 ? start : undefined },
-      items.map(item),
+      items.map(itemNode),
     ),
   table: ({ header, rows }) => html`<div tabindex="0" role="group" aria-label="Table">
     <table>
-      <thead>${row("th", header)}</thead>
-      <tbody>${rows.map((cells) => row("td", cells))}</tbody>
+      <thead>${rowNode("th", header)}</thead>
+      <tbody>${rows.map((cells) => rowNode("td", cells))}</tbody>
     </table>
   </div>`,
 };

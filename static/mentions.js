@@ -1,18 +1,17 @@
 // Completes names after an @ while one types.
 import { html, useRef, useState } from "./preact.js";
+import { hasWordWith } from "./words.js";
 import { activeMembers } from "./workspace.js";
 
-const MOST = 5;
-const fold = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+const NAMES_MOST = 5;
 
 /** The members whose name has a word that begins with what stands between an @ and the caret. */
 function matching({ value, selectionStart }) {
   const [, typed] =
     /(?<![\p{L}\p{N}@.])@([\p{L}\p{M} .'-]{0,40})$/u.exec(value.slice(0, selectionStart)) ?? [];
   if (typed === undefined) return null;
-  const isMeant = ({ full_name }) =>
-    [full_name, ...full_name.split(" ")].some((part) => fold(part).startsWith(fold(typed)));
-  const names = activeMembers().filter(isMeant).slice(0, MOST);
+  const isMeant = ({ full_name }) => hasWordWith(full_name, typed);
+  const names = activeMembers().filter(isMeant).slice(0, NAMES_MOST);
   return names.length ? { typed, names: names.map(({ full_name }) => full_name) } : null;
 }
 
@@ -42,7 +41,10 @@ export function Mentions({ children }) {
     else if (isTaken) take(found.names[at]);
     else setFound(null);
   };
-  const option = (name, place) => html`<li role="option" aria-selected=${place === at}
+  const option = (
+    name,
+    place,
+  ) => html`<li role="option" class=${place === at ? "current" : ""} aria-selected=${place === at}
     onMouseDown=${(event) => (event.preventDefault(), take(name))}>${name}</li>`;
   const said =
     found && `${found.names[at]}, ${at + 1} of ${found.names.length}. Enter takes it over.`;

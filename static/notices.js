@@ -2,8 +2,8 @@
 import { html, render } from "./preact.js";
 import { Store, useStore } from "./store.js";
 
-const SECONDS = 6;
-const MOST = 3;
+const SHOWN = 6;
+const NOTICES_MOST = 3;
 const shown = new Store({ notices: [] });
 const place = document.createElement("div");
 place.id = "notices";
@@ -15,14 +15,16 @@ export const dismissAll = () => shown.set({ notices: [] });
 
 function add(notice) {
   latest += 1;
-  const others = shown.value.notices.filter(({ text }) => text !== notice.text).slice(1 - MOST);
+  const others = shown.value.notices
+    .filter(({ text }) => text !== notice.text)
+    .slice(1 - NOTICES_MOST);
   shown.set({ notices: [...others, { id: latest, ...notice }] });
   return latest;
 }
 
 /** Say what was done, with what can be done about it: `{words, run}`. */
 export function notify(text, action) {
-  setTimeout(expire, SECONDS * 1000, add({ text, action }));
+  setTimeout(expire, SHOWN * 1000, add({ text, action }));
 }
 
 /** Dismiss a notice, unless somebody is about to use it. */

@@ -14,16 +14,9 @@ import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { words } from "./words.js";
-import { chosenProject, draftOf, forgetWorkspace, isTeam, loadMilestones } from "./workspace.js";
-import {
-  loadSession,
-  loadWorkspace,
-  projectOf,
-  returnToPlace,
-  projectsThatAre,
-  rights,
-} from "./workspace.js";
+import { inWords } from "./words.js";
+import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
+import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
 import { session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs } = document.documentElement.dataset;
@@ -178,7 +171,7 @@ function Account() {
     <section class="panel stack">
       <${Form} operation="update_member" names=${["full_name", "phone_number"]} base=${member} isChange
         isFixed=${!isWriter} label="Save changes" onSave=${save} />
-      <p class="dim">${member.email}, ${words(member.role)}</p>
+      <p class="dim">${member.email}, ${inWords(member.role)}</p>
     </section>
     <section class="panel stack">
       <h2>Another device</h2>
@@ -231,7 +224,7 @@ function Header({ onHelp }) {
   const current = (name) =>
     (name === view && !isMine()) || (!name && view === "project") ? "page" : null;
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
-    <p class="dim">${member.full_name}, ${isWriter ? words(member.role) : "may only read"}</p>
+    <p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "may only read"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
@@ -281,7 +274,8 @@ function useKeys(keys) {
     const press = (event) => {
       const { target, key, ctrlKey, metaKey, altKey } = event;
       if (key === "Escape" && target.id === "search") target.blur();
-      const isTyped = target.matches?.("input, textarea, select") || ctrlKey || metaKey || altKey;
+      const isTyped =
+        target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
       if (isTyped || document.querySelector("dialog[open]") || !keys[key]) return;
       event.preventDefault();
       keys[key]();
@@ -316,7 +310,6 @@ function Workspace() {
   useLayoutEffect(() => {
     showTab({ title: `${title} – ${workspaceName}` }); // an opened task puts its own in its place
   }, [title, chosen.task]);
-  useEffect(() => void loadMilestones().catch(notifyFault), [chosen.project]);
   useEffect(() => {
     const current = document.querySelectorAll("[aria-current=page]");
     for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "center" });

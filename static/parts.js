@@ -2,7 +2,7 @@
 import { serverTime } from "./api.js";
 import { placeNotices } from "./notices.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
-import { dateInWords, initials, momentInWords, words } from "./words.js";
+import { dateInWords, initials, momentInWords, inWords } from "./words.js";
 
 /** A button that does something; `more` are further attributes. */
 export const button = (words, run, kind = "quiet", more = {}) =>
@@ -51,20 +51,17 @@ const bar = (at, rank) =>
 
 /** One to three bars, and for what is urgent an exclamation mark. */
 export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 0 14 14"
-  fill="currentColor" role="img" aria-label="${words(of)} priority"><title>${words(of)} priority</title>
+  fill="currentColor" role="img" aria-label="${inWords(of)} priority"><title>${inWords(of)} priority</title>
   ${of === "urgent" ? html`<path d="M3 0h8a3 3 0 0 1 3 3v8a3 3 0 0 1-3 3H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3zm3 3v5h2V3zm0 6v2h2V9z" />` : [1, 2, 3].map((at) => bar(at, RANKS[of]))}
 </svg>`;
 
+export const ProjectDot = ({ of }) => html`<span class="dot" style=${hue(of)}></span>`;
 export const ProjectName = ({ project }) =>
-  html`<span><span class="dot" style=${hue(project)}></span>${project.name}</span>`;
+  html`<span><${ProjectDot} of=${project} />${project.name}</span>`;
 
 export const Progress = ({ of: name, stats: { done, total } }) =>
   html`<span class="progress" role="progressbar" aria-label="Progress of ${name}" aria-valuemax=${total}
     aria-valuenow=${done} style=${{ "--done": `${(100 * done) / (total || 1)}%` }}></span>`;
-
-/** The options of a select, from `[value, words]` pairs. */
-export const Options = ({ pairs, chosen }) =>
-  pairs.map(([id, text]) => html`<option value=${id} selected=${id === chosen}>${text}</option>`);
 
 /** What a view shows that has nothing else to show. */
 export const Empty = ({ text, hint, children }) => html`<div class="empty stack">
@@ -106,27 +103,33 @@ export function Dialog({ title, head, className = "", onClose, children }) {
   </dialog>`;
 }
 
-/** A menu at the button that opened it; the browser closes it on Escape and on a press elsewhere. */
-export function Menu({ label, anchor, onClose, children }) {
-  const menu = useRef(null);
+/** What is shown at the button that opened it; the browser closes it on Escape and on a press elsewhere. */
+export function Popover({ label, anchor, role = "group", onClose, children, ...more }) {
+  const place = useRef(null);
   useLayoutEffect(() => {
-    const { current } = menu;
-    current.showPopover();
+    place.current.showPopover();
+    const { style, offsetWidth: width, offsetHeight: height } = place.current;
     const { left, top, bottom } = anchor.getBoundingClientRect();
-    const { offsetWidth: width, offsetHeight: height } = current;
-    current.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
-    current.style.top = `${bottom + height < innerHeight ? bottom + 4 : top - height - 4}px`;
-    current.querySelector("button, a").focus();
+    style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
+    if (bottom + height < innerHeight) style.top = `${bottom + 4}px`;
+    else
+      style.bottom = `${Math.max(8, Math.min(innerHeight - top + 4, innerHeight - height - 8))}px`;
+    place.current.querySelector("input, button, a").focus();
   }, [anchor]);
+  return html`<div ref=${place} popover="auto" class="menu panel" role=${role} aria-label=${label}
+    onToggle=${(event) => event.newState === "closed" && onClose()} ...${more}>${children}</div>`;
+}
+
+/** Links and buttons to choose one of, by arrows too. */
+export function Menu(props) {
   const step = (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!by) return;
     event.preventDefault();
-    const items = [...menu.current.querySelectorAll("button, a")];
+    const items = [...event.currentTarget.querySelectorAll("button, a")];
     items.at((items.indexOf(document.activeElement) + by) % items.length).focus();
   };
-  return html`<div ref=${menu} popover="auto" class="menu panel" role="group" aria-label=${label}
-    onToggle=${(event) => event.newState === "closed" && onClose()} onKeyDown=${step}>${children}</div>`;
+  return html`<${Popover} ...${props} onKeyDown=${step} />`;
 }
 
 export function Copyable({ label, text }) {

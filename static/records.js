@@ -8,7 +8,7 @@ import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
 import { Written } from "./texts.js";
-import { capital, count, dayHeading, now, timeOf, words } from "./words.js";
+import { capital, count, dayHeading, now, timeOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
 import { rights, session, workspace } from "./workspace.js";
 
@@ -126,7 +126,7 @@ const KINDS = {
       `Remove ${full_name}? Their keys end, and their tasks are nobody's.`,
     group: ({ status, kind }) =>
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
-    facts: ({ role, email, phone_number }) => html`${pill(words(role))}
+    facts: ({ role, email, phone_number }) => html`${pill(inWords(role))}
       <a href="mailto:${email}">${email}</a> <span>${phone_number}</span>`,
     actions: (row) => {
       const make = () => post(`/members/${row.id}/invitation`);

@@ -4,7 +4,7 @@ import { dismiss, notifyFault } from "./notices.js";
 import { useLayoutEffect, useRef } from "./preact.js";
 import { later, momentInWords } from "./words.js";
 
-const SECONDS = 5;
+const EVERY = 5;
 const WAIT = 25; // that the server may keep an answer back until something changes
 const PAUSE = 30; // after it had no place to wait
 const OVERLAP = 10; // seconds; what was being written when it was asked for is found the next time
@@ -64,7 +64,7 @@ async function look() {
   const from = `What you see is from ${momentInWords(serverTime())}. `;
   notice = error ? (notice ?? notifyFault(error, refresh, from)) : null;
   if (!error) waiting ??= awaitChange().finally(() => (waiting = null));
-  timer = setTimeout(refresh, Math.max(SECONDS, error?.seconds ?? 0) * 1000);
+  timer = setTimeout(refresh, Math.max(EVERY, error?.seconds ?? 0) * 1000);
 }
 
 /** Refresh at once when a task changes, if this page has the focus and the server a place to wait. */

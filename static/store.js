@@ -28,7 +28,7 @@ export function useStore(store) {
   return store.value;
 }
 
-function parse() {
+function parseAddress() {
   const { mine, ...names } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   return mine ? { person: "me", ...names } : names; // `mine` stands in older bookmarks
 }
@@ -37,8 +37,8 @@ const format = (names) =>
   `#${new URLSearchParams(Object.entries(names).filter(([, value]) => value))}`;
 
 /** What stands in the page's address after the #, which browsers send to no server. */
-export const address = new Store(parse());
-addEventListener("hashchange", () => address.replace(parse()));
+export const address = new Store(parseAddress());
+addEventListener("hashchange", () => address.replace(parseAddress()));
 
 /** The address with these changes; an empty value leaves a name out. */
 export const link = (changes) => format({ ...address.value, ...changes });
@@ -52,5 +52,5 @@ export const viewLink = (view, more = {}) => link({ view, task: "", ...more });
 /** Go there; `replace` leaves no step for the back button, as for each letter of a search. */
 export function go(changes, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", link(changes));
-  address.replace(parse());
+  address.replace(parseAddress());
 }

@@ -1,6 +1,6 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, remove, serverTime } from "./api.js";
-import { shownTask } from "./columns.js";
+import { filteredFields, shownTask } from "./columns.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
@@ -11,9 +11,9 @@ import { refresh, useRefresh } from "./refresh.js";
 import { Mentions } from "./mentions.js";
 import { Text, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
-import { labelOf, size } from "./words.js";
-import { chosenProject, draftOf, isMe, isTeam, memberName, milestonePairs } from "./workspace.js";
-import { projectOf, projectsThatAre, rights, session, workspace } from "./workspace.js";
+import { labelOf, now, size } from "./words.js";
+import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
+import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
 const OPERATION = "update_task_details";
 const FIELDS = [
@@ -31,11 +31,13 @@ const CONTENT = {
   missing: "Write a comment first",
   placeholder: "Write a comment, paste a picture. Ctrl+Enter sends it",
 };
+const ASKED = { label: "A question: the task waits for its answer" };
 const SETTINGS = {
   title: { placeholder: "What is to be done?" },
   description: { placeholder: "Description, in Markdown" },
   assignee_id: { none: "Nobody" },
   priority: { none: false },
+  project_id: { clears: ["milestone_id"] },
 };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
@@ -56,20 +58,16 @@ async function loadComments(path, before) {
   return [...(await loadComments(path, pagination.next_before)), ...comments];
 }
 
-async function loadTask(id, project) {
+async function loadTask(id) {
   const path = `/tasks/${encodeURIComponent(id)}`;
-  const milestonesOf = (one) => get(`/projects/${one}/milestones`);
-  const all = [get(path), loadComments(path), project && milestonesOf(project)];
-  const [task, comments, found] = await Promise.all(all);
-  const { milestones } = found || (await milestonesOf(task.project_id));
-  return { task, comments, milestones };
+  const [task, comments] = await Promise.all([get(path), loadComments(path)]);
+  return { task, comments };
 }
 
 /** What the board knows of a task, shown until the rest is loaded. */
 function knownOf(name) {
   const task = shownTask(name);
-  const milestones = workspace.value.milestones;
-  return task && { task: { ...task, attachments: [] }, comments: [], milestones, isPartial: true };
+  return task && { task: { ...task, attachments: [] }, comments: [], isPartial: true };
 }
 
 /** What somebody else has changed that was also typed here. */
@@ -85,10 +83,9 @@ const linkTo = ({ number, title }) =>
   html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
 
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
-function TaskForm({ task, milestones, take }) {
+function TaskForm({ task, take }) {
   const isFixed = !isTeam();
-  const ofProject = { none: "None", pairs: milestonePairs(milestones) };
-  const settings = { ...SETTINGS, milestone_id: ofProject };
+  const settings = { ...SETTINGS, milestone_id: { pairs: useMilestones(task.project_id) } };
   const note = (origin, changed) =>
     changed.some((name) => !isSame(task[name], origin[name]))
       ? "Someone has changed this task meanwhile. What you typed stays; to save it shows the difference."
@@ -155,6 +152,12 @@ function Attachment({ attachment: { id, task_id, filename, content_type: type, s
     <span class="dim">${size(bytes)}</span>
     ${isTeam() && button("✕", drop, "icon", { "aria-label": `Remove ${filename}` })}
   </li>`;
+}
+
+/** Browsers give each pasted picture the same name. */
+function named(file) {
+  if (file.name !== "image.png") return file;
+  return new File([file], `image ${now().slice(0, -1).replace(/\D/g, "-")}.png`, file);
 }
 
 async function attach(id, files) {
@@ -225,24 +228,19 @@ function Comment({
 
 function Comments({ id, comments, said, question }) {
   const [sent, setSent] = useState(null); // shown until the server has answered
-  const [isQuestion, setQuestion] = useState(false);
-  const send = async ({ content }) => {
-    setSent({ author: session.value.member, content, created_at: serverTime() });
+  const send = async (body) => {
+    setSent({ author: session.value.member, content: body.content, created_at: serverTime() });
     try {
-      said(
-        await create(`/tasks/${id}/comments`, { content, ...(isQuestion && { question: true }) }),
-      );
-      setQuestion(false);
+      said(await create(`/tasks/${id}/comments`, body));
     } finally {
       setSent(null);
     }
     refresh();
   };
-  const box = html`<label class="dim"><input type="checkbox" checked=${isQuestion}
-    onChange=${(event) => setQuestion(event.target.checked)} /> A question: the task waits for its answer</label>`;
-  const form = html`<${Form} operation="add_comment" names=${["content"]} label=${isQuestion ? "Ask" : "Send"}
-    draft=${draftOfComment(id)} settings=${{ content: { ...CONTENT, label: "New comment" } }} onSave=${send}>
-    ${(field) => html`<${Mentions}>${field("content", { isBare: true })}<//>${isTeam() && box}`}
+  const settings = { content: { ...CONTENT, label: "New comment" }, question: ASKED };
+  const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send" onSave=${send}
+    names=${["content", ...(isTeam() ? ["question"] : [])]} ...${{ settings }}>
+    ${(field) => html`<${Mentions}>${field("content", { isBare: true })}<//>${isTeam() && field("question")}`}
   <//>`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
@@ -286,7 +284,7 @@ export function TaskDialog({ name }) {
   const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
-    const found = await loadTask(name, shownTask(name)?.project_id);
+    const found = await loadTask(name);
     if (isOpen()) setLoaded(found);
   };
   useEffect(() => {
@@ -302,7 +300,7 @@ export function TaskDialog({ name }) {
     return loaded && concerns(loaded.task.id) && load().catch(gone);
   });
   if (!loaded) return null;
-  const { task, comments, milestones } = loaded;
+  const { task, comments } = loaded;
   const { id } = task;
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
   const said = (comment) =>
@@ -311,7 +309,7 @@ export function TaskDialog({ name }) {
   const receive = (event, { files }) => {
     if (!files.length) return;
     event.preventDefault();
-    if (isTeam()) add([...files]);
+    if (isTeam()) add([...files].map(named));
     else notify("Only the team attaches files.");
   };
   const drop = async () => {
@@ -344,7 +342,7 @@ export function TaskDialog({ name }) {
     <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${(event) => receive(event, event.clipboardData)}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
-      <${TaskForm} ...${{ task, milestones, take }} />
+      <${TaskForm} ...${{ task, take }} />
       <div class="stack">
         <${Attachments} attachments=${task.attachments} add=${add} />
         <${Comments} ...${{ id, comments, said }} question=${task.question_id} />
@@ -356,13 +354,22 @@ export function TaskDialog({ name }) {
   <//>`;
 }
 
+/** The choice of a milestone of a project that has some. */
+function MilestoneField({ project, field }) {
+  const pairs = useMilestones(project);
+  return pairs.length > 0 && field("milestone_id", { pairs });
+}
+
 export function NewTask({ onClose }) {
   const chosen = chosenProject();
   const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
   const names = ["title", "description", "project_id", "priority", "assignee_id", "due_date"];
-  if (workspace.value.milestones.length) names.push("milestone_id"); // of the chosen project
-  const { milestone } = address.value;
-  const [base] = useState({ project_id: project?.id, priority: "medium", milestone_id: milestone });
+  const all = [...names, "milestone_id"];
+  const [base] = useState(() => {
+    const { milestone_id, ...filtered } = filteredFields();
+    const ofProject = { project_id: project?.id, ...(project === chosen && { milestone_id }) };
+    return { ...filtered, ...ofProject, priority: filtered.priority ?? "medium" };
+  });
   const save = async (body) => {
     const task = await create("/tasks", body);
     onClose();
@@ -373,10 +380,13 @@ export function NewTask({ onClose }) {
   };
   return html`<${Dialog} title="New task" onClose=${onClose}>
     <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}
-      ...${{ names, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
-      ${(field) => html`${field("title", { isHeading: true })}
+      ...${{ names: all, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
+      ${(field, value) => html`${field("title", { isHeading: true })}
         ${field("description", { isBare: true })}
-        <div class="task-fields">${names.slice(2).map((name) => field(name))}</div>`}
+        <div class="task-fields">
+          ${names.slice(2).map((name) => field(name))}
+          <${MilestoneField} project=${value("project_id")} ...${{ field }} />
+        </div>`}
     <//>
   <//>`;
 }

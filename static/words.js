@@ -1,6 +1,5 @@
 // The page's words: labels of fields and choices, what the API refuses, dates, numbers.
 const { timezone } = document.documentElement.dataset;
-const LOCALE = "en-GB";
 
 export const STATUSES = {
   todo: "To do",
@@ -21,7 +20,7 @@ export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES };
 const LABELS = { email: "E-mail", full_name: "Name", phone_number: "Phone", scope: "May" };
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-export const words = (value) => VALUES[value] ?? capital(value);
+export const inWords = (value) => VALUES[value] ?? capital(value);
 
 /** A field's label: due_date is Due date, assignee_id is Assignee. */
 export const labelOf = (field) =>
@@ -35,10 +34,17 @@ const SAYINGS = [
   [/^the project is archived/, "is archived"],
   [/^no such .*/, "does not exist any longer"],
 ];
-const refusalOf = ({ field, message }) =>
-  `${labelOf(field)} ${SAYINGS.reduce((said, pair) => said.replace(...pair), message)}`;
 
-export const refusalsOf = (details) => details.map(refusalOf).join(". ");
+/** What the API says of the fields of a body. */
+export function refusalsOf(details, body) {
+  const refusalOf = ({ field, message }) => {
+    const [name, place] = field.split(".");
+    const isUnknown = name === "blocked_by" && message.startsWith("no such");
+    if (isUnknown) return `There is ${message.replace("such ", "")} #${body[name][place]}`;
+    return `${labelOf(name)} ${SAYINGS.reduce((said, pair) => said.replace(...pair), message)}`;
+  };
+  return details.map(refusalOf).join(". ");
+}
 
 /** A number with spaces between thousands, as 4 066. */
 export const number = (value) => new Intl.NumberFormat("fr").format(value);
@@ -46,6 +52,13 @@ export const count = (value, noun) => `${number(value)} ${value === 1 ? noun : `
 
 export const size = (bytes) =>
   bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+
+/** A text without accents and capitals. */
+export const foldedText = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
+/** Whether a text, or a word of it, begins with what was typed. */
+export const hasWordWith = (text, typed) =>
+  [text, ...text.split(" ")].some((part) => foldedText(part).startsWith(foldedText(typed)));
 
 /** The first letters of a person's first and last name. */
 export const initials = (name) => {
@@ -56,11 +69,13 @@ export const initials = (name) => {
 const DAY = { day: "numeric", month: "short", timeZone: "UTC" };
 const dayIn = (timeZone) => new Intl.DateTimeFormat("sv", { timeZone }); // in the order of ISO 8601
 const [workspaceDay, localDay] = [dayIn(timezone), dayIn(undefined)];
-const relativeDay = new Intl.RelativeTimeFormat(LOCALE, { numeric: "auto" });
-const clock = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit" });
-const dayFormat = (options) => new Intl.DateTimeFormat(LOCALE, { ...DAY, ...options });
+const relativeDay = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+const clockIn = (locale) => new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
+const [clock, isoClock] = [clockIn(undefined), clockIn("sv")];
+const dayFormat = (options) => new Intl.DateTimeFormat(undefined, { ...DAY, ...options });
 const [short, full] = [dayFormat({}), dayFormat({ year: "numeric" })];
 const long = dayFormat({ month: "long", weekday: "long" });
+const withWeekday = dayFormat({ weekday: "short" });
 
 export const now = () => new Date().toISOString();
 export const later = (instant, seconds) =>
@@ -72,7 +87,7 @@ export const dayOf = (instant) => (instant ? workspaceDay.format(new Date(instan
 
 /** An instant as an input of type datetime-local has it. */
 export const localTimeOf = (instant) =>
-  instant ? `${localDay.format(new Date(instant))}T${timeOf(instant)}` : "";
+  instant ? `${localDay.format(new Date(instant))}T${isoClock.format(new Date(instant))}` : "";
 
 function dayInWords(day, today, sameYear = short) {
   const days = Math.round((Date.parse(day) - Date.parse(today)) / 86_400_000);
@@ -82,6 +97,9 @@ function dayInWords(day, today, sameYear = short) {
 
 /** A due date or start date in words: today, tomorrow, 3 Dec. */
 export const dateInWords = (instant, at) => dayInWords(dayOf(instant), dayOf(at));
+
+/** A day of the workspace in words, with its weekday: Tomorrow, Fri 4 Dec. */
+export const dayInWeek = (day, at) => capital(dayInWords(day, dayOf(at), withWeekday));
 
 /** The day of an instant where the reader is: today, or with `long` Monday 7 December. */
 const localDayInWords = (instant, format) =>

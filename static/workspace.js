@@ -1,8 +1,9 @@
 // Who is signed in and what they may do, and who and what is in the workspace: members, projects, milestones.
 import { get, remove } from "./api.js";
-import { dismissAll } from "./notices.js";
+import { dismissAll, notifyFault } from "./notices.js";
+import { useEffect } from "./preact.js";
 import { onRefresh, stopRefresh } from "./refresh.js";
-import { address, Store } from "./store.js";
+import { address, Store, useStore } from "./store.js";
 
 const NOBODY = { member: null, key: null };
 
@@ -59,22 +60,27 @@ document.addEventListener("signed-out", ({ detail }) => {
   session.set({ ...NOBODY, isOut: true, why: member ? `You are signed out: ${detail}.` : why });
 });
 
-const NOTHING = { members: [], projects: [], milestones: [], isLoaded: false };
+const NOTHING = { members: [], projects: [], milestones: {}, isLoaded: false };
 
-/** `milestones` are those of the project that the address names; `isLoaded` says that names are known. */
+/** `milestones` are lists by project, as far as they were needed; `isLoaded` says that names are known. */
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
 const loadProjects = async () => workspace.set(await get("/projects"));
 
-/** Load the milestones of the chosen project; one that does not exist has none. */
-export async function loadMilestones() {
-  const { project } = address.value;
-  const nothing = { milestones: [] };
-  const none = (error) => (error.status === 404 ? nothing : Promise.reject(error));
+/** Load the milestones of a project; one that does not exist has none. */
+export async function loadMilestones(project) {
+  const none = (error) => (error.status === 404 ? {} : Promise.reject(error));
   const path = `/projects/${encodeURIComponent(project)}/milestones`;
-  const found = project ? await get(path).catch(none) : nothing;
-  if (address.value.project === project) workspace.set(found);
+  const { milestones = [] } = await get(path).catch(none);
+  workspace.set({ milestones: { ...workspace.value.milestones, [project]: milestones } });
+}
+
+/** The milestones of a project as `[value, words]` pairs, which are loaded for the component that calls this. */
+export function useMilestones(project) {
+  const { milestones } = useStore(workspace);
+  useEffect(() => void (project && loadMilestones(project).catch(notifyFault)), [project]);
+  return (milestones[project] ?? []).map(({ id, title }) => [id, title]);
 }
 
 export async function loadWorkspace() {
@@ -92,11 +98,9 @@ export const chosenProject = () => projectOf(address.value.project);
 export const projectsThatAre = (status) => ofStatus("projects", status);
 export const activeMembers = () => ofStatus("members", "active");
 
-/** The team, and milestones (of the chosen project), as `[value, words]` pairs to choose from. */
+/** The team as `[value, words]` pairs to choose from. */
 export const teamPairs = () =>
   activeMembers().flatMap(({ id, kind, full_name }) => (kind === "team" ? [[id, full_name]] : []));
-export const milestonePairs = (milestones = workspace.value.milestones) =>
-  milestones.map(({ id, title }) => [id, title]);
 
 /** Load the figures of some projects again, where that is less than the list of all. */
 async function loadStats(ids) {
@@ -116,7 +120,7 @@ onRefresh(({ tasks, activity, isPartial }) => {
   return Promise.all([
     concerns("member") && loadMembers(),
     isAny && loadProjects(),
-    concerns("project") && loadMilestones(),
+    ...(concerns("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
     !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
   ]);
 });

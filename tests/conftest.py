@@ -108,7 +108,7 @@ def profile(browser):
 
     Its empty tab stays open, since Chromium ends processes with the last one, which take a second to start.
     """
-    profile = browser.new_context()
+    profile = browser.new_context(locale="en-GB")
     profile.new_page()
     yield profile
     profile.close()
@@ -131,7 +131,7 @@ def browse(browser, profile, launch):
         The tab is in the shared profile, or `own` or with options in a new one, which a server that the test
         launched needs: it waits for connections, which Chromium keeps as long as a profile.
         """
-        page = browser.new_page(**options) if own or options else profile.new_page()
+        page = browser.new_page(**{"locale": "en-GB", **options}) if own or options else profile.new_page()
         pages.append(page)
         page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: faults.append(str(error)))

@@ -69,7 +69,7 @@ def test_a_question_is_asked_shown_and_answered_on_the_page(sign_in, board, owne
     dialog = opened(board, "Which colour")
     dialog.get_by_label("A question").check()
     dialog.get_by_label("New comment").fill("Blue, @Olli Orr?")
-    press(dialog, "Ask")
+    press(dialog, "Send")
     expect(dialog.get_by_role("list", name="Comments")).to_contain_text("Question")
     expect(dialog.get_by_label("A question")).not_to_be_checked()
     press(dialog, "Close")

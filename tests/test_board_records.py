@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from board import card, check_page, fill_in, message, notice, press, refresh, row, secret, view
+from board import card, check_page, choice, fill_in, message, notice, press, refresh, row, secret, view
 from playwright.sync_api import expect
 
 
@@ -94,8 +94,9 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     fill_in(dialog, fields | {"Place or link": "Room 7"})
     expect(message(dialog)).to_contain_text("Ends")
     fill_in(dialog, {"Ends": "2098-12-31T23:30"})
-    section = page.locator("section").filter(has=page.get_by_role("heading", name="31 Dec 2098"))
-    expect(section.get_by_role("heading", name="31 Dec 2098")).to_have_count(1)
+    heading = page.get_by_role("heading", name="31 de dez. de 2098")  # as the browser writes dates
+    section = page.locator("section").filter(has=heading)
+    expect(heading).to_have_count(1)
     expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
     expect(row(page, "Call")).to_contain_text("Room 7")
     (meeting,) = eva.data(eva.get("/meetings"))["meetings"]
@@ -104,7 +105,7 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
         "2099-01-01T02:30:00.000Z",
     )
     fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
-    expect(page.get_by_role("heading", name=re.compile("30 Dec"))).to_have_count(1)
+    expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
     eva.data(eva.post("/meetings", {"title": "Kick-off", "starts_at": long_ago}), 201)
     refresh(page)
@@ -164,7 +165,7 @@ def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     row(page, "Beta").get_by_role("link", name="0 of 1 task done").click()
     expect(page.locator(".card")).to_have_count(1)
     expect(card(page, "Of it")).to_be_visible()
-    expect(page.get_by_label("Milestone")).to_have_value(milestone["id"])
+    expect(choice(page, "Milestone")).to_have_text("Beta")
     page.go_back()
     fill_in(check_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
     press(page, "Delete: Gamma")

@@ -1,0 +1,97 @@
+// A list to choose from that can be typed into, at the button that opens it: ARIA's combobox with a listbox.
+import { Avatar, Dot, Popover, Priority, ProjectDot } from "./parts.js";
+import { html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { foldedText, hasWordWith, PRIORITIES, STATUSES } from "./words.js";
+import { memberOf, projectOf } from "./workspace.js";
+
+const FEW = 8; // options, for which a phone shows no keyboard
+
+function markOf(id) {
+  const [person, project] = [memberOf(id), projectOf(id)];
+  if (STATUSES[id]) return html`<${Dot} status=${id} />`;
+  if (PRIORITIES[id]) return html`<${Priority} of=${id} />`;
+  return person
+    ? html`<${Avatar} person=${person} />`
+    : project && html`<${ProjectDot} of=${project} />`;
+}
+
+const shownOption = ([id, text]) =>
+  html`<span class="mark" aria-hidden="true">${markOf(id)}</span><span>${text}</span>`;
+
+/**
+ * The `options`, as `[value, words]`, of which `value` is chosen, or each in `value` if there may be `multiple`;
+ * where something new `isNewAllowed`, what was typed is one of them. `onChoose` gets what is chosen from now on.
+ */
+export function Picker({ label, anchor, start = "", options, value, multiple, ...rest }) {
+  const { isNewAllowed, onChoose, onClose } = rest;
+  const [typed, setTyped] = useState(start);
+  const [moved, setMoved] = useState(null);
+  const list = useRef(null);
+  const chosen = multiple ? value : [value];
+  const isChosen = ([id]) => chosen.includes(id);
+  const text = typed.trim();
+  const isKnown = options.some(([, words]) => foldedText(words) === foldedText(text));
+  const found = options.filter(([, words]) => hasWordWith(words, text));
+  if (isNewAllowed && text && !isKnown) found.push([text, `Add “${text}”`]);
+  const at = Math.min(moved ?? Math.max(0, text ? 0 : found.findIndex(isChosen)), found.length - 1);
+  useLayoutEffect(() => list.current.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
+  const close = () => {
+    list.current.closest("[popover]").hidePopover(); // which gives the focus back
+    onClose(); // the browser does not say so when it was opened just now
+  };
+  const choose = ([id]) => {
+    setTyped("");
+    if (multiple)
+      return onChoose(isChosen([id]) ? chosen.filter((one) => one !== id) : [...chosen, id]);
+    close();
+    onChoose(id);
+  };
+  const input = (event) => {
+    setTyped(event.target.value);
+    setMoved(null);
+  };
+  const press = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Tab") close();
+    if (!step && event.key !== "Enter") return;
+    event.preventDefault();
+    event.stopPropagation(); // a form would be sent
+    if (step) setMoved((at + step + found.length) % (found.length || 1));
+    else if (found[at]) choose(found[at]);
+  };
+  const optionOf = (option, place) => html`<li role="option" id="option-${place}" key=${option[0]}
+    aria-selected=${isChosen(option)} class=${place === at ? "line current" : "line"}
+    onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(option)}>
+    ${shownOption(option)}</li>`;
+  const stay = (event) => event.preventDefault(); // no press here is one on the field's label
+  return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }} onKeyDown=${press} onClick=${stay}>
+    <input role="combobox" aria-label="Find" placeholder=${label} value=${typed} onInput=${input}
+      aria-expanded="true" aria-controls="options" aria-autocomplete="list" autocomplete="off"
+      aria-activedescendant=${found.length ? `option-${at}` : null}
+      inputmode=${options.length > FEW || isNewAllowed ? "text" : "none"} />
+    <ul ref=${list} id="options" role="listbox" aria-label=${label} aria-multiselectable=${Boolean(multiple)}>
+      ${found.map(optionOf)}</ul>
+    <p class="dim" role="status">${!found.length && "Nothing matches."}</p>
+  <//>`;
+}
+
+/** A button that shows what is chosen, and opens the picker; a letter typed on it begins to find. */
+export function Choice({ label, look = "", name, disabled, ...rest }) {
+  const { options, value, multiple } = rest;
+  const [opened, setOpened] = useState(null);
+  const open = (event, start) => setOpened({ anchor: event.currentTarget, start });
+  const press = (event) => {
+    const { key, ctrlKey, metaKey, altKey } = event;
+    const isLetter = key.length === 1 && key !== " " && !ctrlKey && !metaKey && !altKey;
+    if (opened || !(isLetter || key === "ArrowDown")) return;
+    event.preventDefault();
+    open(event, isLetter ? key : "");
+  };
+  const shown = options.filter(([id]) => (multiple ? value.includes(id) : id === value));
+  const words =
+    shown.length > 1 ? shown.map(([, text]) => text).join(", ") : shown.map(shownOption);
+  return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-expanded=${Boolean(opened)} aria-controls=${opened && "options"}
+    aria-label=${label} class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>
+    ${shown.length ? words : "None"}</button>
+  ${opened && html`<${Picker} ...${rest} ...${opened} label=${label} onClose=${() => setOpened(null)} />`}`;
+}
