@@ -320,14 +320,8 @@ export function Board({ onNewTask }) {
   const { members, projects } = workspace.value;
   const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
   const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards
-  const context = {
-    place,
-    unsent,
-    unread: unreadTasks(),
-    openMenu,
-    names,
-    hour: serverTime().slice(0, 13),
-  };
+  const [unread, hour] = [unreadTasks(), serverTime().slice(0, 13)];
+  const context = { place, unsent, unread, openMenu, names, hour };
   const viewOf = (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context}
     isOver=${dragging.over === column.status} />`;
   const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}

@@ -10,14 +10,6 @@ import { activeMembers, memberOf, projectOf, projectsThatAre, teamPairs } from "
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
 
-function jsonOf(typed) {
-  try {
-    return JSON.parse(typed);
-  } catch (error) {
-    throw new CallError(422, `Content is not JSON: ${error.message}`);
-  }
-}
-
 function numbersOf(typed) {
   if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
   throw new CallError(422, "Blocked by takes the numbers of tasks, separated by spaces");
@@ -44,7 +36,7 @@ const FIELD_KINDS = {
     shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
     sent: numbersOf,
   },
-  json: { shown: (value) => JSON.stringify(value ?? {}, null, 2), sent: jsonOf },
+  json: { shown: (value) => JSON.stringify(value ?? {}) }, // which no form changes
 };
 
 function fieldKind(name, { type, format, enum: values, maxLength }) {
@@ -122,8 +114,7 @@ function Field({ field, value, change, save, disabled }) {
     choice,
     people: choice,
     lines: () => lines({ rows: 4 }),
-    json: () => lines({ rows: 12, spellcheck: false }),
-    tasks: () => html`<input ...${common} placeholder="Numbers of tasks" />`,
+    tasks: () => html`<input ...${common} placeholder="None" />`,
     checkbox: () => html`<input ...${common} type="checkbox" required=${false} checked=${value} />`,
     date: () => html`<span class="day">
       <input ...${common} type="date" aria-label=${label} onClick=${({ target }) => target.showPicker()} />

@@ -187,11 +187,8 @@ function Attachments({ attachments, add }) {
   </section>`;
 }
 
-function Comment({
-  comment: { id, task_id, author, content, created_at, edited_at },
-  isSent,
-  isOpen,
-}) {
+function Comment({ comment, isSent, isOpen }) {
+  const { id, task_id, author, content, created_at, edited_at } = comment;
   const [isEdited, setEdited] = useState(false);
   const path = `/tasks/${task_id}/comments/${id}`;
   const isMine = rights().isWriter && isMe(author);
