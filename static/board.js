@@ -1,14 +1,7 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { changeTask, create, patch, serverTime } from "./api.js";
-import {
-  columns,
-  filteredFields,
-  isBoardOf,
-  isLate,
-  loadBoard,
-  showAt,
-  shownTask,
-} from "./columns.js";
+import { columns, filteredFields, isBoardOf, isLate } from "./columns.js";
+import { loadBoard, showAt, shownTask } from "./columns.js";
 import { drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";

@@ -41,11 +41,9 @@ export function Mentions({ children }) {
     else if (isTaken) take(found.names[at]);
     else setFound(null);
   };
-  const option = (
-    name,
-    place,
-  ) => html`<li role="option" class=${place === at ? "current" : ""} aria-selected=${place === at}
-    onMouseDown=${(event) => (event.preventDefault(), take(name))}>${name}</li>`;
+  const keepFocus = (event) => event.preventDefault(); // the field keeps the focus
+  const option = (name, place) => html`<li role="option" aria-selected=${place === at}
+    class=${place === at && "current"} onMouseDown=${keepFocus} onClick=${() => take(name)}>${name}</li>`;
   const said =
     found && `${found.names[at]}, ${at + 1} of ${found.names.length}. Enter takes it over.`;
   return html`<div class="mentions" ref=${place} onInput=${look} onKeyDown=${press} onFocusOut=${() => setFound(null)}>

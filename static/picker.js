@@ -10,9 +10,8 @@ function markOf(id) {
   const [person, project] = [memberOf(id), projectOf(id)];
   if (STATUSES[id]) return html`<${Dot} status=${id} />`;
   if (PRIORITIES[id]) return html`<${Priority} of=${id} />`;
-  return person
-    ? html`<${Avatar} person=${person} />`
-    : project && html`<${ProjectDot} of=${project} />`;
+  if (person) return html`<${Avatar} person=${person} />`;
+  return project && html`<${ProjectDot} of=${project} />`;
 }
 
 const shownOption = ([id, text]) =>
@@ -41,8 +40,8 @@ export function Picker({ label, anchor, start = "", options, value, multiple, ..
   };
   const choose = ([id]) => {
     setTyped("");
-    if (multiple)
-      return onChoose(isChosen([id]) ? chosen.filter((one) => one !== id) : [...chosen, id]);
+    const others = chosen.filter((one) => one !== id);
+    if (multiple) return onChoose(isChosen([id]) ? others : [...chosen, id]);
     close();
     onChoose(id);
   };
@@ -90,8 +89,9 @@ export function Choice({ label, look = "", name, disabled, ...rest }) {
   const shown = options.filter(([id]) => (multiple ? value.includes(id) : id === value));
   const words =
     shown.length > 1 ? shown.map(([, text]) => text).join(", ") : shown.map(shownOption);
-  return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-expanded=${Boolean(opened)} aria-controls=${opened && "options"}
-    aria-label=${label} class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>
+  const said = { "aria-expanded": Boolean(opened), "aria-controls": opened && "options" };
+  return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-label=${label} ...${said}
+    class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>
     ${shown.length ? words : "None"}</button>
   ${opened && html`<${Picker} ...${rest} ...${opened} label=${label} onClose=${() => setOpened(null)} />`}`;
 }

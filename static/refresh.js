@@ -79,12 +79,8 @@ async function awaitChange() {
 
 async function takeChanges() {
   const asked = serverTime();
-  const recent = {
-    updated_since: since,
-    sort: "-updated_at",
-    limit: 100,
-    include: "comment_count",
-  };
+  const order = { sort: "-updated_at", include: "comment_count" };
+  const recent = { updated_since: since, limit: 100, ...order };
   const questions = [get("/activity", { since, limit: 100 }), get("/tasks", recent)];
   const [done, listed] = await Promise.all(questions);
   const versionOf = (task) => `${task.id} ${task.version}`;
