@@ -21,7 +21,7 @@ export function filteredFields() {
   const meant = { me: session.value.member?.id, none: null };
   return {
     project_id: project || undefined,
-    assignee_id: person in meant ? meant[person] : person || undefined,
+    assignee_id: Object.hasOwn(meant, person) ? meant[person] : person || undefined,
     milestone_id: milestone || undefined,
     priority: priority || undefined,
   };

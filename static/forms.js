@@ -5,7 +5,8 @@ import { button } from "./parts.js";
 import { Choice } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
-import { activeMembers, memberOf, projectOf, projectsThatAre, teamPairs } from "./workspace.js";
+import { activeMembers, memberOf, milestoneOf, projectOf, projectsThatAre } from "./workspace.js";
+import { teamPairs } from "./workspace.js";
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
@@ -72,7 +73,9 @@ function pairsOf({ name, values, none, pairs }, chosen) {
   };
   const all = values?.filter(Boolean).map((value) => [value, inWords(value)]);
   const listed = pairs ?? all ?? known[name]?.() ?? teamPairs();
-  const other = projectOf(chosen)?.name ?? memberOf(chosen)?.full_name ?? "Unknown";
+  const named = projectOf(chosen) ?? memberOf(chosen) ?? milestoneOf(chosen);
+  const unknown = pairs ? "…" : "Unknown"; // pairs may still be loaded
+  const other = named?.name ?? named?.full_name ?? named?.title ?? unknown;
   const isListed = !chosen || listed.some(([value]) => value === chosen);
   return [...(none ? [["", none]] : []), ...listed, ...(isListed ? [] : [[chosen, other]])];
 }

@@ -69,7 +69,7 @@ const loadMembers = async () => workspace.set(await get("/members"));
 const loadProjects = async () => workspace.set(await get("/projects"));
 
 /** Load the milestones of a project; one that does not exist has none. */
-export async function loadMilestones(project) {
+async function loadMilestones(project) {
   const none = (error) => (error.status === 404 ? {} : Promise.reject(error));
   const path = `/projects/${encodeURIComponent(project)}/milestones`;
   const { milestones = [] } = await get(path).catch(none);
@@ -94,6 +94,10 @@ const ofStatus = (list, status) => workspace.value[list].filter((one) => one.sta
 export const memberOf = (id) => find("members", id);
 export const memberName = (id) => memberOf(id)?.full_name ?? "a former member";
 export const projectOf = (id) => find("projects", id);
+export const milestoneOf = (id) =>
+  Object.values(workspace.value.milestones)
+    .flat()
+    .find((one) => one.id === id);
 export const chosenProject = () => projectOf(address.value.project);
 export const projectsThatAre = (status) => ofStatus("projects", status);
 export const activeMembers = () => ofStatus("members", "active");
