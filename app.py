@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import flask_swagger_ui
 import orjson
+import werkzeug
 from flask import Blueprint, Flask, render_template
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
@@ -36,9 +37,9 @@ import limits
 import schemas
 import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
-from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany
+from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany, not_found
 from lists import task_page
-from meetings import Meeting, Whiteboard
+from meetings import Meeting, Whiteboard, calendar
 from metrics import exposition, figures
 from models import (
     PROFILE,
@@ -725,7 +726,7 @@ def delete_milestone(transaction: Transaction, id: str) -> Row:
     return {"id": id, "deleted": True}
 
 
-# Meetings and whiteboards ---------------------------------------------------------------------
+# Meetings, calendars and whiteboards ----------------------------------------------------------
 
 
 @api.get("/meetings")
@@ -762,6 +763,35 @@ def delete_meeting(transaction: Transaction, id: str) -> Row:
     """Delete a meeting, as its organizer, owner or admin."""
     Meeting.remove(transaction, id)
     return {"id": id, "deleted": True}
+
+
+@api.post("/calendar")
+@operation(gives=schemas.CalendarShown, status=201)
+def link_calendar(transaction: Transaction) -> Row:
+    """Make the link of the caller's calendar, which is shown only here; it replaces an earlier one."""
+    key, base_url = ApiKey.link_calendar(transaction), request().config["SERVER"]["base_url"]
+    return {"url": f"{base_url}/calendar/{key}.ics"}
+
+
+@api.delete("/calendar")
+@operation(gives=schemas.CalendarRevokedShown)
+def unlink_calendar(transaction: Transaction) -> Row:
+    """Revoke the link of the caller's calendar, if there is one."""
+    return {"revoked": ApiKey.unlinking.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
+
+
+@pages.get("/calendar/<string:key>.ics")
+@operation(reads="nothing", role=None)
+def show_calendar(key: str) -> Any:
+    """Show calendar programs the due tasks and the meetings of the member whose link this is."""
+    current = request()
+    current.caller = ApiKey.caller(key, of_calendar=True) or not_found("calendar")
+    current.app.count(current)
+    data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
+    headers = {"Cache-Control": "private, no-cache", "Content-Type": "text/calendar; charset=utf-8"}
+    answer = werkzeug.Response(data, headers=headers)
+    answer.add_etag()
+    return answer.make_conditional(current.environ)
 
 
 @api.get("/whiteboards")

@@ -1,12 +1,15 @@
-"""The team's meetings and whiteboards. Nothing here knows HTTP."""
+"""The team's meetings and whiteboards, and a member's calendar. Nothing here knows HTTP."""
 
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
+from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField, fn
 
 from database import Base, EncodedJSONField, Row, placeholder, statement
 from errors import Forbidden, Invalid
-from models import ADMINS, Member, Project, Resource, Transaction, with_member
+from models import ADMINS, Member, Project, Resource, Task, Transaction, with_member
 from times import now
 
 
@@ -37,6 +40,14 @@ class Meeting(Resource):
     @statement
     def of_member(cls: Any):
         return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
+
+    @statement
+    def of_calendar(cls: Any):
+        """The meetings of a member in some period, in their order."""
+        is_in = (fn.COALESCE(cls.ends_at, cls.starts_at) >= placeholder("since")) & (
+            cls.starts_at <= placeholder("until")
+        )
+        return cls.select().where(cls.attended(), is_in).order_by(cls.starts_at, cls.id)
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
@@ -174,3 +185,43 @@ class Whiteboard(Resource):
 
 
 Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")
+
+
+# Calendars ------------------------------------------------------------------------------------
+
+# It has a time zone, since without any component it would not be valid (RFC 5545, section 3.6).
+HEAD = "BEGIN:VCALENDAR VERSION:2.0 PRODID:-//tasks//EN BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD"
+HEAD += " DTSTART:19700101T000000 TZOFFSETFROM:+0000 TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
+
+
+def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
+    """The member's due tasks, on the days of the time zone, and meetings, as an iCalendar file (RFC 5545)."""
+    base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
+    period = {"member_id": member_id, "since": now(-28 * 86400), "until": now(365 * 86400)}
+    lines = [*HEAD.split(), f"X-WR-CALNAME:{_escaped(name)}"]
+    for task in Task.of_calendar.all(**period):
+        day = datetime.fromisoformat(task["due_date"]).astimezone(zone).date()
+        days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
+        lines += _entry(task, f"{base_url}/#task={task['number']}", "", *days, "TRANSP:TRANSPARENT")
+    for meeting in Meeting.of_calendar.all(**period):
+        starts, ends = (re.sub(r"[-:]|\.\d+", "", meeting[name] or "") for name in ("starts_at", "ends_at"))
+        times = [f"DTSTART:{starts}", *([f"DTEND:{ends}"] if ends > starts else [])]
+        place, text = meeting["location"] or "", meeting["description"] or ""
+        lines += _entry(meeting, f"{base_url}/#view=meetings", text, *times, f"LOCATION:{_escaped(place)}")
+    # At most 75 bytes a line, in which no character is divided (section 3.1).
+    folded = [b"\r\n ".join(re.findall(rb".{1,74}(?![\x80-\xbf])", line.encode())) for line in lines]
+    return b"\r\n".join([*folded, b"END:VCALENDAR", b""])
+
+
+def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
+    """The lines of an entry. Some calendars show a link in the description alone."""
+    stamp = re.sub(r"[-:]|\.\d+", "", row["updated_at"])
+    named = [f"UID:{row['id']}", f"DTSTAMP:{stamp}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
+    described = _escaped(f"{text}\n\n{link}".lstrip())
+    return ["BEGIN:VEVENT", *named, f"DESCRIPTION:{described}", *more, "END:VEVENT"]
+
+
+def _escaped(text: str) -> str:
+    """The text as a value of iCalendar, without the control characters that it may not have."""
+    text = re.sub(r"\r\n?|\n", r"\\n", re.sub(r"([\\;,])", r"\\\1", text))
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)

@@ -70,6 +70,7 @@ ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
 SCOPES = ("read", "agent", "write")  # each may do what those before it may
+CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
 PROJECT_STATUSES = ("active", "archived")
 REASONS = ("assigned", "mentioned", "commented", "question", "answered", "review", "unblocked", "claim_ended")
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
@@ -605,7 +606,7 @@ class Invitation(Credential):
 
 class ApiKey(Credential):
     name = TextField()
-    scope = ChoiceField(SCOPES)
+    scope = ChoiceField((*SCOPES, CALENDAR))
     prefix = TextField()
     hash = TextField(unique=True)
     created_at = TextField()
@@ -699,6 +700,20 @@ class ApiKey(Credential):
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @statement
+    def unlinking(cls: Any):
+        """Revokes the key in a member's calendar link."""
+        is_linked = (cls.scope == CALENDAR) & cls.revoked_at.is_null()
+        revoking = cls.update({cls.revoked_at: placeholder("now")})
+        return revoking.where(cls.member == placeholder("member_id"), is_linked)
+
+    @classmethod
+    def link_calendar(cls, transaction: Transaction) -> str:
+        """Make the key in the actor's calendar link, in place of an earlier one; the key in use limits it."""
+        cls.unlinking.run(member_id=transaction.actor["id"], now=transaction.at)
+        expires_at = cls.limit_of(transaction.actor)
+        return cls.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)[1]
+
+    @statement
     def ending(cls: Any):
         """Revokes a key, and the sessions that were started with it."""
         is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
@@ -726,16 +741,17 @@ class ApiKey(Credential):
         callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
+            (cls.scope == CALENDAR) == placeholder("of_calendar"),
             cls.revoked_at.is_null(),
             cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
             Member.status == Member.ACTIVE,
         )
 
     @classmethod
-    def caller(cls, key: str) -> Row | None:
-        """The member of this valid key, with the key's scope and columns (`by_hash`); else None."""
+    def caller(cls, key: str, *, of_calendar: bool = False) -> Row | None:
+        """The member of this valid key, or of one in a calendar link, with its columns; else None."""
         at = now()
-        caller = cls.by_hash.one(hash=digest(key), now=at)
+        caller = cls.by_hash.one(hash=digest(key), now=at, of_calendar=of_calendar)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
             cls._used[caller["key_id"]] = at
         return caller
@@ -1045,6 +1061,14 @@ class Task(Entity):
         """Inserts a task, whose rank is that of its number, and so the last one."""
         last = "SELECT seq FROM sqlite_sequence WHERE name = 'task'"
         return Insertion(cls, rank=SQL(f"PRINTF('%010d', {Rank.FIRST + 1} + IFNULL(({last}), 0))"))
+
+    @statement
+    def of_calendar(cls: Any):
+        """The open tasks of a member that are due in some period, without those of archived projects."""
+        is_due = cls.is_open & cls.due_date.between(placeholder("since"), placeholder("until"))
+        is_theirs = (cls.assignee == placeholder("member_id")) & cls.project.not_in(Project.select_archived())
+        shown = (cls.id, cls.number, cls.title, cls.due_date, cls.updated_at)
+        return cls.select(*shown).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
 
     @statement
     def by_number(cls: Any):

@@ -89,6 +89,7 @@ TAGS = {
     "projects": "What tasks belong to, with statistics.",
     "milestones": "The dates that a project's tasks lead up to.",
     "meetings": "The caller's meetings, upcoming and past.",
+    "calendar": "The link by which a calendar program shows the caller's due tasks and meetings.",
     "whiteboards": "Free-form JSON documents that the team shares.",
     "members": "The people of the workspace: the caller, roles, invitations, enrollment, sessions.",
     "keys": "API keys, which are shown once, when they are created.",
@@ -229,16 +230,17 @@ def errors_by_status() -> dict[int, type[ApiError]]:
 def enumerations() -> dict[tuple[str, ...], str]:
     """The enumerations with their names, each of the first schema that has it and its field: `TaskStatus`.
 
-    Where that is another one's name, it is the whole one of the schema: `TaskQueryStatus`.
+    Where that is another one's name, it is the whole one of the schema: `TaskQueryStatus`, `KeyShownScope`.
     """
     names: dict[tuple[str, ...], str] = {}
     for kind in [*vars(schemas).values(), *vars(gateway).values()]:
         if isinstance(kind, type) and issubclass(kind, Strict | Shown):
             owner = re.sub("(Input|Query|Shown)$", "", kind.__name__)
+            whole = f"{owner}Shown" if kind.__name__ == owner else kind.__name__
             for name, field in kind._declared_fields.items():
                 if isinstance(field, Choice):
                     short = owner + _camel(name)
-                    chosen = kind.__name__ + _camel(name) if short in names.values() else short
+                    chosen = whole + _camel(name) if short in names.values() else short
                     names.setdefault(field.choices, chosen)
     return names
 

@@ -1014,6 +1014,12 @@ class NewKeyShown(Shown):
     api_key = fields.String()
 
 
+class CalendarShown(Shown):
+    secret = True
+    url = fields.String()
+
+
+CalendarRevokedShown = answer_with("CalendarRevoked", revoked=fields.Boolean())
 MeShown = answer_with("Me", member=nested(MemberShown), key=nested(KeyShown))
 
 

@@ -304,9 +304,9 @@ class GatewayConfig(schemas.Strict):
             path = route["path"] = "/" + route.get("path", f"/plugins/webhooks/{name}").strip("/")
             problem = None
             if path == "/" or (path + "/").startswith(
-                ("/api/", "/enroll/", "/mcp/", "/metrics/", "/static/")
+                ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")
             ):
-                problem = "must not be /, nor under /api/, /enroll/, /mcp/, /metrics/ or /static/"
+                problem = "must not be /, nor under /api/, /calendar/, /enroll/, /mcp/, /metrics/ or /static/"
             elif route["enabled"] and names.setdefault(path, name) != name:
                 problem = f"is already the path of route {names[path]}"
             if problem:

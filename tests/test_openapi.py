@@ -25,10 +25,11 @@ API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
 # The views of a page and of pages' files, which are no operations.
 FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
+FILES.add("pages.show_calendar")
 # In the order of use.
 TAGS = (
-    "context tasks comments attachments activity inbox projects milestones meetings whiteboards members keys"
-    " webhooks deliveries events health documentation gateway"
+    "context tasks comments attachments activity inbox projects milestones meetings calendar whiteboards"
+    " members keys webhooks deliveries events health documentation gateway"
 )
 
 

@@ -71,6 +71,7 @@ READS = [
     (Notice, "pruning", "sqlite_autoindex_notice_1 (id<?)"),
     (Task, "claims_over", "task_claimed"),
     *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
+    (Task, "of_calendar", "task_"),  # assignee or, with statistics, overdue
     (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),

@@ -1,0 +1,224 @@
+"""The calendar link: what it shows, in which form, and when it ends."""
+
+import socket
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+
+import icalendar
+import requests
+from harness import NOBODY, OWNER_KEY, PATIENCE, at_once, fault
+from test_keys import days, make_key
+from test_members import demoted, removed
+
+ODD = "Ship; it, \\now\\n: „Grüße“ 👩‍👩‍👧‍👦 " + "ÄÖÜ" * 40
+
+
+def link_of(client, status=201):
+    return client.data(client.post("/calendar"), status)["url"]
+
+
+def fetch(server, url, method="GET", **headers):
+    path = url.removeprefix("http://127.0.0.1:8000")
+    return requests.request(method, server.base + path, headers=headers, timeout=PATIENCE)
+
+
+def entries(server, url):
+    """The calendar's entries by their UIDs, as another program reads them."""
+    answer = fetch(server, url)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/calendar; charset=utf-8")
+    lines = answer.content.split(b"\r\n")
+    assert lines.pop() == b""
+    assert all(len(line) <= 75 and b"\r" not in line and b"\n" not in line for line in lines)
+    calendar = icalendar.Calendar.from_ical(answer.content)
+    assert calendar.errors == []
+    assert [part.errors for part in calendar.walk() if part.errors] == []
+    assert (calendar["VERSION"], calendar["X-WR-CALNAME"]) == ("2.0", "Workspace")
+    return {str(event["UID"]): event for event in calendar.walk("VEVENT")}
+
+
+def test_a_calendar_has_ones_due_open_tasks_of_a_year_as_days_that_link_to_them(server, owner, join):
+    member, project = join("member"), owner.make_project()
+    theirs = {"project_id": project["id"], "assignee_id": member.member["id"]}
+
+    def make(**fields):
+        return member.make_task(project, **theirs | fields)
+
+    url, today = link_of(member), date.today()
+    assert url.startswith("http://127.0.0.1:8000/calendar/tms_")
+    assert entries(server, url) == {}
+    shown = [make(due_date=str(today + timedelta(days=n)), title=f"in {n} days") for n in (-27, 0, 364)]
+    archived = owner.make_project()
+    for fields in (
+        {"due_date": days(-29)},
+        {"due_date": days(366)},
+        {"due_date": days(1), "assignee_id": None},
+        {"due_date": days(1), "project_id": archived["id"]},
+        {},
+    ):
+        make(**fields)
+    owner.data(owner.post(f"/tasks/{make(due_date=days(1))['id']}/complete"))
+    owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    events = entries(server, url)
+    assert list(events) == [task["id"] for task in shown]
+    for task, event in zip(shown, events.values(), strict=True):
+        day = date.fromisoformat(task["due_date"][:10])
+        assert (event["DTSTART"].dt, event["DTEND"].dt) == (day, day + timedelta(days=1))
+        assert (event["SUMMARY"], event["TRANSP"]) == (task["title"], "TRANSPARENT")
+        assert event["DTSTAMP"].dt == datetime.fromisoformat(task["updated_at"]).replace(microsecond=0)
+        assert event["URL"] == event["DESCRIPTION"] == f"http://127.0.0.1:8000/#task={task['number']}"
+
+
+def test_a_calendar_has_ones_meetings_with_times_place_and_description(server, owner, join):
+    client, member = join("client"), join("member")
+    starts = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+
+    def make(**fields):
+        return owner.data(owner.post("/meetings", {"title": "Talk"} | fields), 201)
+
+    body = {"participant_ids": [client.member["id"]], "location": "Room 1, left", "description": "A\nB"}
+    whole = make(**body, starts_at=starts.isoformat(), ends_at=(starts + timedelta(hours=1)).isoformat())
+    brief = make(**body | {"location": None}, starts_at=starts.isoformat(), ends_at=starts.isoformat())
+    running = make(**body, starts_at=days(-40), ends_at=days(1))
+    for fields in ({"starts_at": days(-30)}, {"starts_at": days(366)}):
+        make(**body | fields)
+    make(starts_at=days(1), participant_ids=[member.member["id"]])
+    events = entries(server, link_of(client))
+    assert list(events) == [running["id"], whole["id"], brief["id"]]
+    event = events[whole["id"]]
+    assert (event["DTSTART"].dt, event["DTEND"].dt) == (starts, starts + timedelta(hours=1))
+    assert (event["LOCATION"], event["URL"]) == ("Room 1, left", "http://127.0.0.1:8000/#view=meetings")
+    assert event["DESCRIPTION"] == "A\nB\n\nhttp://127.0.0.1:8000/#view=meetings"
+    assert "DTEND" not in events[brief["id"]]
+
+
+def test_no_text_breaks_out_of_its_line(server, owner, join):
+    member = join("member")
+    mine = {"due_date": days(1), "assignee_id": member.member["id"]}
+    task = member.make_task(owner.make_project(), title=ODD, **mine)
+    lines = f"{ODD}\r\nBEGIN:VEVENT\n\t\x07\x0b{ODD}"
+    body = {"title": "Talk", "description": lines, "location": ODD, "starts_at": days(1)}
+    meeting = member.data(member.post("/meetings", body), 201)
+    events = entries(server, link_of(member))
+    assert set(events) == {task["id"], meeting["id"]}
+    assert events[task["id"]]["SUMMARY"] == events[meeting["id"]]["LOCATION"] == ODD
+    assert events[meeting["id"]]["DESCRIPTION"].startswith(f"{ODD}\nBEGIN:VEVENT\n\t{ODD}\n\nhttp")
+
+
+def test_a_due_date_is_a_day_of_the_workspace(launch):
+    server = launch(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland")
+    owner = server.client()
+    me = owner.data(owner.get("/me"))["member"]["id"]
+    day = date.today() + timedelta(days=3)
+    task = owner.make_task(owner.make_project(), due_date=str(day), assignee_id=me)
+    assert task["due_date"][:10] != str(day + timedelta(days=1))
+    assert entries(server, link_of(owner))[task["id"]]["DTSTART"].dt == day
+
+
+def test_who_has_the_newest_calendar_is_told_so(server, owner, join):
+    member = join()
+    url = link_of(member)
+    first = fetch(server, url)
+    assert first.headers["Cache-Control"] == "private, no-cache"
+    tag = first.headers["ETag"]
+    for given in (tag, f'"other", W/{tag}', "*"):
+        same = fetch(server, url, **{"If-None-Match": given})
+        assert (same.status_code, same.content, same.headers["ETag"]) == (304, b"", tag)
+    head = fetch(server, url, "HEAD")
+    assert (head.status_code, head.content, head.headers["ETag"]) == (200, b"", tag)
+    assert head.headers["Content-Length"] == str(len(first.content))
+    assert fetch(server, url, "POST").status_code == 405
+    member.make_task(owner.make_project(), due_date=days(1), assignee_id=member.member["id"])
+    changed = fetch(server, url, **{"If-None-Match": tag})
+    assert (changed.status_code, changed.headers["ETag"] == tag) == (200, False)
+
+
+def test_one_link_of_a_member_is_valid_until_it_is_replaced_revoked_or_its_member_removed(
+    server, owner, join
+):
+    member = join("client")
+    assert member.data(member.delete("/calendar")) == {"revoked": False}
+    first, second = link_of(member), link_of(member)
+    assert (fetch(server, first).status_code, fetch(server, second).status_code) == (404, 200)
+    links = [answer.json()["data"]["url"] for answer in at_once(*[partial(member.post, "/calendar")] * 4)]
+    assert sorted(fetch(server, url).status_code for url in links) == [200, 404, 404, 404]
+    (key,) = [key for key in member.data(member.get("/keys"))["keys"] if key["revoked_at"] is None][1:]
+    assert (key["name"], key["scope"], key["is_session"]) == ("Calendar link", "calendar", False)
+    assert member.data(member.delete("/calendar")) == {"revoked": True}
+    assert member.data(member.delete("/calendar")) == {"revoked": False}
+    assert {fetch(server, url, method).status_code for url in links for method in ("GET", "HEAD")} == {404}
+    listed = link_of(member)
+    (key,) = [key for key in member.data(member.get("/keys"))["keys"] if key["revoked_at"] is None][1:]
+    member.data(member.delete(f"/keys/{key['id']}"))
+    last = link_of(member)
+    assert removed(owner, member.member).status_code == 200
+    assert [fetch(server, url).status_code for url in (listed, last)] == [404, 404]
+
+
+def test_a_link_ends_with_the_rights_of_whose_key_made_it(server, owner, join):
+    for change in (removed, demoted):
+        admin, member = join("admin"), join()
+        body = {"name": "theirs", "member_id": member.member["id"]}
+        url = link_of(server.client(admin.data(admin.post("/keys", body), 201)["api_key"]))
+        assert fetch(server, url).status_code == 200
+        assert change(owner, admin.member).status_code == 200
+        assert fetch(server, url).status_code == 404
+    brief = make_key(owner, expires_at=days(2))
+    link_of(server.client(brief["api_key"]))
+    newest = max(owner.data(owner.get("/keys"))["keys"], key=lambda key: key["id"])
+    assert (newest["scope"], newest["expires_at"]) == ("calendar", brief["key"]["expires_at"])
+    reading = make_key(owner, scope="read")["api_key"]
+    fault(server.client(reading).post("/calendar"), 403, "forbidden")
+
+
+def test_a_link_is_no_key_and_a_key_no_link(server, owner, join):
+    member = join()
+    token = link_of(member).rpartition("/")[2].removesuffix(".ics")
+    fault(server.client(token).get("/me"), 401, "unauthorized")
+    fault(server.client(token).get("/health"), 401, "unauthorized")
+    fault(server.client(None).post("/session", {"api_key": token}), 401, "unauthorized")
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert fetch(server, "/metrics", **bearer).status_code == 401
+    answer = requests.post(f"{server.base}/mcp", json={"method": "ping"}, headers=bearer, timeout=PATIENCE)
+    assert answer.status_code == 401
+    for guess in (
+        member.key,
+        OWNER_KEY,
+        token[:-1],
+        token.lower(),
+        f"{token}x",
+        "",
+        "%00",
+        "é",
+        "x" * 4000,
+        NOBODY,
+        "a%2Fb",
+    ):
+        assert fetch(server, f"/calendar/{guess}.ics").status_code == 404, guess
+    for scope in ("calendar", ["calendar"]):
+        fault(owner.post("/keys", {"name": "x", "scope": scope}), 422, "validation_error", "scope")
+    answer = member.post("/calendar", headers={"Idempotency-Key": "1"})
+    fault(answer, 422, "validation_error", "Idempotency-Key")
+
+
+def test_no_log_figure_or_file_has_the_token(server, owner, join):
+    url = link_of(join())
+    token = url.rpartition("/")[2].removesuffix(".ics")
+    assert fetch(server, url).status_code == 200
+    assert fetch(server, f"{url}/more?{token}").status_code == 404
+    assert fetch(server, "/", Referer=url).status_code == 200
+    with socket.create_connection(("127.0.0.1", int(server.base.rpartition(":")[2]))) as connection:
+        connection.sendall(f"GET /calendar/{token}.ics HTTP/9\r\n\r\n".encode())
+        assert token.encode() not in connection.recv(65536)
+    figures = fetch(server, "/metrics", Authorization=f"Bearer {OWNER_KEY}").text
+    assert 'route="/calendar/:key.ics"' in figures
+    kept = server.log.read_bytes() + server.database.read_bytes() + figures.encode()
+    kept += server.database.with_name("tasks.db-wal").read_bytes()
+    assert token.encode() not in kept
+    assert token[20:].encode() not in kept
+    assert f"GET /calendar/{token[:12]}" in server.log.read_text()
+
+
+def test_a_calendar_counts_as_a_request_of_its_member(launch):
+    server = launch(TASKS_LIMITS__REQUESTS_PER_MINUTE="2")
+    url = link_of(server.client())
+    assert [fetch(server, url).status_code for _ in range(3)] == [200, 429, 429]
