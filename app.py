@@ -12,6 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
@@ -23,6 +24,7 @@ import flask_swagger_ui
 import orjson
 import werkzeug
 from flask import Blueprint, Flask, render_template
+from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
 from werkzeug.http import dump_cookie
@@ -55,6 +57,7 @@ from models import (
     Project,
     Task,
     Transaction,
+    write,
 )
 from openapi import Operation, body_schemas, document
 from operation import authorize, awaited, failure, operation
@@ -394,7 +397,9 @@ def show_board() -> Response:
     """Show the page for people, or to what is no browser the addresses of this service."""
     base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
-        shown = page("board.html", modules=MODULES, schemas=form_schemas(base_url))
+        values = {"schemas": form_schemas(base_url), "sign_out": request().config["SERVER"]["sign_out_url"]}
+        headers = request().success_headers
+        shown = sign_in_by_proxy() or page("board.html", more=headers, modules=MODULES, **values)
     else:
         name = request().config["WORKSPACE"]["name"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"
@@ -507,6 +512,30 @@ def start_session_of(transaction: Transaction) -> Row:
     key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
     set_session_cookie(secret, key["expires_at"])
     return {"member": Member.shown(key["member"]["id"]), "key": key}
+
+
+def sign_in_by_proxy() -> Response | None:
+    """Start a session of who signs in by the proxy, unless the browser has one; or what to show in its place.
+
+    It is the only GET that writes.
+    """
+    current, email = request(), request().proxy_user
+    if not email or current.method == "HEAD":
+        return None
+    with suppress(ValidationError):
+        email = schemas.Email().deserialize(email)
+    member = Member.by_email.one(email=email)
+    if member is None or member["status"] != Member.ACTIVE:
+        return page("sign_in.html", 403, email=email, owners=Member.active_owners.all())
+    key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
+    if (ApiKey.caller(key) or {}).get("id") == member["id"]:
+        return None
+    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # it comes without the cookie, which is strict
+        return page("sign_in.html")
+    with write(request_id=current.request_id) as transaction:
+        transaction.actor = Member.active(member["id"])
+        start_session_of(transaction)
+    return None
 
 
 def browser_name(agent: str) -> str:

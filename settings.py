@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from ipaddress import ip_network
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any
@@ -31,7 +32,7 @@ INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(
 
 GIVEN = ("TASKS_URL", "TASKS_KEY")  # by the command `throwaway` to the program that it runs
 NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
-JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE")
+JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 
 
 # How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
@@ -156,6 +157,19 @@ class BaseUrl(Url):
         return url.rstrip("/")
 
 
+class Network(fields.Field):
+    """A network of addresses, which is not everybody."""
+
+    default_error_messages = schemas.MESSAGES
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+        with suppress(ValueError):
+            network = ip_network(str(value))
+            if network.prefixlen:
+                return network
+        raise ValidationError("must be a network, as 10.0.0.0/8 or 127.0.0.1/32, and not everybody")
+
+
 def check_zone(name: str) -> None:
     """Raise `ValidationError` for what is no name of a time zone, as browsers know it too."""
     try:
@@ -214,6 +228,18 @@ class ServerSettings(schemas.Strict):
     database = schemas.Text(4000, load_default="tasks.db")
     max_body_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = schemas.QueryInteger(0, 10, load_default=0)
+    sign_in_header = fields.String(
+        validate=validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _"),
+        load_default=None,
+        error_messages=schemas.MESSAGES,
+    )
+    sign_in_networks = fields.List(Network(), load_default=list, error_messages=schemas.MESSAGES)
+    sign_out_url = Url(2000, load_default=None)
+
+    @validates_schema
+    def _header_is_bounded(self, data: dict, **_: Any) -> None:
+        if data["sign_in_header"] and not data["sign_in_networks"]:
+            raise ValidationError("must name where sign_in_header comes from", "sign_in_networks")
 
 
 class WorkspaceSettings(schemas.Strict):

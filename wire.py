@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -86,6 +87,21 @@ class Request(werkzeug.Request):
     def client_address(self) -> str:
         """The address of the client, which behind `server.trusted_proxies` is what the proxies say."""
         return without_port(self.environ.get("REMOTE_ADDR", ""))
+
+    @property
+    def proxy_user(self) -> str:
+        """The address of who signs in by the proxy, as `server.sign_in_header` has it; "" for nobody.
+
+        It counts from `server.sign_in_networks`, whatever X-Forwarded-For says, and from a unix socket.
+        """
+        server, sock = self.config["SERVER"], self.environ.get("gunicorn.socket")
+        said = self.headers.get(server["sign_in_header"] or "", "")
+        if said and sock and sock.family != socket.AF_UNIX:
+            before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR
+            address = ip_address(before["REMOTE_ADDR"])
+            address = getattr(address, "ipv4_mapped", None) or address
+            return said if any(address in network for network in server["sign_in_networks"]) else ""
+        return said if sock else ""
 
     def authenticate(self) -> Row:
         """The member whose key the header `Authorization` holds, or without one the cookie of a session.

@@ -42,7 +42,8 @@ export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}
 export async function signOut() {
   await remove("/session");
   sessionStorage.clear();
-  location.replace(location.pathname); // a new page: nothing of the workspace stays in memory
+  // A new page: nothing of the workspace stays in memory.
+  location.replace(document.documentElement.dataset.signOut || location.pathname);
 }
 
 /** Go to where this tab was when the session of the same person ended. */

@@ -55,7 +55,8 @@ def test_the_example_shows_the_defaults():
     given, defaults = tomllib.loads(EXAMPLE), load_settings({})
     assert load_settings(given) == defaults
     shown = {path for path in written(given) if not path.startswith("webhooks")}
-    without_default = {"bootstrap.api_key", "delivery.ca_file"}
+    without_default = {"bootstrap.api_key", "delivery.ca_file", "server.sign_out_url"}
+    without_default |= {"server.sign_in_header", "server.sign_in_networks"}
     settings = {path for path in declared(Configuration()) if not path.startswith("webhooks.")}
     assert shown == {path for path in settings if "*" not in path} - without_default
 
@@ -127,6 +128,18 @@ PROVIDER = "[secrets.providers.x]\nsource = "
         ("[server]\nbase_url = 'http://x/?S3CRET'", {}, ["server.base_url must have neither"]),
         ("[server]\nmax_body_bytes = 5", {}, ["server.max_body_bytes must", "1024"]),
         ("[server]\ntrusted_proxies = -1", {}, ["server.trusted_proxies must", "from 0 to 10"]),
+        ("[server]\nsign_in_header = 'Remote-Email'", {}, ["server.sign_in_networks must name where"]),
+        ("[server]\nsign_in_header = 'Remote_Email'", {}, ["server.sign_in_header must be", "without _"]),
+        *(
+            (
+                f"[server]\nsign_in_networks = ['{network}']",
+                {},
+                ["server.sign_in_networks.0 must", "everybody"],
+            )
+            for network in ("0.0.0.0/0", "::/0", "10.0.0.1/8", "localhost", "*", "")
+        ),
+        ("", {"TASKS_SERVER__SIGN_IN_NETWORKS": "127.0.0.1/32"}, ["SIGN_IN_NETWORKS: must be a JSON array"]),
+        ("[server]\nsign_out_url = 'javascript:alert(1)'", {}, ["server.sign_out_url must be an http"]),
         ("[delivery]\nretry_schedule = []", {}, ["delivery.retry_schedule", "from 1 to 100"]),
         ("[delivery]\nretry_schedule = [0]", {}, ["delivery.retry_schedule.0 must", "0.01"]),
         ("[delivery]\nsweeper = 'S3CRET'", {}, ["delivery.sweeper must be true or false"]),

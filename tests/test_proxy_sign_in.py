@@ -1,0 +1,221 @@
+"""Signing in by what a proxy in front says of who opens the page, and who cannot say it."""
+
+import socket
+
+import pytest
+import requests
+from harness import PATIENCE, fault
+from test_members import invite, removed
+from test_session import browser
+
+SETTINGS = {
+    "TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email",
+    "TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.2/32"]',
+    "TASKS_SERVER__SIGN_OUT_URL": "https://auth.example.com/logout",
+    "TASKS_SERVER__TRUSTED_PROXIES": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def entered(launch_module):
+    """A server whose proxy has the address 127.0.0.2."""
+    return launch_module(**SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def member(entered):
+    """An active member, Ana."""
+    joined(entered, "mark@example.com")
+    return entered.client().data(joined(entered, "Ana.Lima@example.com"), 201)["member"]
+
+
+def joined(server, email):
+    link = invite(server.client(), email)["enrollment_link"]
+    return server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+
+
+def ask(server, *lines, source="127.0.0.2", method="GET", path="/"):
+    """The answer to a request with these lines in its head, from a connection with this address."""
+    address = ("127.0.0.1", int(server.base.rpartition(":")[2]))
+    with socket.create_connection(address, PATIENCE, (source, 0)) as connection:
+        return exchange(connection, method, path, lines)
+
+
+def exchange(connection, method, path, lines):
+    lines = [
+        "Host: a",
+        "Connection: close",
+        *(lines if "Accept: */*" in lines else ["Accept: text/html", *lines]),
+    ]
+    connection.sendall("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode())
+    return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+def key_of(answer):
+    """The session's key that an answer sets, or None."""
+    _, _, rest = answer.partition("\r\nSet-Cookie: tasks_session_8000=")
+    return rest.partition(";")[0] or None
+
+
+def sessions(server, member):
+    keys = server.client().data(server.client().get("/keys"))["keys"]
+    return [key for key in keys if key["member"]["id"] == member["id"] and key["is_session"]]
+
+
+@pytest.mark.parametrize("said", ["ana.lima@example.com", "ANA.Lima@Example.COM", " ana.lima@example.com "])
+def test_who_the_proxy_names_gets_the_page_and_a_session(entered, member, said):
+    answer = ask(entered, f"Remote-Email: {said}", "User-Agent: curl/8 Firefox/140.0")
+    assert answer.startswith("HTTP/1.1 200")
+    assert 'id="schemas"' in answer
+    assert 'data-sign-out="https://auth.example.com/logout"' in answer
+    assert "HttpOnly; Path=/; SameSite=Strict" in answer
+    me = browser(entered, f"tasks_session_8000={key_of(answer)}")("GET", "/me").json()["data"]
+    assert (me["member"]["id"], me["key"]["name"], me["key"]["scope"]) == (member["id"], "Firefox", "write")
+
+
+def test_an_owner_signs_in_as_everybody(entered):
+    key = key_of(ask(entered, "Remote-Email: owner@example.com"))
+    assert (
+        browser(entered, f"tasks_session_8000={key}")("GET", "/me").json()["data"]["member"]["role"]
+        == "owner"
+    )
+
+
+def test_a_new_session_begins_only_without_a_valid_one_or_for_somebody_else(entered, member):
+    said, before = "Remote-Email: ana.lima@example.com", len(sessions(entered, member))
+    key = key_of(ask(entered, said))
+    cookie = f"Cookie: tasks_session_8000={key}"
+    for _ in range(3):
+        answer = ask(entered, said, cookie)
+        assert answer.startswith("HTTP/1.1 200")
+        assert key_of(answer) is None
+    assert len(sessions(entered, member)) == before + 1
+    other = key_of(ask(entered, "Remote-Email: owner@example.com", cookie))
+    me = browser(entered, f"tasks_session_8000={other}")("GET", "/me").json()["data"]
+    assert me["member"]["email"] == "owner@example.com"
+    assert browser(entered, f"tasks_session_8000={key}")("DELETE", "/session").status_code == 200
+    for ended in (cookie, "Cookie: tasks_session_8000=tms_wrong", "Cookie: tasks_session_8000"):
+        assert key_of(ask(entered, said, ended))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Remote-Email: nobody@example.com"],
+        ["Remote-Email: ana.lima@example.com", "Remote-Email: ana.lima@example.com"],
+        ["Remote-Email: ana.lima@example.com", "remote-email: owner@example.com"],
+        ["Remote-Email: ana.lima@example.com, owner@example.com"],
+        ["Remote-Email: ana.lima@example.com,"],
+        ["Remote-Email: Ana Lima <ana.lima@example.com>"],
+        ["Remote-Email: <script>alert(1)</script>"],
+        ["Remote-Email: ana.limä@example.com"],
+        ["Remote-Email: ana.lıma@example.com"],
+        ["Remote-Email: mar\u212a@example.com"],  # which is "mark" in lower case
+        ["Remote-Email: ana.lima"],
+        ["Remote-Email: %"],
+        ["Remote-Email: " + "a" * 3000 + "@example.com"],
+    ],
+    ids=lambda lines: lines[-1][:60],
+)
+def test_a_stranger_is_told_whom_to_ask(entered, member, lines):
+    answer = ask(entered, *lines)
+    assert answer.startswith("HTTP/1.1 403")
+    assert "Ask Olga Owner to invite you" in answer
+    assert "<script>alert" not in answer
+    assert key_of(answer) is None
+
+
+def test_who_was_removed_or_has_not_joined_is_a_stranger(entered):
+    owner = entered.client()
+    invite(owner, "invited@example.com")
+    gone = owner.data(joined(entered, "gone@example.com"), 201)["member"]
+    key = key_of(ask(entered, "Remote-Email: gone@example.com"))
+    assert removed(owner, gone).status_code == 200
+    fault(browser(entered, f"tasks_session_8000={key}")("GET", "/me"), 401, "unauthorized")
+    for email in ("invited@example.com", "gone@example.com"):
+        answer = ask(entered, f"Remote-Email: {email}", f"Cookie: tasks_session_8000={key}")
+        assert answer.startswith("HTTP/1.1 403")
+        assert key_of(answer) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("127.0.0.1", ["Remote-Email: ana.lima@example.com"]),
+        ("127.0.0.3", ["Remote-Email: nobody@example.com"]),
+        *(
+            ("127.0.0.1", ["Remote-Email: ana.lima@example.com", f"{name}: 127.0.0.2"])
+            for name in ("X-Forwarded-For", "X-Real-IP", "Client-IP", "True-Client-IP")
+        ),
+        ("127.0.0.1", ["Remote-Email: ana.lima@example.com", "Forwarded: for=127.0.0.2"]),
+        ("127.0.0.2", ["Remote_Email: ana.lima@example.com"]),
+        ("127.0.0.2", ["Remote-Email : ana.lima@example.com"]),
+        ("127.0.0.2", ["X-Remote-Email: ana.lima@example.com"]),
+        ("127.0.0.2", ["Remote-Email:"]),
+        ("127.0.0.2", ["Cookie: Remote-Email=ana.lima@example.com"]),
+    ],
+    ids=lambda value: str(value)[-60:],
+)
+def test_a_header_from_elsewhere_or_of_another_name_is_not_there(entered, member, source, lines):
+    answer = ask(entered, *lines, source=source)
+    assert key_of(answer) is None
+    assert answer.startswith("HTTP/1.1 200" if " :" not in lines[0] else "HTTP/1.1 400")
+
+
+def test_behind_a_trusted_proxy_the_connection_counts_and_not_the_client(entered, member):
+    said = ["Remote-Email: ana.lima@example.com", "X-Forwarded-For: 203.0.113.7"]
+    assert key_of(ask(entered, *said))
+    assert entered.log.read_text().splitlines()[-1].endswith(" 203.0.113.7")
+
+
+def test_without_the_setting_the_header_means_nothing(server):
+    headers = {"Accept": "text/html", "Remote-Email": "owner@example.com"}
+    answer = requests.get(server.base, headers=headers, timeout=PATIENCE)
+    assert (answer.status_code, "Set-Cookie" in answer.headers) == (200, False)
+    assert 'data-sign-out=""' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "lines"),
+    [
+        ("HEAD", "/", []),
+        ("GET", "/", ["Accept: */*"]),
+        ("POST", "/", ["Content-Length: 0"]),
+        *(("GET", path, []) for path in ("/api/v1/me", "/api/v1/health", "/metrics", "/static/x/page.js")),
+        ("POST", "/api/v1/session", ["Content-Length: 0"]),
+        ("POST", "/mcp", ["Content-Length: 0"]),
+    ],
+)
+def test_it_signs_nobody_in_but_who_opens_the_page(entered, member, method, path, lines):
+    before = len(sessions(entered, member))
+    said = [*lines, "Remote-Email: ana.lima@example.com"]
+    answer = ask(entered, *said, method=method, path=path)
+    assert key_of(answer) is None
+    is_public = method != "POST" and path not in ("/api/v1/me", "/metrics")
+    assert answer.startswith("HTTP/1.1 200" if is_public else "HTTP/1.1 4")
+    assert len(sessions(entered, member)) == before
+
+
+def test_another_site_begins_no_session_and_its_link_leads_to_the_one_that_is_there(entered, member):
+    """The strict cookie does not come with it, so that each link in a mail would make a session more."""
+    said, before = "Remote-Email: ana.lima@example.com", len(sessions(entered, member))
+    answer = ask(entered, said, "Sec-Fetch-Site: cross-site")
+    assert answer.startswith("HTTP/1.1 200")
+    assert "location.replace(" in answer
+    assert key_of(answer) is None
+    assert len(sessions(entered, member)) == before
+    assert key_of(ask(entered, said, "Sec-Fetch-Site: same-origin", path="/?1764000000000"))
+
+
+def test_a_unix_socket_counts(launch, tmp_path):
+    path = tmp_path / "s"
+    server = launch(**SETTINGS)
+    server.stop()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        server.process = server.run_gunicorn(listener, ())
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE)
+            connection.connect(str(path))
+            assert key_of(exchange(connection, "GET", "/", ["Remote-Email: owner@example.com"]))
