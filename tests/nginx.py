@@ -37,8 +37,8 @@ class Nginx(NamedTuple):
     authority: str  # the file of its certificate's
 
 
-def site(folder: Path, port: int, upstream: str, below: str) -> str:
-    """The file of deploy/, with the addresses and certificates of this machine, for / or a path."""
+def site(folder: Path, port: int, upstream: str, below: str, more: str) -> str:
+    """The file of deploy/, with the addresses and certificates of this machine, for / or a path, and more."""
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in text, "who asks is not what a client says"
     ours = {
@@ -51,6 +51,7 @@ def site(folder: Path, port: int, upstream: str, below: str) -> str:
     for theirs, our in ours.items():
         assert text.count(theirs) == 1, f"deploy/nginx.conf has no {theirs}"
         text = text.replace(theirs, our)
+    text = text.replace("location / ", f"{more}\n    location / ")
     return (
         text.replace("location / ", "location /nothing/ ").replace("# location", "location")
         if below
@@ -59,12 +60,12 @@ def site(folder: Path, port: int, upstream: str, below: str) -> str:
 
 
 @contextmanager
-def nginx(folder: Path, server, below: str = ""):
+def nginx(folder: Path, server, below: str = "", more: str = ""):
     """Run nginx before the server, on a port that the system chose, in a folder of its own."""
     authority, _ = certificates(folder)
     with socket.create_server(("127.0.0.1", 0), backlog=511) as listener:
         port = listener.getsockname()[1]
-        (folder / "site.conf").write_text(site(folder, port, server.base, below))
+        (folder / "site.conf").write_text(site(folder, port, server.base, below, more))
         (folder / "nginx.conf").write_text(MAIN.format(user="user root;" if os.geteuid() == 0 else ""))
         words = [str(NGINX), "-p", str(folder), "-c", "nginx.conf", "-e", "error.log"]
         # As on an upgrade of its program, nginx finds its listening socket in this variable.

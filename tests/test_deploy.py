@@ -9,9 +9,11 @@ import shlex
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from contextlib import contextmanager
 from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -268,16 +270,17 @@ def test_nginx_says_in_json_that_the_service_is_down(launch, tmp_path):
 
 
 @contextmanager
-def caddy(folder, upstream):
+def caddy(folder, upstream, more="", **variables):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     version = subprocess.run([CADDY, "version"], capture_output=True, text=True, check=True).stdout
     config = text("Caddyfile")
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < (2, 6, 3):
         config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
+    config = config.replace("\treverse_proxy", f"{more}\n\treverse_proxy", 1)
     (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + config)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "UPSTREAM": upstream}
-    environment |= {"SITE": f"http://127.0.0.1:{port}"}
+    environment |= {"SITE": f"http://127.0.0.1:{port}"} | variables
     with (folder / "log").open("w") as log:
         words = [CADDY, "run", "--config", "Caddyfile", "--adapter", "caddyfile"]
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -294,3 +297,76 @@ def caddy(folder, upstream):
 def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path):
     with caddy(tmp_path, proxied.base.removeprefix("http://")) as base:
         carries(proxied, base, None)
+
+
+class SignIn(BaseHTTPRequestHandler):
+    """What oauth2-proxy and Authelia answer a proxy for somebody whose cookie `who` is an address."""
+
+    def do_GET(self):
+        who = self.headers.get("Cookie", "").removeprefix("who=")
+        oauth2 = self.path == "/oauth2/auth"
+        self.send_response((202 if oauth2 else 200) if who else (401 if oauth2 else 302))
+        if "@" in who:
+            self.send_header("X-Auth-Request-Email" if oauth2 else "Remote-Email", who)
+        if not who and not oauth2:
+            self.send_header("Location", "https://auth.example.com/?rd=here")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def signs_in():
+    """The address at which that answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def entered(launch_module):
+    networks = {"TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.1/32"]'}
+    return launch_module(
+        TASKS_SERVER__SIGN_IN_HEADER="Remote-Email", TASKS_SERVER__TRUSTED_PROXIES="1", **networks
+    )
+
+
+def guards(base, verify, login):
+    """What holds behind each proxy: it says who signs in, and no client says it of itself."""
+
+    def get(path, **headers):
+        headers, options = {"Accept": "text/html"} | headers, {"verify": verify, "allow_redirects": False}
+        return requests.get(base + path, headers=headers, timeout=PATIENCE, **options)
+
+    entered = get("/", Cookie="who=owner@example.com")
+    assert (entered.status_code, "tasks_session_8000" in entered.cookies) == (200, True)
+    assert get("/", Cookie="who=stranger@example.com").status_code == 403
+    for name in ("Remote-Email", "remote-email", "Remote_Email", "X-Auth-Request-Email"):
+        forged = {name: "owner@example.com"}
+        asked, nameless = get("/", **forged), get("/", Cookie="who=nameless", **forged)
+        assert (asked.status_code, asked.headers["Location"]) == (302, login)
+        assert nameless.status_code in (200, 403)  # nginx sends none then, Caddy before 2.8 a word of its own
+        assert get("/", Cookie="who=stranger@example.com", **forged).status_code == 403
+        assert not any("Set-Cookie" in answer.headers for answer in (asked, nameless, get("/?x", **forged)))
+    assert get("/api/v1/me", Authorization=f"Bearer {OWNER_KEY}").status_code == 200
+    assert get("/api/v1/me").status_code == 401
+
+
+@needs_nginx
+def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
+    more = text("sign-in.nginx.conf").replace("http://127.0.0.1:8000;", f"{entered.base};")
+    more = more.replace("127.0.0.1:4180", signs_in)
+    with nginx(tmp_path, entered, more=more) as site:
+        guards(site.base, site.authority, f"{site.base}/oauth2/start?rd=/")
+
+
+@needs_caddy
+def test_caddy_and_authelia_say_who_signs_in(entered, signs_in, tmp_path):
+    more, upstream = text("sign-in.Caddyfile"), entered.base.removeprefix("http://")
+    with caddy(tmp_path, upstream, more, AUTHELIA=signs_in) as base:
+        guards(base, None, "https://auth.example.com/?rd=here")

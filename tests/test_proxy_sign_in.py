@@ -207,6 +207,25 @@ def test_another_site_begins_no_session_and_its_link_leads_to_the_one_that_is_th
     assert key_of(ask(entered, said, "Sec-Fetch-Site: same-origin", path="/?1764000000000"))
 
 
+def test_links_of_another_site_lead_a_browser_to_where_they_say_and_to_one_session(launch, browse):
+    server = launch(**SETTINGS | {"TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.1/32"]'})
+    page = browse(own=True, extra_http_headers={"Remote-Email": "owner@example.com"})
+    elsewhere = server.base.replace("127.0.0.1", "localhost")
+    for _ in range(3):
+        page.goto(f"{elsewhere}/static/x/icon.svg")
+        page.evaluate(f"location.href = '{server.base}/#view=account'")
+        page.get_by_role("heading", name="Keys and sessions").wait_for()
+        assert page.url.startswith(f"{server.base}/?")
+        assert page.url.endswith("#view=account")
+    owner = server.client()
+    assert len(sessions(server, owner.data(owner.get("/me"))["member"])) == 1
+    page.route("https://auth.example.com/logout", lambda route: route.fulfill(body="Signed out."))
+    page.get_by_role("button", name="You: Olga Owner").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("https://auth.example.com/logout")
+    assert sessions(server, owner.data(owner.get("/me"))["member"])[0]["revoked_at"]
+
+
 def test_a_unix_socket_counts(launch, tmp_path):
     path = tmp_path / "s"
     server = launch(**SETTINGS)
