@@ -74,6 +74,7 @@ STATIC = Path(__file__).with_name("static")
 MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in ("markdown.js", "marked.js"))
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
+CALENDAR_TYPE = "text/calendar; charset=utf-8"
 YEAR = 365 * 86400  # seconds
 STARTED = time.monotonic()
 MATCHED_AGAIN = 128  # characters of a path whose endpoint is kept; those of ids are shorter
@@ -515,24 +516,21 @@ def start_session_of(transaction: Transaction) -> Row:
 
 
 def sign_in_by_proxy() -> Response | None:
-    """Start a session of who signs in by the proxy, unless the browser has one; or what to show in its place.
-
-    It is the only GET that writes.
-    """
+    """Start a session of who signs in by the proxy, unless the browser has one; or what is shown instead."""
     current, email = request(), request().proxy_user
     if not email or current.method == "HEAD":
         return None
     with suppress(ValidationError):
         email = schemas.Email().deserialize(email)
-    member = Member.by_email.one(email=email)
-    if member is None or member["status"] != Member.ACTIVE:
+    member = Member.by_email.one(email=email) or {}
+    if member.get("status") != Member.ACTIVE:
         return page("sign_in.html", 403, email=email, owners=Member.active_owners.all())
     key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
     if (ApiKey.caller(key) or {}).get("id") == member["id"]:
         return None
-    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # it comes without the cookie, which is strict
+    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # for which browsers hold back the cookie
         return page("sign_in.html")
-    with write(request_id=current.request_id) as transaction:
+    with write(request_id=current.request_id) as transaction:  # no other GET writes
         transaction.actor = Member.active(member["id"])
         start_session_of(transaction)
     return None
@@ -817,8 +815,7 @@ def show_calendar(key: str) -> Any:
     current.caller = ApiKey.caller(key, of_calendar=True) or not_found("calendar")
     current.app.count(current)
     data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
-    headers = {"Cache-Control": "private, no-cache", "Content-Type": "text/calendar; charset=utf-8"}
-    answer = werkzeug.Response(data, headers=headers)
+    answer = werkzeug.Response(data, 200, {"Cache-Control": "private, no-cache"}, content_type=CALENDAR_TYPE)
     answer.add_etag()
     return answer.make_conditional(current.environ)
 

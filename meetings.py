@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField, fn
+from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
 from database import Base, EncodedJSONField, Row, placeholder, statement
 from errors import Forbidden, Invalid
@@ -40,14 +40,6 @@ class Meeting(Resource):
     @statement
     def of_member(cls: Any):
         return cls.select_shown().where(cls.attended()).order_by(cls.starts_at, cls.id)
-
-    @statement
-    def of_calendar(cls: Any):
-        """The meetings of a member in some period, in their order."""
-        is_in = (fn.COALESCE(cls.ends_at, cls.starts_at) >= placeholder("since")) & (
-            cls.starts_at <= placeholder("until")
-        )
-        return cls.select().where(cls.attended(), is_in).order_by(cls.starts_at, cls.id)
 
     @classmethod
     def of(cls, member_id: str) -> list[Row]:
@@ -197,13 +189,15 @@ HEAD += " DTSTART:19700101T000000 TZOFFSETFROM:+0000 TZOFFSETTO:+0000 END:STANDA
 def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
     """The member's due tasks, on the days of the time zone, and meetings, as an iCalendar file (RFC 5545)."""
     base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
-    period = {"member_id": member_id, "since": now(-28 * 86400), "until": now(365 * 86400)}
+    since, until = now(-28 * 86400), now(365 * 86400)
     lines = [*HEAD.split(), f"X-WR-CALNAME:{_escaped(name)}"]
-    for task in Task.of_calendar.all(**period):
+    for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
         day = datetime.fromisoformat(task["due_date"]).astimezone(zone).date()
         days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
         lines += _entry(task, f"{base_url}/#task={task['number']}", "", *days, "TRANSP:TRANSPARENT")
-    for meeting in Meeting.of_calendar.all(**period):
+    for meeting in Meeting.of_member.all(member_id=member_id):
+        if meeting["starts_at"] > until or (meeting["ends_at"] or meeting["starts_at"]) < since:
+            continue
         starts, ends = (re.sub(r"[-:]|\.\d+", "", meeting[name] or "") for name in ("starts_at", "ends_at"))
         times = [f"DTSTART:{starts}", *([f"DTEND:{ends}"] if ends > starts else [])]
         place, text = meeting["location"] or "", meeting["description"] or ""

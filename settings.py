@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from ipaddress import ip_network
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any
@@ -113,6 +112,8 @@ def _read_environment() -> dict[str, Any]:
 
 PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 PROVIDER_RULE = "must be a name in lower case"
+HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
+NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, as 127.0.0.1/32"}
 SECRET_KEYS = ("api_key", "secret", "previous_secret")
 CHATS = ("slack", "discord")  # formats of webhooks besides "json"
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -155,19 +156,6 @@ class BaseUrl(Url):
         if "?" in url or "#" in url:
             raise ValidationError("must have neither a query (?) nor a fragment (#)")
         return url.rstrip("/")
-
-
-class Network(fields.Field):
-    """A network of addresses, which is not everybody."""
-
-    default_error_messages = schemas.MESSAGES
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
-        with suppress(ValueError):
-            network = ip_network(str(value))
-            if network.prefixlen:
-                return network
-        raise ValidationError("must be a network, as 10.0.0.0/8 or 127.0.0.1/32, and not everybody")
 
 
 def check_zone(name: str) -> None:
@@ -228,18 +216,16 @@ class ServerSettings(schemas.Strict):
     database = schemas.Text(4000, load_default="tasks.db")
     max_body_bytes = schemas.QueryInteger(1024, 100 * 1024 * 1024, load_default=1024 * 1024)
     trusted_proxies = schemas.QueryInteger(0, 10, load_default=0)
-    sign_in_header = fields.String(
-        validate=validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _"),
-        load_default=None,
-        error_messages=schemas.MESSAGES,
-    )
-    sign_in_networks = fields.List(Network(), load_default=list, error_messages=schemas.MESSAGES)
+    sign_in_header = fields.String(validate=HEADER, load_default=None, error_messages=schemas.MESSAGES)
+    sign_in_networks = fields.List(fields.IPInterface(error_messages=NETWORK_RULE), load_default=list)
     sign_out_url = Url(2000, load_default=None)
 
     @validates_schema
-    def _header_is_bounded(self, data: dict, **_: Any) -> None:
-        if data["sign_in_header"] and not data["sign_in_networks"]:
-            raise ValidationError("must name where sign_in_header comes from", "sign_in_networks")
+    def _networks_are_some(self, data: dict, **_: Any) -> None:
+        sizes = [interface.network.prefixlen for interface in data["sign_in_networks"]]
+        if 0 in sizes or (data["sign_in_header"] and not sizes):
+            problem = "must be the networks from which sign_in_header comes, and not everybody"
+            raise ValidationError(problem, "sign_in_networks")
 
 
 class WorkspaceSettings(schemas.Strict):

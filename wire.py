@@ -100,7 +100,7 @@ class Request(werkzeug.Request):
             before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR
             address = ip_address(before["REMOTE_ADDR"])
             address = getattr(address, "ipv4_mapped", None) or address
-            return said if any(address in network for network in server["sign_in_networks"]) else ""
+            return said if any(address in each.network for each in server["sign_in_networks"]) else ""
         return said if sock else ""
 
     def authenticate(self) -> Row:

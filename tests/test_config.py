@@ -128,16 +128,16 @@ PROVIDER = "[secrets.providers.x]\nsource = "
         ("[server]\nbase_url = 'http://x/?S3CRET'", {}, ["server.base_url must have neither"]),
         ("[server]\nmax_body_bytes = 5", {}, ["server.max_body_bytes must", "1024"]),
         ("[server]\ntrusted_proxies = -1", {}, ["server.trusted_proxies must", "from 0 to 10"]),
-        ("[server]\nsign_in_header = 'Remote-Email'", {}, ["server.sign_in_networks must name where"]),
+        ("[server]\nsign_in_header = 'Remote-Email'", {}, ["server.sign_in_networks must be"]),
         ("[server]\nsign_in_header = 'Remote_Email'", {}, ["server.sign_in_header must be", "without _"]),
         *(
-            (
-                f"[server]\nsign_in_networks = ['{network}']",
-                {},
-                ["server.sign_in_networks.0 must", "everybody"],
+            (f"[server]\nsign_in_networks = ['::1', '{network}']", {}, ["sign_in_networks", *words])
+            for network, *words in (
+                *(("0.0.0.0/0", "and not everybody"), ("::/0", "everybody"), ("127.0.0.1/0", "everybody")),
+                *((name, "_networks.1 must be a network") for name in ("localhost", "*", "", "10.0.0.0/33")),
             )
-            for network in ("0.0.0.0/0", "::/0", "10.0.0.1/8", "localhost", "*", "")
         ),
+        ("[server]\nsign_in_networks = '::1'", {}, ["server.sign_in_networks"]),
         ("", {"TASKS_SERVER__SIGN_IN_NETWORKS": "127.0.0.1/32"}, ["SIGN_IN_NETWORKS: must be a JSON array"]),
         ("[server]\nsign_out_url = 'javascript:alert(1)'", {}, ["server.sign_out_url must be an http"]),
         ("[delivery]\nretry_schedule = []", {}, ["delivery.retry_schedule", "from 1 to 100"]),
