@@ -9,7 +9,7 @@ from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
 from database import Base, EncodedJSONField, Row, placeholder, statement
 from errors import Forbidden, Invalid
-from models import ADMINS, Member, Project, Resource, Task, Transaction, with_member
+from models import ADMINS, MAX_LISTED, Member, Project, Resource, Task, Transaction, with_member
 from times import now
 
 
@@ -200,7 +200,7 @@ def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
             continue
         starts, ends = (re.sub(r"[-:]|\.\d+", "", meeting[name] or "") for name in ("starts_at", "ends_at"))
         times = [f"DTSTART:{starts}", *([f"DTEND:{ends}"] if ends > starts else [])]
-        place, text = meeting["location"] or "", meeting["description"] or ""
+        place, text = meeting["location"] or "", (meeting["description"] or "")[:MAX_LISTED]
         lines += _entry(meeting, f"{base_url}/#view=meetings", text, *times, f"LOCATION:{_escaped(place)}")
     # At most 75 bytes a line, in which no character is divided (section 3.1).
     folded = [b"\r\n ".join(re.findall(rb".{1,74}(?![\x80-\xbf])", line.encode())) for line in lines]

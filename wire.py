@@ -96,12 +96,12 @@ class Request(werkzeug.Request):
         """
         server, sock = self.config["SERVER"], self.environ.get("gunicorn.socket")
         said = self.headers.get(server["sign_in_header"] or "", "")
-        if said and sock and sock.family != socket.AF_UNIX:
-            before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR
-            address = ip_address(before["REMOTE_ADDR"])
-            address = getattr(address, "ipv4_mapped", None) or address
-            return said if any(address in each.network for each in server["sign_in_networks"]) else ""
-        return said if sock else ""
+        if not said or sock is None or sock.family == socket.AF_UNIX:
+            return said if sock else ""
+        before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR
+        address = ip_address(before["REMOTE_ADDR"])
+        address = getattr(address, "ipv4_mapped", None) or address
+        return said if any(address in each.network for each in server["sign_in_networks"]) else ""
 
     def authenticate(self) -> Row:
         """The member whose key the header `Authorization` holds, or without one the cookie of a session.
