@@ -524,12 +524,12 @@ def sign_in_by_proxy() -> Response | None:
         email = schemas.Email().deserialize(email)
     member = Member.by_email.one(email=email) or {}
     if member.get("status") != Member.ACTIVE:
-        return page("sign_in.html", 403, email=email, owners=Member.active_owners.all())
+        return page("enroll.html", 403, stranger=email, owners=Member.active_owners.all())
     key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
     if (ApiKey.caller(key) or {}).get("id") == member["id"]:
         return None
     if current.headers.get("Sec-Fetch-Site") == "cross-site":  # for which browsers hold back the cookie
-        return page("sign_in.html")
+        return page("again.html")
     with write(request_id=current.request_id) as transaction:  # no other GET writes
         transaction.actor = Member.active(member["id"])
         start_session_of(transaction)

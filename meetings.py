@@ -181,16 +181,17 @@ Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_upda
 
 # Calendars ------------------------------------------------------------------------------------
 
-# It has a time zone, since without any component it would not be valid (RFC 5545, section 3.6).
-HEAD = "BEGIN:VCALENDAR VERSION:2.0 PRODID:-//tasks//EN BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD"
-HEAD += " DTSTART:19700101T000000 TZOFFSETFROM:+0000 TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
+# A calendar without any component is not valid (RFC 5545, section 3.6).
+UTC_ZONE = "BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD DTSTART:19700101T000000 TZOFFSETFROM:+0000"
+UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
 
 
 def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
     """The member's due tasks, on the days of the time zone, and meetings, as an iCalendar file (RFC 5545)."""
     base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
     since, until = now(-28 * 86400), now(365 * 86400)
-    lines = [*HEAD.split(), f"X-WR-CALNAME:{_escaped(name)}"]
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tasks//EN", f"X-WR-CALNAME:{_escaped(name)}"]
+    lines += UTC_ZONE.split()
     for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
         day = datetime.fromisoformat(task["due_date"]).astimezone(zone).date()
         days = [f"DTSTART;VALUE=DATE:{day:%Y%m%d}", f"DTEND;VALUE=DATE:{day + timedelta(days=1):%Y%m%d}"]
