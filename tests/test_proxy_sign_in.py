@@ -73,14 +73,6 @@ def test_who_the_proxy_names_gets_the_page_and_a_session(entered, member, said):
     assert (me["member"]["id"], me["key"]["name"], me["key"]["scope"]) == (member["id"], "Firefox", "write")
 
 
-def test_an_owner_signs_in_as_everybody(entered):
-    key = key_of(ask(entered, "Remote-Email: owner@example.com"))
-    assert (
-        browser(entered, f"tasks_session_8000={key}")("GET", "/me").json()["data"]["member"]["role"]
-        == "owner"
-    )
-
-
 def test_a_new_session_begins_only_without_a_valid_one_or_for_somebody_else(entered, member):
     said, before = "Remote-Email: ana.lima@example.com", len(sessions(entered, member))
     key = key_of(ask(entered, said))
@@ -92,33 +84,26 @@ def test_a_new_session_begins_only_without_a_valid_one_or_for_somebody_else(ente
     assert len(sessions(entered, member)) == before + 1
     other = key_of(ask(entered, "Remote-Email: owner@example.com", cookie))
     me = browser(entered, f"tasks_session_8000={other}")("GET", "/me").json()["data"]
-    assert me["member"]["email"] == "owner@example.com"
+    assert (me["member"]["email"], me["member"]["role"]) == ("owner@example.com", "owner")
     assert browser(entered, f"tasks_session_8000={key}")("DELETE", "/session").status_code == 200
     for ended in (cookie, "Cookie: tasks_session_8000=tms_wrong", "Cookie: tasks_session_8000"):
         assert key_of(ask(entered, said, ended))
 
 
 @pytest.mark.parametrize(
-    "lines",
+    "said",
     [
-        ["Remote-Email: nobody@example.com"],
-        ["Remote-Email: ana.lima@example.com", "Remote-Email: ana.lima@example.com"],
-        ["Remote-Email: ana.lima@example.com", "remote-email: owner@example.com"],
-        ["Remote-Email: ana.lima@example.com, owner@example.com"],
-        ["Remote-Email: ana.lima@example.com,"],
-        ["Remote-Email: Ana Lima <ana.lima@example.com>"],
-        ["Remote-Email: <script>alert(1)</script>"],
-        ["Remote-Email: ana.limä@example.com"],
-        ["Remote-Email: ana.lıma@example.com"],
-        ["Remote-Email: mar\u212a@example.com"],  # which is "mark" in lower case
-        ["Remote-Email: ana.lima"],
-        ["Remote-Email: %"],
-        ["Remote-Email: " + "a" * 3000 + "@example.com"],
+        *("nobody@example.com", "ana.lima", "%", "ana.limä@example.com", "ana.lıma@example.com"),
+        *(f"ana.lima@example.com{more}" for more in (",", ", ana.lima@example.com", ";")),
+        *("Ana Lima <ana.lima@example.com>", "<script>alert(1)</script>", "a" * 3000 + "@example.com"),
+        "mar\u212a@example.com",  # which is "mark" in lower case
+        "ana.lima@example.com\r\nRemote-Email: ana.lima@example.com",
+        "ana.lima@example.com\r\nremote-email: owner@example.com",
     ],
-    ids=lambda lines: lines[-1][:60],
+    ids=lambda said: ascii(said[:60]),
 )
-def test_a_stranger_is_told_whom_to_ask(entered, member, lines):
-    answer = ask(entered, *lines)
+def test_a_stranger_is_told_whom_to_ask(entered, member, said):
+    answer = ask(entered, f"Remote-Email: {said}")
     assert answer.startswith("HTTP/1.1 403")
     assert "Ask Olga Owner to invite you" in answer
     assert "<script>alert" not in answer
