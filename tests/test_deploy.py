@@ -350,7 +350,7 @@ def guards(base, verify, login):
         forged = {name: "owner@example.com"}
         asked, nameless = get("/", **forged), get("/", Cookie="who=nameless", **forged)
         assert (asked.status_code, asked.headers["Location"]) == (302, login)
-        assert nameless.status_code in (200, 403)  # nginx sends none then, Caddy before 2.10 a word of its own
+        assert nameless.status_code in (200, 403)  # Caddy before 2.10 sends a word of its own
         assert get("/", Cookie="who=stranger@example.com", **forged).status_code == 403
         assert not any("Set-Cookie" in answer.headers for answer in (asked, nameless, get("/?x", **forged)))
     assert get("/api/v1/me", Authorization=f"Bearer {OWNER_KEY}").status_code == 200
