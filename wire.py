@@ -48,8 +48,8 @@ from times import new_request_id, now
 
 log = logging.getLogger("tasks")
 
-# What no log may hold: the token of an enrollment link, and an API key after the prefix that is stored.
-TOKEN = re.compile(r"(/enroll/)[^\s'\"]+")
+# What no log may hold: what is in an enrollment or calendar link, and an API key after the prefix that is stored.
+TOKEN = re.compile(r"(/(?:enroll|calendar)/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 
@@ -286,7 +286,7 @@ class Request(werkzeug.Request):
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """Count it, and write a line to standard output, with no enrollment token or API key in its path."""
+        """Count it, and write a line to standard output, with no token of a link or API key in its path."""
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
         figures.answered(self.endpoint, int(status), seconds - self.waited)
@@ -299,8 +299,8 @@ class Request(werkzeug.Request):
 @lru_cache(maxsize=4096)
 def logged_path(path: str) -> str:
     """What the log may hold of a path; clients repeat theirs."""
-    path, link, _ = path.partition("/enroll/")
-    return KEY.sub(r"\1…", quote((path + link).encode("latin-1")))[:500]
+    path = re.sub(r"(/(?:enroll|calendar)/).*", r"\1", path, flags=re.DOTALL)
+    return KEY.sub(r"\1…", quote(path.encode("latin-1")))[:500]
 
 
 @lru_cache(maxsize=1024)
