@@ -48,7 +48,7 @@ from times import new_request_id, now
 
 log = logging.getLogger("tasks")
 
-# What no log may hold: what is in an enrollment or calendar link, and an API key after the prefix that is stored.
+# What no log may hold: what an enrollment or calendar link ends with, and an API key after the stored prefix.
 TOKEN = re.compile(r"(/(?:enroll|calendar)/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
