@@ -531,7 +531,7 @@ def sign_in_by_proxy() -> Response | None:
     if current.headers.get("Sec-Fetch-Site") == "cross-site":  # for which browsers hold back the cookie
         return page("again.html")
     with write(request_id=current.request_id) as transaction:  # no other GET writes
-        transaction.actor = Member.active(member["id"])
+        transaction.actor = current.caller = Member.active(member["id"])
         start_session_of(transaction)
     return None
 

@@ -159,6 +159,7 @@ function Account() {
   const { member } = useStore(session);
   const { isWriter } = rights();
   const [invitation, setInvitation] = useState(null);
+  const [calendar, setCalendar] = useState(null);
   const save = async (fields) => {
     await patch(`/members/${member.id}`, fields);
     await Promise.all([loadSession(), refresh()]);
@@ -167,6 +168,7 @@ function Account() {
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it there. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
+  const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">
       <${Form} operation="update_member" names=${["full_name", "phone_number"]} base=${member} isChange
@@ -179,8 +181,14 @@ function Account() {
       <div>${isWriter && button("Make a sign-in link", make, "")}</div>
       ${invitation && made()}
     </section>
+    <section class="panel stack">
+      <h2>Calendar</h2>
+      <p>Subscribe to your due tasks and meetings in a calendar. A new link replaces the old one.</p>
+      <div>${isWriter && button("Calendar link", subscribe, "")}</div>
+      ${calendar && html`<${Copyable} label="Link for a calendar" text=${calendar.url} />`}
+    </section>
     <h2>Keys and sessions</h2>
-    <${Records} of="keys" />
+    <${Records} of="keys" key=${calendar?.url} />
   </div>`;
 }
 

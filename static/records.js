@@ -40,7 +40,7 @@ function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
 
-const KEY_SCOPES = { read: "only reads", agent: "works on tasks" };
+const KEY_SCOPES = { read: "only reads", agent: "works on tasks", calendar: "shows a calendar" };
 const isUsable = ({ revoked_at, expires_at }) => !revoked_at && (!expires_at || expires_at > now());
 
 async function loadFailedDeliveries() {

@@ -2,8 +2,11 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
+import requests
 from board import card, check_page, choice, fill_in, message, notice, press, refresh, row, secret, view
+from harness import PATIENCE
 from playwright.sync_api import expect
 
 
@@ -83,6 +86,18 @@ def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
     press(page, "Revoke: CI")
     expect(row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
+
+
+def test_one_makes_a_calendar_link_and_revokes_it(sign_in, join, server):
+    page = accept(sign_in(join("client").key, "#view=account"))
+    press(page, "Calendar link")
+    expect(row(page, "Calendar link")).to_contain_text("shows a calendar")
+    check_page(page)
+    path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path
+    assert requests.get(server.base + path, timeout=PATIENCE).text.startswith("BEGIN:VCALENDAR")
+    press(page, "Revoke: Calendar link")
+    expect(row(page, "Calendar link")).to_have_count(0)
+    assert requests.get(server.base + path, timeout=PATIENCE).status_code == 404
 
 
 def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
