@@ -336,6 +336,13 @@ def entered(launch_module):
     )
 
 
+def passes_no_name_on(base, verify):
+    """Where the setting is there and the file that goes with it is not."""
+    headers = {"Accept": "text/html", "Remote-Email": "owner@example.com"}
+    answer = requests.get(base, headers=headers, verify=verify, timeout=PATIENCE)
+    assert (answer.status_code, "Set-Cookie" in answer.headers) == (200, False)
+
+
 def guards(base, verify, login):
     """What holds behind each proxy: it says who signs in, and no client says it of itself."""
 
@@ -361,6 +368,8 @@ def guards(base, verify, login):
 def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
     more = text("sign-in.nginx.conf").replace("http://127.0.0.1:8000;", f"{entered.base};")
     more = more.replace("127.0.0.1:4180", signs_in)
+    with nginx(tmp_path, entered) as site:
+        passes_no_name_on(site.base, site.authority)
     with nginx(tmp_path, entered, more=more) as site:
         guards(site.base, site.authority, f"{site.base}/oauth2/start?rd=/")
 
@@ -368,5 +377,7 @@ def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
 @needs_caddy
 def test_caddy_and_authelia_say_who_signs_in(entered, signs_in, tmp_path):
     more, upstream = text("sign-in.Caddyfile"), entered.base.removeprefix("http://")
+    with caddy(tmp_path, upstream) as base:
+        passes_no_name_on(base, None)
     with caddy(tmp_path, upstream, more, AUTHELIA=signs_in) as base:
         guards(base, None, "https://auth.example.com/?rd=here")
