@@ -42,12 +42,9 @@ def ask(server, *lines, source="127.0.0.2", method="GET", path="/"):
 
 
 def exchange(connection, method, path, lines):
-    lines = [
-        "Host: a",
-        "Connection: close",
-        *(lines if "Accept: */*" in lines else ["Accept: text/html", *lines]),
-    ]
-    connection.sendall("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode())
+    accept = [] if "Accept: */*" in lines else ["Accept: text/html"]
+    head = [f"{method} {path} HTTP/1.1", "Host: a", "Connection: close", *accept, *lines, "", ""]
+    connection.sendall("\r\n".join(head).encode())
     return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
