@@ -137,6 +137,7 @@ class Worker(ThreadWorker):
         db.end_waits()
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
+        self.murder_pending()
 
     def murder_pending(self):
         """Tell how many requests there are; gunicorn calls it after each event and once a second."""
