@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -545,7 +545,7 @@ def browser_name(agent: str) -> str:
 
 def set_session_cookie(key: str, expires_at: str) -> None:
     """Let the browser keep the key until it expires, out of reach of scripts and of other sites."""
-    seconds = (datetime.fromisoformat(expires_at) - datetime.now(UTC)).total_seconds()
+    seconds = (datetime.fromisoformat(expires_at) - datetime.fromisoformat(now())).total_seconds()
     is_secure = request().base_origin.startswith("https:")
     request().success_headers["Set-Cookie"] = dump_cookie(
         session_cookie(request().config["SERVER"]["base_url"]),

@@ -29,7 +29,8 @@ from limits import bound
 # Kubernetes sets these variables in every container of a namespace with a service named tasks.
 INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 
-GIVEN = ("TASKS_URL", "TASKS_KEY")  # by the command `throwaway` to the program that it runs
+# By the command `throwaway` to the program that it runs; the last key is the owner's too, and only reads.
+GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMBER", "CLIENT", "READ")))
 NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 

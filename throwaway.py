@@ -7,6 +7,7 @@ that nobody can reset a workspace that is used. docs/testing.md says how to use 
 import errno
 import hmac
 import os
+import re
 import secrets
 import signal
 import socket
@@ -23,6 +24,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import click
@@ -33,14 +35,16 @@ import database
 import gateway
 import models
 import schemas
+import times
+import webhooks
 from commands import HOME, as_click_errors, fetch_actor, make_link, today_option
 from database import EncodedJSON, Row, db
 from demo import Demonstration
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from models import ApiKey
+from models import ApiKey, Member
 from operation import failure, success
-from outbox import Event, Webhook
+from outbox import Event, Result, Webhook
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, check_webhooks, create_database
 from wire import STATUS_LINES, Request, Response, as_api_error, envelope, thread
@@ -68,10 +72,10 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
     """Serve a new workspace until Ctrl-C, or while COMMAND runs.
 
     The workspace is in a temporary folder, which is deleted at the end. Settings are taken from the
-    environment, not from config.toml. As soon as the server answers, its address and its owner's API key are
-    printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with a COMMAND, address and
-    key are put into its environment, in place of all other TASKS_ variables. The exit code is that of
-    COMMAND. docs/testing.md says what else this server answers: resets, faults, and an inbox of webhooks.
+    environment, not from config.toml. As soon as the server answers, its address and keys, of the owner and
+    of the other roles, are printed as one line, TASKS_URL=... TASKS_KEY=..., and then a sign-in link; or with
+    a COMMAND, they are put into its environment, in place of all other TASKS_ variables. The exit code is
+    that of COMMAND. docs/testing.md says what else this server answers: resets, faults, a clock, and more.
     """
     if today is not None and seed is None:
         raise click.UsageError("--today is for --seed")
@@ -86,7 +90,7 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
                 seed_throwaway(config, seed, today)
             server = start_throwaway(listener, log or sys.stderr.buffer)
         try:
-            code = use_throwaway(server, config, command)
+            code = use_throwaway(server, config, command, seed is not None)
         finally:
             server.terminate()
             server.wait()
@@ -107,7 +111,9 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
     os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
     config = config_of_environment()
-    os.environ |= dict(zip(GIVEN, (url, str(bootstrap_key(config))), strict=True))
+    key = str(bootstrap_key(config))
+    keys = [models.KEY_PREFIX + database.digest(f"{name} {key}") for name in GIVEN[2:]]
+    os.environ |= dict(zip(GIVEN, (url, key, *keys), strict=True))
     database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
     return config
 
@@ -125,8 +131,20 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
         past = demonstration.past(-63, {})  # before everything else
         transaction.actor, _ = add_owner(past, config, bootstrap_key(config))
         demonstration.fill(lambda rows, **_: nullcontext(rows))
+        add_keys(demonstration.past(0, transaction.actor))
     database.optimize()
     database.db.disconnect()
+
+
+def add_keys(transaction: models.Transaction) -> None:
+    """Make the keys in `GIVEN`, of a member of each role, who is added where there is none."""
+    holders = {row["role"]: row for row in reversed(Member.everyone())} | {"read": transaction.actor}
+    for variable in GIVEN[2:]:
+        name = variable.rpartition("_")[2].lower()
+        fields = {"full_name": name.title(), "email": f"{name}@example.com", "role": name}
+        holder = holders.get(name) or Member.add(transaction, status=Member.ACTIVE, **fields)
+        more = {"name": name, "scope": "read" if name == "read" else "write"}
+        ApiKey.issue(transaction, holder["id"], key=os.environ[variable], **more)
 
 
 def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
@@ -139,19 +157,11 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
     # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
     # may need the server for what it does then.
     options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
-    words = (
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "-c",
-        HOME / "throwaway.conf.py",
-        "-b",
-        f"fd://{listener.fileno()}",
-    )
-    return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
+    words = (sys.executable, "-m", "gunicorn", "-c", HOME / "throwaway.conf.py", "-b")
+    return run((*words, f"fd://{listener.fileno()}"), **options, stdin=DEVNULL, stdout=log, stderr=log)
 
 
-def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...]) -> int:
+def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...], is_seeded: bool) -> int:
     """Serve until the command or, without one, the server ends; returns the exit code."""
     address = os.environ["TASKS_URL"].removeprefix("http://")
     while not is_healthy(address) and not signal.sigpending() & STOPPING:
@@ -160,6 +170,9 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
     if stopped_by := signal.sigpending() & STOPPING:
         return 128 + max(stopped_by)
     owner = fetch_actor(None)
+    if not is_seeded:
+        with models.write(owner) as transaction:
+            add_keys(transaction)
     link = "" if command else make_link(config, owner, owner)[0]
     database.backup(start_of_throwaway())  # to which a reset goes back
     database.db.disconnect()
@@ -175,7 +188,7 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
 
 
 def start_of_throwaway() -> Path:
-    """The copy of the database as it was when its server had started."""
+    """The copy of the database as it was when its server had started, or at the last baseline."""
     return Path(f"{database.db.database}.start")
 
 
@@ -203,6 +216,15 @@ INBOX_MOST = 1000  # deliveries are kept, the newest ones
 INBOX_BYTES = 8 * 1024 * 1024
 INBOX_SECONDS = 5  # that an answer waits for what is still to be delivered
 SHOWN_HEADERS = ("content-type", "x-service-", "webhook-")
+JOURNAL_MOST = 500  # requests are kept, the newest ones, and of each body and answer the first
+JOURNAL_BYTES = 32 * 1024
+CLOCK_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+CLOCK_MOST = 36500 * 86400  # seconds that the clock can be ahead
+PUT_OFF = {"late": None, "out_of_order": 409}  # as if a receiver gave no answer, or refused one event
+# What is compared, by the columns that name it, and the columns that are not shown.
+COMPARED = {"project": "name", "milestone": "title", "task": "title", "comment": "content"}
+COMPARED |= {"attachment": "filename", "meeting": "title", "whiteboard": "title", "member": "full_name"}
+UNSTABLE = re.compile(r"id|key_id|search|version|mentions|claimed_until|(?!starts|ends).*_at")
 
 MATCH = validate.Regexp(
     r"([A-Z]+|\*) [/*][^\s?\[\]]*\Z",
@@ -222,15 +244,37 @@ class FaultInput(schemas.Strict):
     status = fields.Integer(strict=True, validate=ERRORS, error_messages=WHOLE)
     delay = Number(0, 60)  # seconds
     drop = schemas.Choice(("before", "after"))  # the commit
+    webhook = schemas.Choice(("twice", "wrong_signature", *PUT_OFF))  # what is asked is "POST URL" then
 
     @validates_schema
     def _is_one_fault(self, data: Row, **_: Any) -> None:
-        given = [name for name in ("status", "delay", "drop") if name in data]
+        given = [name for name in ("status", "delay", "drop", "webhook") if name in data]
         if len(given) != 1:
-            raise ValidationError("give one of status, delay and drop", given[-1] if given else "status")
+            message = "give one of status, delay, drop and webhook"
+            raise ValidationError(message, given[-1] if given else "status")
 
 
 FAULT = FaultInput()
+STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be a number with s, m, h or d, as "3d"')
+ADVANCE = fields.String(required=True, validate=STEP, error_messages=schemas.MESSAGES)
+CLOCK = schemas.Strict.from_dict({"advance": ADVANCE})()
+
+
+def as_sent(chunks: Iterable[bytes]) -> str | None:
+    """The beginning of what was sent, as JSON where it is that, or None."""
+    data = b"".join(chunks)[:JOURNAL_BYTES]
+    with suppress(ValueError):
+        orjson.loads(data)
+        return EncodedJSON(data.decode())
+    return data.decode(errors="replace") or None
+
+
+def compared_rows(path: str | Path) -> dict[str, tuple[str, Row]]:
+    """Kind and columns of the rows that are compared, by their ids, in their order."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = ((kind, connection.execute(f"SELECT * FROM {kind} ORDER BY id")) for kind in COMPARED)  # noqa: S608
+        return {row["id"]: (kind, dict(row)) for kind, table in rows for row in table}
 
 
 class Throwaway:
@@ -241,11 +285,35 @@ class Throwaway:
         self.lock = threading.Lock()
         self.faults: list[Row] = []
         self.inbox: deque[Row] = deque(maxlen=INBOX_MOST)
+        self.journal: deque[Row] = deque(maxlen=JOURNAL_MOST)
+        self.start_ahead = 0  # `times.ahead` in the state to which a reset goes back
+        self.send, webhooks.send = webhooks.send, self.send_or_fail
 
     def __call__(self, environ: Row, start_response: Callable) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith(PREFIX):
             return self.answer(environ, start_response)
-        fault = self.next_fault(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}") if self.faults else {}
+        entry = {"method": environ["REQUEST_METHOD"], "path": environ["RAW_URI"]}
+        entry |= dict.fromkeys(("status", "body", "answer"))
+        self.journal.appendleft(entry)
+        body, parts = environ["wsgi.input"], list[bytes]()
+
+        def read(size: int) -> bytes:
+            parts.append(body.read(size))
+            return parts[-1]
+
+        environ["wsgi.input"] = SimpleNamespace(read=read)
+        try:
+            chunks = self.answer_or_fail(environ, start_response)
+            entry["status"] = start_response.__self__.status_code  # type: ignore[attr-defined]  # gunicorn's
+            entry["answer"] = as_sent(chunks)
+        finally:
+            entry["body"] = as_sent(parts)
+        return chunks
+
+    def answer_or_fail(self, environ: Row, start_response: Callable) -> Iterable[bytes]:
+        """What the application answers, or what a fault says."""
+        asked = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+        fault = self.next_fault(asked) if self.faults else {}
         ends_at = time.monotonic() + fault.get("delay", 0)
         while (left := ends_at - time.monotonic()) > 0 and self.worker.alive:  # else a stop would wait
             time.sleep(min(left, 0.05))
@@ -257,11 +325,23 @@ class Throwaway:
             raise ConnectionResetError(errno.ECONNRESET, "a fault")  # gunicorn then closes the connection
         return self.serve(environ, start_response)
 
-    def next_fault(self, asked: str) -> Row:
-        """The oldest fault for this method and path, which is then used once, or {}."""
+    def send_or_fail(self, delivery: Row, webhook: Row, seconds: float) -> Result:
+        """Send a delivery, or do what a fault says; the inbox gets each as it should be."""
+        is_inbox = webhook["name"] == "inbox"
+        kind = None if is_inbox else self.next_fault(f"POST {webhook['url']}", True).get("webhook")
+        if kind in PUT_OFF:
+            return Result(PUT_OFF[kind], "a fault", 0.0, retry_after=1.0)
+        if kind == "wrong_signature":
+            webhook = webhook | {"secrets": ["another secret"]}
+        if kind == "twice":
+            self.send(delivery, webhook, seconds)
+        return self.send(delivery, webhook, seconds)
+
+    def next_fault(self, asked: str, of_webhook: bool = False) -> Row:
+        """The oldest fault for this method and path, or URL of a webhook, which is then used once, or {}."""
         with self.lock:
             for fault in self.faults:
-                if fnmatchcase(asked, fault["match"]):
+                if fnmatchcase(asked, fault["match"]) and ("webhook" in fault) == of_webhook:
                     fault["times"] -= 1
                     self.faults = [other for other in self.faults if other["times"]]
                     return fault
@@ -285,6 +365,10 @@ class Throwaway:
         current = self.begin(environ, start_response)
         views: dict[tuple[str, str], Callable[[Request], Response]] = {
             ("POST", f"{PREFIX}reset"): self.reset,
+            ("POST", f"{PREFIX}baseline"): self.set_baseline,
+            ("GET", f"{PREFIX}diff"): self.show_diff,
+            ("GET", f"{PREFIX}requests"): lambda _: success({"requests": list(self.journal)}, 200),
+            ("POST", f"{PREFIX}clock"): self.advance_clock,
             ("POST", f"{PREFIX}faults"): self.add_fault,
             ("GET", INBOX): self.show_inbox,
             ("POST", INBOX): self.receive,
@@ -309,17 +393,48 @@ class Throwaway:
             raise Unauthorized("send the header Authorization: Bearer $TASKS_KEY, with the key of throwaway")
 
     def reset(self, current: Request) -> Response:
-        """Go back to the state after the start; no id and no time of since is given again."""
+        """Go back to the state after the start, or at the baseline."""
         with closing(sqlite3.connect(start_of_throwaway())) as start, closing(db._connect()) as present:
             present.execute("PRAGMA synchronous = off")
             ApiKey._used.clear()  # or the sweeper would write it after the reset
             start.backup(present, sleep=0.005)  # in one transaction, as another process would write
+        times.put_ahead(self.start_ahead)
         for limit in filter(None, (self.app.rate_limit, self.app.tool_limit, gateway.intake.rate_limit)):
             limit.clear()
         with self.lock:  # after the commit, so that `receive` knows no older event any more
             self.faults = []
             self.inbox.clear()
+            self.journal.clear()
         return success({"reset": True}, 200)
+
+    def set_baseline(self, current: Request) -> Response:
+        """Let resets go back to what is there, when what requests have left to be delivered is delivered."""
+        self.await_inbox()
+        database.backup(start_of_throwaway())
+        self.start_ahead = times.ahead
+        return success({"baseline": True}, 200)
+
+    def show_diff(self, current: Request) -> Response:
+        """What was created, changed and deleted since the start or the baseline, with names for ids."""
+        before, after = compared_rows(start_of_throwaway()), compared_rows(db.database)
+        names: dict[Any, str] = {id: row[COMPARED[kind]] for id, (kind, row) in (before | after).items()}
+        diff: dict[str, dict[str, list[Row]]] = {}
+        for id, (kind, row) in (before | after).items():
+            old, new = (rows[id][1] if id in rows else {} for rows in (before, after))
+            fields = [f for f in row if old.get(f) != new.get(f) and not UNSTABLE.fullmatch(f)]
+            changes = {f: [names.get(value, value) for value in (old.get(f), new.get(f))] for f in fields}
+            action = "changed" if old and new else "deleted" if old else "created"
+            if changes:
+                entry = {f: row[f] for f in ("number", COMPARED[kind]) if f in row} | {"changes": changes}
+                diff.setdefault(kind, {}).setdefault(action, []).append(entry)
+        return success(diff, 200)
+
+    def advance_clock(self, current: Request) -> Response:
+        """Let the service take the time for later than it is."""
+        step = CLOCK.load(current.get_json())["advance"]
+        times.put_ahead(min(times.ahead + int(step[:-1]) * CLOCK_UNITS[step[-1]], CLOCK_MOST))
+        webhooks.sending.left_something.set()  # the sweeper looks at once for what is due
+        return success({"now": times.now()}, 200)
 
     def add_fault(self, current: Request) -> Response:
         fault = FAULT.load(current.get_json())
@@ -328,13 +443,16 @@ class Throwaway:
         return success(fault, 201)
 
     def show_inbox(self, current: Request) -> Response:
-        """The deliveries, after those that requests have left to the sweeper."""
+        self.await_inbox()
+        return success({"deliveries": list(self.inbox)}, 200)
+
+    def await_inbox(self) -> None:
+        """Wait for the deliveries to the inbox that requests have left to the sweeper."""
         ends_at = time.monotonic() + INBOX_SECONDS
         while time.monotonic() < ends_at and self.worker.alive:
             if not any(row["pending"] for row in Webhook.backlog.all() if row["name"] == "inbox"):
                 break
             time.sleep(0.01)
-        return success({"deliveries": list(self.inbox)}, 200)
 
     def receive(self, current: Request) -> Response:
         """Take a delivery of the webhook `inbox`, unless it is of before a reset."""

@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime
 from functools import lru_cache
 
+time_ns, ahead = time.time_ns, 0  # the clock, which only `put_ahead` changes, and its lead in seconds
+
 
 def instant(moment: datetime) -> str:
     """The moment in wire form: UTC, milliseconds, fixed width, so that text order is time order."""
@@ -15,7 +17,7 @@ def instant(moment: datetime) -> str:
 
 def now(seconds: float = 0) -> str:
     """The current time, or the time so many seconds from now, in wire form."""
-    return wire_time(time.time_ns() // 1_000_000 + round(seconds * 1000))
+    return wire_time(time_ns() // 1_000_000 + round(seconds * 1000))
 
 
 def wire_time(epoch_milliseconds: int) -> str:
@@ -45,11 +47,18 @@ def tick() -> int:
     A last tick that is more than a day ahead is ignored: the clock was wrong when it was made.
     """
     global _last_tick
-    present = time.time_ns() * TICKS_PER_MS // 1_000_000
     with _tick_lock:
+        present = time_ns() * TICKS_PER_MS // 1_000_000
         is_wrong = _last_tick > present + 86_400_000 * TICKS_PER_MS
         _last_tick = present if is_wrong else max(_last_tick + 1, present)
         return _last_tick
+
+
+def put_ahead(seconds: int) -> None:
+    """Let this process's clock be so far ahead of the system's, as tests want it; ticks go back with it."""
+    global ahead, time_ns, _last_tick
+    with _tick_lock:
+        ahead, time_ns, _last_tick = seconds, (lambda: time.time_ns() + seconds * 10**9), 0
 
 
 def follow_clock(newest: str) -> None:
