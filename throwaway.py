@@ -227,8 +227,8 @@ COMPARED |= {"attachment": "filename", "meeting": "title", "whiteboard": "title"
 UNSTABLE = re.compile(r"id|key_id|search|version|mentions|claimed_until|(?!starts|ends).*_at")
 
 MATCH = validate.Regexp(
-    r"([A-Z]+|\*) [/*][^\s?\[\]]*\Z",
-    error='must be a method and a path, as "POST /api/v1/tasks"; * stands for any text',
+    r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*\Z",
+    error='must be a method and a path, as "POST /api/v1/tasks", or URL; * stands for any text',
 )
 ERRORS = validate.OneOf(
     [status for status in STATUS_LINES if status >= 400], error="must be one of {choices}"
@@ -292,6 +292,8 @@ class Throwaway:
     def __call__(self, environ: Row, start_response: Callable) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith(PREFIX):
             return self.answer(environ, start_response)
+        if "RAW_URI" not in environ:  # a tool of agents calls the API
+            return self.answer_or_fail(environ, start_response)
         entry = {"method": environ["REQUEST_METHOD"], "path": environ["RAW_URI"]}
         entry |= dict.fromkeys(("status", "body", "answer"))
         self.journal.appendleft(entry)

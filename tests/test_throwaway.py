@@ -13,7 +13,10 @@ from functools import partial
 import pytest
 import requests
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, Client, at_once, check_answer, ending, fault, wait_until
+from standardwebhooks import Webhook, WebhookVerificationError
 from test_tools import text_of
+
+from times import now
 
 FLASK = [BIN / "flask", "--app", ROOT / "app", "throwaway"]
 # Under nohup the tests' programs ignore it, as they should.
@@ -85,14 +88,21 @@ def left_over(environment):
 
 
 def told(line):
-    """The address and the key in the line that the command prints."""
+    """The address and the owner's key in the line that the command prints, and all that it holds."""
     values = dict(word.split("=", 1) for word in line.split())
-    assert list(values) == ["TASKS_URL", "TASKS_KEY"]
-    return values["TASKS_URL"], values["TASKS_KEY"]
+    others = [f"TASKS_KEY_{holder}" for holder in ("ADMIN", "MEMBER", "CLIENT", "READ")]
+    assert list(values) == ["TASKS_URL", "TASKS_KEY", *others]
+    return values["TASKS_URL"], values["TASKS_KEY"], values
+
+
+def others(line):
+    """Clients with the keys of an admin, a member and a client, and with the one that only reads."""
+    url, _, values = told(line)
+    return [Client(f"{url}/api/v1", key) for key in list(values.values())[2:]]
 
 
 def client(line):
-    url, key = told(line)
+    url, key, _ = told(line)
     return Client(f"{url}/api/v1", key)
 
 
@@ -123,6 +133,8 @@ def test_two_are_two_workspaces_with_the_environments_settings_and_leave_nothing
         assert first.data(first.get("/tasks"))["pagination"]["total"] == 200
         assert first.get("/me").status_code == 429
         assert second.data(second.get("/tasks"))["tasks"] == []
+        whose = [one.data(one.get("/me"))["member"]["role"] for one in others(lines[1])]
+        assert whose == ["admin", "member", "client", "owner"]
         assert Client(second.base, first.key).get("/me").status_code == 401
         link = re.fullmatch(r"Sign in with this link, .*:  (http://\S+)\n", one.stdout.readline())[1]
         assert requests.get(link, timeout=PATIENCE).status_code == 200
@@ -150,7 +162,7 @@ def test_a_program_gets_address_and_key_and_no_settings(run, tmp_path):
     assert code == 128 + signal.SIGKILL, stderr
     ports, given, projects = stdout.splitlines()
     assert ports == "1 2"
-    assert given == "TASKS_KEY TASKS_URL"
+    assert given == "TASKS_KEY TASKS_KEY_ADMIN TASKS_KEY_CLIENT TASKS_KEY_MEMBER TASKS_KEY_READ TASKS_URL"
     assert json.loads(projects)["data"]["projects"] == []
     assert "GET /api/v1/projects 200" in (tmp_path / "server.log").read_text()
 
@@ -217,9 +229,14 @@ def begun_once(tmp_path_factory):
     settings["TASKS_BOOTSTRAP__API_KEY"] = OWNER_KEY
     words = ("--seed", "7", "--today", "2026-01-05", "--log", str(folder / "server.log"))
     with begun(folder, environment_in(folder), *words, **settings) as process:
-        owner = client(process.stdout.readline())
+        line = process.stdout.readline()
+        owner = client(line)
+        owner.others = others(line)
         yield next((folder / "temporary").iterdir()) / "tasks.db", owner
-        owner.session.close()
+        began = time.monotonic()  # with a connection that is kept
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        assert time.monotonic() - began < 2  # which gunicorn would wait for such a connection
     log = (folder / "server.log").read_text()
     assert "Traceback" not in log
     assert "a bug" not in log
@@ -392,6 +409,8 @@ def test_a_connection_is_dropped_before_or_after_the_commit(owner, drop, made):
         ({"match": "GET /x", "status": 503, "drop": "after"}, ["drop"]),
         ({"match": "GET /x", "status": 503, "times": 0}, ["times"]),
         ({"match": "GET /x", "status": 503, "after": 1}, ["after"]),
+        ({"match": "POST *", "webhook": "never"}, ["webhook"]),
+        ({"match": "POST *", "webhook": "late", "delay": 1}, ["webhook"]),
     ],
 )
 def test_a_wrong_fault_is_refused_with_its_fields(owner, fields, named):
@@ -459,3 +478,166 @@ def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
     assert own == other
     dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
     assert set(dates) <= {"2025-12", "2026-01", "2026-02"}
+
+
+def test_there_is_a_key_for_each_role_and_one_that_only_reads(owner):
+    admin, member, guest, reader = owner.others
+    assert [one.data(one.get("/me"))["member"]["role"] for one in owner.others[:3]] == [
+        "admin",
+        "member",
+        "client",
+    ]
+    new = {"name": "Of a test"}
+    assert [one.post("/projects", new).status_code for one in (admin, member, guest)] == [201, 201, 403]
+    assert reader.get("/projects").status_code == 200
+    assert fault(reader.post("/projects", new), 403, "forbidden")["message"].startswith("your key's scope")
+
+
+def seen(owner, path):
+    return ask(owner, "GET", path).json()["data"]
+
+
+def test_a_reset_goes_back_to_a_baseline_with_the_clock_of_then(begin, environment):
+    with begin() as process:
+        owner = client(process.stdout.readline())
+        database = f"{environment['TMPDIR']}/{left_over(environment)[0]}/tasks.db"
+        ask(owner, "POST", "clock", advance="2h")
+        owner.make_task(owner.make_project())
+        assert set(seen(owner, "diff")) == {"project", "task"}
+        assert ask(owner, "POST", "baseline").json()["data"] == {"baseline": True}
+        assert seen(owner, "diff") == {}
+        start = content(database)
+        ask(owner, "POST", "clock", advance="3h")
+        later = owner.make_project()
+        ask(owner, "POST", "reset")
+        assert content(database) == start
+        assert later["created_at"] > owner.make_project()["created_at"] > now(7000)
+
+
+def test_what_has_changed_is_told_with_names_and_without_times_and_ids(owner):
+    told = []
+    for _ in range(2):
+        ask(owner, "POST", "reset")
+        assert seen(owner, "diff") == {}
+        project = owner.make_project(name="Of mine")
+        task = owner.make_task(project, title="Ship", due_date="2026-12-01T12:00:00Z")
+        owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"})
+        owner.patch("/tasks/3", {"title": "Other"})
+        owner.delete("/tasks/4")
+        told.append(seen(owner, "diff"))
+    assert told[0] == told[1]
+    assert {kind: list(actions) for kind, actions in told[0].items()} == {
+        "project": ["created"],
+        "task": ["changed", "deleted", "created"],
+        "comment": ["created"],
+    }
+    (changed,), (deleted,), (created,) = told[0]["task"].values()
+    was = changed["changes"].pop("title")[0]
+    assert changed == {"number": 3, "title": "Other", "changes": {}} and was != "Other"
+    assert (deleted["number"], deleted["changes"]["number"]) == (4, [4, None])
+    assert created["changes"] == {
+        "number": [None, 201],
+        "project_id": [None, "Of mine"],
+        "title": [None, "Ship"],
+        "status": [None, "todo"],
+        "priority": [None, "medium"],
+        "created_by": [None, "Owner"],
+        "due_date": [None, "2026-12-01T12:00:00.000Z"],
+        "metadata": [None, "{}"],
+    }
+    (comment,) = told[0]["comment"]["created"]
+    assert comment["changes"]["task_id"] == [None, "Ship"]
+
+
+def test_the_journal_has_the_requests_with_their_answers_the_newest_first_until_a_reset(owner):
+    project = owner.make_project(name="Noted")
+    cause(owner, match="POST /api/v1/tasks", status=503)
+    body = {"project_id": project["id"], "title": "T"}
+    owner.post("/tasks", body)
+    cause(owner, match="POST /api/v1/tasks", drop="after")
+    with pytest.raises(requests.ConnectionError):
+        owner.post("/tasks", body)
+    owner.post("/tasks", body | {"description": "x" * 40_000})
+    listed = owner.get("/projects", status="active")
+    requests.post(f"{owner.base}/tasks", b"no JSON", headers={"Authorization": "Bearer x"}, timeout=PATIENCE)
+    answer = ask(owner, "GET", "requests")
+    assert owner.key not in answer.text
+    last, got, long, dropped, failed, first = answer.json()["data"]["requests"]
+    assert (first["method"], first["path"], first["status"]) == ("POST", "/api/v1/projects", 201)
+    assert (first["body"], first["answer"]["data"]) == ({"name": "Noted"}, project)
+    assert (failed["status"], failed["body"], dropped["body"]) == (503, body, body)
+    assert (dropped["status"], dropped["answer"]) == (None, None)
+    assert len(long["body"]) == 32 * 1024
+    assert (got["path"], got["body"]) == ("/api/v1/projects?status=active", None)
+    assert got["answer"] == listed.json()
+    assert (last["status"], last["body"]) == (401, "no JSON")
+    ask(owner, "POST", "reset")
+    assert seen(owner, "requests") == {"requests": []}
+    for _ in range(501):
+        requests.get(f"{owner.base}/health", timeout=PATIENCE)
+    assert len(seen(owner, "requests")["requests"]) == 500
+
+
+def test_all_that_takes_the_time_follows_the_clock_and_a_reset_takes_it_back(owner):
+    project = owner.make_project()
+    owner.make_task(project, due_date=now(86400))
+    claimed = owner.make_task(project)
+    owner.post(f"/tasks/{claimed['id']}/claim", {"minutes": 60})
+    made = owner.data(owner.post("/keys", {"name": "short", "expires_at": now(3600)}), 201)
+    short = Client(owner.base, made["api_key"])
+    cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
+
+    def session():
+        headers = {"Cookie": cookie, "X-Requested-With": "x"}
+        return requests.get(f"{owner.base}/me", headers=headers, timeout=PATIENCE).status_code
+
+    def overdue():
+        return owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"]
+
+    assert (overdue(), short.get("/me").status_code, session()) == (0, 200, 200)
+    told = ask(owner, "POST", "clock", advance="3d").json()["data"]["now"]
+    assert now(3 * 86400 - 60) < told <= now(3 * 86400)
+    assert (overdue(), short.get("/me").status_code, session()) == (1, 401, 200)
+    wait_until(lambda: owner.data(owner.get(f"/tasks/{claimed['id']}"))["status"] == "todo")
+    assert owner.make_task(project)["created_at"] >= told
+    ask(owner, "POST", "clock", advance="30d")
+    assert session() == 401
+    ask(owner, "POST", "reset")
+    assert owner.make_project()["created_at"] <= now()
+    for wrong in ("3", "0d", "-1d", "3 d", "1000000d", 3):
+        fault(ask(owner, "POST", "clock", advance=wrong), 422, "validation_error", "advance")
+    for _ in range(3):
+        assert ask(owner, "POST", "clock", advance="99999d").json()["data"]["now"] < "2127"
+
+
+def test_deliveries_come_twice_late_out_of_order_and_badly_signed(begin, receiver):
+    hook = {"name": "mine", "url": receiver.url, "secret": "the secret", "events": ["task.created"]}
+    settings = {"TASKS_WEBHOOKS": json.dumps([hook]), "TASKS_DELIVERY__RETRY_SCHEDULE": "[3600]"}
+    with begin(**settings) as process:
+        owner = client(process.stdout.readline())
+        project = owner.make_project()
+
+        def titles(*made):
+            for title in made:
+                owner.make_task(project, title=title)
+            return [receiver.next().event["data"]["task"]["title"] for _ in made]
+
+        cause(owner, match="POST *", webhook="twice")
+        assert titles("one", "two") == ["one", "one"]
+        assert receiver.next().event["data"]["task"]["title"] == "two"
+        cause(owner, match=f"POST {receiver.url}", webhook="out_of_order")
+        assert titles("first", "second") == ["second", "first"]
+        cause(owner, match="POST *", webhook="late")
+        assert titles("third", "fourth") == ["third", "fourth"]
+        cause(owner, match="POST *", webhook="wrong_signature")
+        owner.make_task(project)
+        call = receiver.next()
+        with pytest.raises(WebhookVerificationError):
+            Webhook(b"the secret").verify(call.body, call.headers)
+        receiver.answers = [503]
+        owner.make_task(project)
+        again = receiver.next()
+        ask(owner, "POST", "clock", advance="2h")
+        assert receiver.next().body == again.body
+        Webhook(b"the secret").verify(again.body, again.headers)  # whose time is the real one
+        assert len(inbox(owner)) == 8
