@@ -57,7 +57,7 @@ def test_the_set_up_for_pytest_runs_in_parallel_however_tests_are_imported_and_u
     around = [BIN / "flask", "--app", ROOT / "app", "throwaway", "--log", "tasks.log", "--"]
     code, said = run([*around, *PYTEST, *words], tmp_path)
     assert code == 0, said
-    assert re.search(r"(\d+) passed", said)[1] == "2", said
+    assert re.search(r"(\d+) passed", said)[1] == "3", said
 
 
 def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
@@ -80,7 +80,7 @@ def test_the_set_up_for_vitest_runs(tmp_path, packages):
         (tmp_path / f"{name}.test.mjs").write_text(block("js", "beforeEach", TESTING))
     code, said = run(["node", "node_modules/vitest/vitest.mjs", "run", "--no-color"], tmp_path)
     assert code == 0, said
-    assert "Tests  3 passed" in said, said
+    assert "Tests  6 passed" in said, said
 
 
 def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
