@@ -1161,11 +1161,6 @@ def redeliver_delivery(transaction: Transaction, id: str) -> str:
 
 @api.get("/events")
 @operation(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
-def list_events(limit: int, after: str | None = None) -> Row:
-    """List the events in their order, from the first that is kept or after the one named."""
-    rows, more = Event.after(after, limit)
-    next_after = rows[-1]["id"] if rows else after
-    return {
-        "events": [row["body"] for row in rows],
-        "pagination": {"limit": limit, "has_more": more, "next_after": next_after},
-    }
+def list_events(wait: int, **query: Any) -> Row:
+    """List the events in order, from the first kept, after the one named, or `since`; `wait` for some."""
+    return awaited(wait, partial(Event.page, **query), lambda page: page["events"])

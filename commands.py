@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import partial, reduce, wraps
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
@@ -20,12 +21,16 @@ from zoneinfo import ZoneInfo
 
 import click
 import gunicorn.app.wsgiapp
+import requests
 from flask import current_app
 from flask.cli import AppGroup, with_appcontext
 from marshmallow import Schema, ValidationError
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 import database
 import gateway
+import limits
 import models
 import schemas
 import settings
@@ -46,7 +51,7 @@ SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL datab
 
 def register(group: click.Group) -> None:
     commands = [init, serve, seed, doctor, backup_command, restore_command, deliver_command]
-    commands += [import_command, export_command, redeliver_command, version]
+    commands += [import_command, export_command, redeliver_command, listen, version]
     commands += [key_commands, member_commands, project_commands, webhook_commands]
     for command in commands:
         group.add_command(command)
@@ -473,6 +478,61 @@ def redeliver_command(delivery_id: str) -> None:
     with models.write() as transaction:
         webhooks.redeliver(transaction, delivery_id)
     send_and_report(transaction, delivery_id)
+
+
+SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
+AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
+
+
+@click.command()
+@click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
+@click.option(
+    "--events", "names", multiple=True, default=("*",), metavar="NAME", help="Only these, as task.*"
+)
+@click.option(
+    "--since", type=SINCE, help="Begin with what happened then, in the last 30 days (default: now)."
+)
+@click.option("--url", envvar="TASKS_URL", required=True, help="The service (default: TASKS_URL).")
+@click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
+@as_click_errors(requests.RequestException)
+def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str, key: str) -> None:
+    """Post a service's events to a program on this machine until Ctrl-C.
+
+    It needs no database and no configuration here, and changes none there. The calls are those of a webhook,
+    signed with a secret that is printed first, and is always the same for the same key. Each is sent once;
+    its answer is printed. While the service does not answer, it is asked again.
+    """
+    signal.signal(signal.SIGINT, lambda *_: sys.exit())
+    if since and since.year == 1900:  # a time alone
+        since = datetime.combine(datetime.now(), since.time())
+    webhook = {"url": target, "format": "json", "secrets": [database.digest(f"listen {key}")]}
+    webhooks.sending.adapter = webhooks.new_adapter(webhooks.tls_context(None), 1, 1)
+    click.echo(f"Secret: {webhook['secrets'][0]}")
+    for event in followed(url.rstrip("/"), key, since):
+        id, name = event["id"], event["event"]
+        if any(fnmatchcase(name, pattern) for pattern in names):
+            delivery = {"id": id, "event_id": id, "event": name, "body": database.to_json(event).decode()}
+            result = webhooks.send(delivery, webhook, 15.0)
+            click.echo(f"{event['timestamp']} {name} {id}: {result.error or f'answered {result.status}'}")
+
+
+def followed(url: str, key: str, since: datetime | None) -> Iterator[database.Row]:
+    """Yield the events of a service since then, or from now on, without an end."""
+    query: database.Row = {"limit": 1}
+    with requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {key}"
+        while True:
+            response = session.get(f"{url}{schemas.API}/events", params=query, timeout=60)
+            answer = response.json()
+            if not response.ok:
+                raise click.ClickException(answer["error"]["message"])
+            if "wait" in query:
+                yield from answer["data"]["events"]
+                query["after"] = answer["data"]["pagination"]["next_after"]
+            else:  # the service can be reached, and so it can again
+                begin = times.instant(since) if since else answer["meta"]["timestamp"]
+                query = {"limit": 100, "wait": limits.WAIT_SECONDS, "since": begin}
+                session.mount(url, HTTPAdapter(max_retries=AWAY))
 
 
 def exit_on_sigterm() -> None:

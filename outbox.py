@@ -297,20 +297,18 @@ class Event(Sequenced):
         return later.order_by(cls.seq).limit(placeholder("most"))
 
     @classmethod
-    def after(cls, id: str | None, most: int) -> tuple[list[Row], bool]:
-        """The events that follow this one (with None the first), in order, and whether there are more.
+    def page(cls, *, limit: int, after: str | None = None, since: str = "") -> Row:
+        """The events that follow this one, or without one the first of that time or later, in order.
 
         Raises `Invalid` for an event that does not exist, or no longer exists.
         """
-        seq = 0
-        if id is not None:
-            seq = cls.seq_of.value(id=id)
-            if seq is None:
-                raise Invalid(
-                    ("after", "no such event, or not any more; without it, the first kept is the first")
-                )
-        rows = cls.later.all(seq=seq, most=most + 1)
-        return rows[:most], len(rows) > most
+        seq: int | None = cls.last_before(since) if since else 0
+        if after is not None and (seq := cls.seq_of.value(id=after)) is None:
+            raise Invalid(("after", "no such event, or not any more; without it, the first kept is first"))
+        rows = cls.later.all(seq=seq, most=limit + 1)
+        next_after = rows[:limit][-1]["id"] if rows else after
+        place = {"limit": limit, "has_more": len(rows) > limit, "next_after": next_after}
+        return {"events": [row["body"] for row in rows[:limit]], "pagination": place}
 
     @statement
     def last_older(cls: Any):

@@ -816,7 +816,8 @@ CREATE_WHITEBOARD = WhiteboardInput()
 UPDATE_WHITEBOARD = WhiteboardInput(partial=True)
 UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
 LIST_DELIVERIES = DeliveryQuery()
-LIST_EVENTS = Strict.from_dict({"after": Text(64), "limit": QueryInteger(1, 100, load_default=20)})()
+EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
+LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
 LIST_ACTIVITY = ActivityQuery()
 
 
