@@ -486,12 +486,8 @@ AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, ba
 
 @click.command()
 @click.option("--forward-to", "target", required=True, metavar="URL", help="The program that gets the calls.")
-@click.option(
-    "--events", "names", multiple=True, default=("*",), metavar="NAME", help="Only these, as task.*"
-)
-@click.option(
-    "--since", type=SINCE, help="Begin with what happened then, in the last 30 days (default: now)."
-)
+@click.option("--events", "names", multiple=True, default=["*"], metavar="NAME", help="Only these, as task.*")
+@click.option("--since", type=SINCE, help="Begin with what happened then, in the last 30 days.")
 @click.option("--url", envvar="TASKS_URL", required=True, help="The service (default: TASKS_URL).")
 @click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
 @as_click_errors(requests.RequestException)
@@ -503,36 +499,35 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
     its answer is printed. While the service does not answer, it is asked again.
     """
     signal.signal(signal.SIGINT, lambda *_: sys.exit())
-    if since and since.year == 1900:  # a time alone
+    if since and since.year == 1900:  # a time of today
         since = datetime.combine(datetime.now(), since.time())
     webhook = {"url": target, "format": "json", "secrets": [database.digest(f"listen {key}")]}
     webhooks.sending.adapter = webhooks.new_adapter(webhooks.tls_context(None), 1, 1)
-    click.echo(f"Secret: {webhook['secrets'][0]}")
-    for event in followed(url.rstrip("/"), key, since):
-        id, name = event["id"], event["event"]
-        if any(fnmatchcase(name, pattern) for pattern in names):
-            delivery = {"id": id, "event_id": id, "event": name, "body": database.to_json(event).decode()}
-            result = webhooks.send(delivery, webhook, 15.0)
-            click.echo(f"{event['timestamp']} {name} {id}: {result.error or f'answered {result.status}'}")
-
-
-def followed(url: str, key: str, since: datetime | None) -> Iterator[database.Row]:
-    """Yield the events of a service since then, or from now on, without an end."""
-    query: database.Row = {"limit": 1}
+    query: dict[str, Any] = {"limit": 1}
     with requests.Session() as session:
         session.headers["Authorization"] = f"Bearer {key}"
         while True:
-            response = session.get(f"{url}{schemas.API}/events", params=query, timeout=60)
+            response = session.get(f"{url.rstrip('/')}{schemas.API}/events", params=query, timeout=60)
             answer = response.json()
             if not response.ok:
                 raise click.ClickException(answer["error"]["message"])
-            if "wait" in query:
-                yield from answer["data"]["events"]
-                query["after"] = answer["data"]["pagination"]["next_after"]
-            else:  # the service can be reached, and so it can again
-                begin = times.instant(since) if since else answer["meta"]["timestamp"]
-                query = {"limit": 100, "wait": limits.WAIT_SECONDS, "since": begin}
+            if "wait" not in query:  # it can be reached, and so it can again
+                click.echo(f"Secret: {webhook['secrets'][0]}")
                 session.mount(url, HTTPAdapter(max_retries=AWAY))
+                begin = min(times.instant(since) if since else "9999", answer["meta"]["timestamp"])
+                query = {"limit": 100, "wait": limits.WAIT_SECONDS, "since": begin}
+                continue
+            for event in answer["data"]["events"]:
+                if any(fnmatchcase(event["event"], name) for name in names):
+                    forward(event, webhook)
+            query["after"] = answer["data"]["pagination"]["next_after"]
+
+
+def forward(event: database.Row, webhook: database.Row) -> None:
+    """Post the event once, and print the answer."""
+    id, name, body = event["id"], event["event"], database.to_json(event).decode()
+    result = webhooks.send({"id": id, "event_id": id, "event": name, "body": body}, webhook, 15.0)
+    click.echo(f"{event['timestamp']} {name} {id}: {result.error or f'answered {result.status}'}")
 
 
 def exit_on_sigterm() -> None:

@@ -250,8 +250,7 @@ class FaultInput(schemas.Strict):
     def _is_one_fault(self, data: Row, **_: Any) -> None:
         given = [name for name in ("status", "delay", "drop", "webhook") if name in data]
         if len(given) != 1:
-            message = "give one of status, delay, drop and webhook"
-            raise ValidationError(message, given[-1] if given else "status")
+            raise ValidationError("give one of status, delay, drop and webhook", (given or ["status"])[-1])
 
 
 FAULT = FaultInput()
@@ -294,28 +293,20 @@ class Throwaway:
             return self.answer(environ, start_response)
         if "RAW_URI" not in environ:  # a tool of agents calls the API
             return self.answer_or_fail(environ, start_response)
-        entry = {"method": environ["REQUEST_METHOD"], "path": environ["RAW_URI"]}
-        entry |= dict.fromkeys(("status", "body", "answer"))
-        self.journal.appendleft(entry)
-        body, parts = environ["wsgi.input"], list[bytes]()
-
-        def read(size: int) -> bytes:
-            parts.append(body.read(size))
-            return parts[-1]
-
-        environ["wsgi.input"] = SimpleNamespace(read=read)
+        entry = dict(method=environ["REQUEST_METHOD"], path=environ["RAW_URI"], status=None, answer=None)
+        read, parts = environ["wsgi.input"].read, list[bytes]()
+        environ["wsgi.input"] = SimpleNamespace(read=lambda size: parts.append(read(size)) or parts[-1])  # type: ignore[func-returns-value]
         try:
             chunks = self.answer_or_fail(environ, start_response)
             entry["status"] = start_response.__self__.status_code  # type: ignore[attr-defined]  # gunicorn's
             entry["answer"] = as_sent(chunks)
         finally:
-            entry["body"] = as_sent(parts)
+            self.journal.appendleft(entry | {"body": as_sent(parts)})
         return chunks
 
     def answer_or_fail(self, environ: Row, start_response: Callable) -> Iterable[bytes]:
         """What the application answers, or what a fault says."""
-        asked = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
-        fault = self.next_fault(asked) if self.faults else {}
+        fault = self.next_fault(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}") if self.faults else {}
         ends_at = time.monotonic() + fault.get("delay", 0)
         while (left := ends_at - time.monotonic()) > 0 and self.worker.alive:  # else a stop would wait
             time.sleep(min(left, 0.05))

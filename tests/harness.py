@@ -266,6 +266,7 @@ class Server:
 
     started = []
     forks = False  # whether programs are forked, which the tests that need many of them do
+    port = 0  # any, unless it shall start again where it was
 
     def __init__(self, folder, **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
@@ -284,7 +285,7 @@ class Server:
 
     def start(self, *arguments):
         self.started.append(self)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_server(("127.0.0.1", self.port)) as listener:
             # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,0 +1,136 @@
+"""The command that posts the events of a service to a program on a laptop."""
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending
+from standardwebhooks import Webhook
+from test_throwaway import begun, cause, client, environment_in
+
+
+@pytest.fixture
+def listen(receiver, tmp_path):
+    """Run the command, without a database or a configuration, until its secret is printed."""
+
+    @contextmanager
+    def run(url, *words, key=OWNER_KEY):
+        words = ["--app", ROOT / "app", "listen", "--forward-to", receiver.url, *words]
+        given = {"TASKS_URL": url, "TASKS_KEY": key, "TASKS_SERVER__DATABASE": str(tmp_path / "no.db")}
+        pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
+        options = {"cwd": tmp_path, "text": True, "env": environment | given | {"PYTHONUNBUFFERED": "1"}}
+        with subprocess.Popen([BIN / "flask", *words], **pipes, **options) as process, ending(process):
+            process.secret = process.stdout.readline().removeprefix("Secret: ").strip()
+            yield process
+        assert list(tmp_path.glob("no.db*")) == []
+
+    return run
+
+
+def end(process):
+    """Press Ctrl-C; returns what was printed since."""
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (0, "")
+    return stdout.splitlines()
+
+
+def title(call):
+    return call.event["data"]["task"]["title"]
+
+
+def test_events_arrive_as_a_webhook_gets_them_and_answers_are_shown_until_ctrl_c(launch, listen, receiver):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    owner.make_task(project, title="Before")
+    with listen(server.base, "--events", "task.*", "--since", f"{datetime.now():%Y-%m-%d}") as process:
+        assert title(receiver.next()) == "Before"
+        assert process.stdout.readline().endswith(": answered 200\n")
+        receiver.answers = [500]
+        task = owner.make_task(project, title="Ünï")
+        call = receiver.next()
+        body = owner.data(owner.get("/events", limit=100))["events"][-1]
+        assert call.event == body == Webhook(process.secret.encode()).verify(call.body, call.headers)
+        assert call.headers["x-service-event"] == "task.created"
+        assert process.stdout.readline().split()[1:] == ["task.created", f"{body['id']}:", "answered", "500"]
+        owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"})
+        receiver.down()
+        owner.delete(f"/tasks/{task['id']}")
+        last = process.stdout.readline()
+        assert "task.deleted" in last and "refused" in last
+        assert end(process) == []
+    with listen(server.base) as again:
+        assert again.secret == process.secret
+        assert end(again) == []
+
+
+def test_what_happens_around_a_restart_arrives(launch, listen, receiver):
+    server = launch()
+    project = server.client().make_project()
+    with listen(url := server.base):
+        server.stop()
+        server.start()  # elsewhere
+        server.client().make_task(project, title="Meanwhile")
+        server.stop()
+        server.port = urlsplit(url).port
+        server.start()
+        server.client().make_task(project, title="Afterwards")
+        assert [title(receiver.next()) for _ in range(2)] == ["Meanwhile", "Afterwards"]
+
+
+def test_a_service_that_is_busy_or_breaks_off_is_asked_again(tmp_path, listen, receiver):
+    with begun(tmp_path, environment_in(tmp_path)) as service:
+        owner = client(service.stdout.readline())
+        project = owner.make_project()
+        with listen(owner.base.removesuffix("/api/v1"), key=owner.key):
+            for fault in ({"status": 503}, {"status": 429}, {"drop": "before"}):
+                cause(owner, match="GET /api/v1/events", **fault)
+            for name in ("One", "Two"):
+                owner.make_task(project, title=name)
+                assert title(receiver.next()) == name
+
+
+def test_it_begins_with_what_happens_from_now_on(launch, listen, receiver):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    owner.make_task(project, title="Before")
+    tomorrow = f"{datetime.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"
+    for since in ((), ("--since", tomorrow)):
+        with listen(server.base, *since) as process:
+            made = []
+            while receiver.calls.empty():  # until it listens
+                made.append(owner.make_task(project, title="After")["id"])
+            assert receiver.next().event["data"]["task"]["id"] in made
+            process.terminate()
+        receiver.all_here()
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "said"),
+    [
+        (None, "wrong", "Error: the API key is unknown"),
+        ("http://127.0.0.1:9", OWNER_KEY, "Connection refused"),
+    ],
+)
+def test_what_cannot_be_listened_to_is_said(server, listen, url, key, said):
+    with listen(url or server.base, key=key) as process:
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout) == (1, "")
+    assert said in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_an_event_is_waited_for(server, owner, task):
+    last = owner.data(owner.get("/events", limit=100))["pagination"]["next_after"]
+    while (page := owner.data(owner.get("/events", after=last, limit=100)))["events"]:
+        last = page["pagination"]["next_after"]
+    assert owner.data(owner.get("/events", since="2999-01-01"))["events"] == []
+    events = owner.data(owner.get("/events", since=task["created_at"], limit=100))["events"]
+    assert task["id"] in [event["data"].get("task", {}).get("id") for event in events]
