@@ -492,7 +492,7 @@ AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, ba
 @click.option("--key", envvar="TASKS_KEY", required=True, help="An admin's API key (default: TASKS_KEY).")
 @as_click_errors(requests.RequestException)
 def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str, key: str) -> None:
-    """Post a service's events to a program on this machine until Ctrl-C.
+    """Post a service's events to a program here, until Ctrl-C.
 
     It needs no database and no configuration here, and changes none there. The calls are those of a webhook,
     signed with a secret that is printed first, and is always the same for the same key. Each is sent once;

@@ -145,6 +145,9 @@ def test_events_are_read_in_order_from_where_a_client_left_off(owner, webhook, r
     none = owner.data(owner.get("/events", after=sent[3]["id"]))
     assert none["events"] == []
     assert none["pagination"]["next_after"] == sent[3]["id"]
+    assert owner.data(owner.get("/events", since=sent[1]["timestamp"]))["events"] == sent[1:]
+    both = owner.data(owner.get("/events", since=start["timestamp"], after=sent[2]["id"]))
+    assert both["events"] == sent[3:]
     everything = owner.data(owner.get("/events", limit=100))["events"]
     assert everything[-5:] == [start, *sent]
     assert "ping" not in {event["event"] for event in everything}

@@ -1,6 +1,7 @@
 """The command that posts the events of a service to a program on a laptop."""
 
 import os
+import shlex
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending
 from standardwebhooks import Webhook
+from test_readme import WEBHOOKS, block
 from test_throwaway import begun, cause, client, environment_in
 
 
@@ -49,7 +51,9 @@ def test_events_arrive_as_a_webhook_gets_them_and_answers_are_shown_until_ctrl_c
     owner = server.client()
     project = owner.make_project()
     owner.make_task(project, title="Before")
-    with listen(server.base, "--events", "task.*", "--since", f"{datetime.now():%Y-%m-%d}") as process:
+    shown = shlex.split(block("sh", "listen", WEBHOOKS).replace("10:00", "00:00"))
+    words = shown[shown.index("http://localhost:9000/webhook") + 1 :]
+    with listen(server.base, *words) as process:
         assert title(receiver.next()) == "Before"
         assert process.stdout.readline().endswith(": answered 200\n")
         receiver.answers = [500]
@@ -125,12 +129,3 @@ def test_what_cannot_be_listened_to_is_said(server, listen, url, key, said):
     assert (process.returncode, stdout) == (1, "")
     assert said in stderr
     assert stderr.count("\n") == 1
-
-
-def test_an_event_is_waited_for(server, owner, task):
-    last = owner.data(owner.get("/events", limit=100))["pagination"]["next_after"]
-    while (page := owner.data(owner.get("/events", after=last, limit=100)))["events"]:
-        last = page["pagination"]["next_after"]
-    assert owner.data(owner.get("/events", since="2999-01-01"))["events"] == []
-    events = owner.data(owner.get("/events", since=task["created_at"], limit=100))["events"]
-    assert task["id"] in [event["data"].get("task", {}).get("id") for event in events]

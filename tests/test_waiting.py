@@ -108,6 +108,16 @@ def to_be_started(owner, project, bot):
     return lambda: None  # the time comes without a change
 
 
+def test_an_event_is_waited_for(owner, begin):
+    project = owner.make_project()
+    after = owner.make_task(project)["created_at"]
+    last = owner.data(owner.get("/events", since=after))["pagination"]["next_after"]
+    waiting = begin("/events", after=last)
+    task = owner.make_task(project)
+    (event,) = waiting.data()["events"]
+    assert event["data"]["task"] == task
+
+
 @pytest.mark.parametrize("arrange", [made, given_back, unblocked, answered, to_be_started])
 def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot, begin, arrange):
     project = owner.make_project()
