@@ -47,6 +47,8 @@ NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
 BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
+SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
+AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)  # a service
 
 
 def register(group: click.Group) -> None:
@@ -478,10 +480,6 @@ def redeliver_command(delivery_id: str) -> None:
     with models.write() as transaction:
         webhooks.redeliver(transaction, delivery_id)
     send_and_report(transaction, delivery_id)
-
-
-SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
-AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)
 
 
 @click.command()

@@ -230,9 +230,7 @@ MATCH = validate.Regexp(
     r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*\Z",
     error='must be a method and a path, as "POST /api/v1/tasks", or URL; * stands for any text',
 )
-ERRORS = validate.OneOf(
-    [status for status in STATUS_LINES if status >= 400], error="must be one of {choices}"
-)
+ERRORS = validate.OneOf([code for code in STATUS_LINES if code >= 400], error="must be one of {choices}")
 WHOLE = {**schemas.MESSAGES, "invalid": "must be the number of an error's status, as 503"}
 
 
@@ -402,7 +400,7 @@ class Throwaway:
 
     def set_baseline(self, current: Request) -> Response:
         """Let resets go back to what is there, when what requests have left to be delivered is delivered."""
-        self.await_inbox()
+        self.show_inbox(current)  # which waits
         database.backup(start_of_throwaway())
         self.start_ahead = times.ahead
         return success({"baseline": True}, 200)
@@ -436,16 +434,13 @@ class Throwaway:
         return success(fault, 201)
 
     def show_inbox(self, current: Request) -> Response:
-        self.await_inbox()
-        return success({"deliveries": list(self.inbox)}, 200)
-
-    def await_inbox(self) -> None:
-        """Wait for the deliveries to the inbox that requests have left to the sweeper."""
+        """The deliveries, after those that requests have left to the sweeper."""
         ends_at = time.monotonic() + INBOX_SECONDS
         while time.monotonic() < ends_at and self.worker.alive:
             if not any(row["pending"] for row in Webhook.backlog.all() if row["name"] == "inbox"):
                 break
             time.sleep(0.01)
+        return success({"deliveries": list(self.inbox)}, 200)
 
     def receive(self, current: Request) -> Response:
         """Take a delivery of the webhook `inbox`, unless it is of before a reset."""
