@@ -506,6 +506,8 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
         session.headers["Authorization"] = f"Bearer {key}"
         while True:
             response = session.get(f"{url.rstrip('/')}{schemas.API}/events", params=query, timeout=60)
+            if response.headers.get("Content-Type") != "application/json":
+                raise click.ClickException(f"{url} is not the address of a task service")
             answer = response.json()
             if not response.ok:
                 raise click.ClickException(answer["error"]["message"])

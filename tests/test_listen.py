@@ -121,10 +121,11 @@ def test_it_begins_with_what_happens_from_now_on(launch, listen, receiver):
     [
         (None, "wrong", "Error: the API key is unknown"),
         ("http://127.0.0.1:9", OWNER_KEY, "Connection refused"),
+        ("board", OWNER_KEY, "/board is not the address of a task service"),
     ],
 )
 def test_what_cannot_be_listened_to_is_said(server, listen, url, key, said):
-    with listen(url or server.base, key=key) as process:
+    with listen({None: server.base, "board": f"{server.base}/board"}.get(url, url), key=key) as process:
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stdout) == (1, "")
     assert said in stderr
