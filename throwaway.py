@@ -42,7 +42,7 @@ from database import EncodedJSON, Row, db
 from demo import Demonstration
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from models import ApiKey, Member
+from models import ApiKey, Member, Resource
 from operation import failure, success
 from outbox import Event, Result, Webhook
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
@@ -221,9 +221,9 @@ JOURNAL_BYTES = 32 * 1024
 CLOCK_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CLOCK_MOST = 36500 * 86400  # seconds that the clock can be ahead
 PUT_OFF = {"late": None, "out_of_order": 409}  # as if a receiver gave no answer, or refused one event
-# What is compared, by the columns that name it, and the columns that are not shown.
-COMPARED = {"project": "name", "milestone": "title", "task": "title", "comment": "content"}
-COMPARED |= {"attachment": "filename", "meeting": "title", "whiteboard": "title", "member": "full_name"}
+# The tables that are compared, by the columns that name their rows, and the columns that are not shown.
+COMPARED = {"task": "title", "member": "full_name", "comment": "content", "attachment": "filename"}
+COMPARED |= {table.NOUN: table.TITLE for table in Resource.__subclasses__()}
 UNSTABLE = re.compile(r"id|key_id|search|version|mentions|claimed_until|(?!starts|ends).*_at")
 
 MATCH = validate.Regexp(

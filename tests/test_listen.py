@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,7 +24,7 @@ def listen(receiver, tmp_path):
         given = {"TASKS_URL": url, "TASKS_KEY": key, "TASKS_SERVER__DATABASE": str(tmp_path / "no.db")}
         pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
-        options = {"cwd": tmp_path, "text": True, "env": environment | given | {"PYTHONUNBUFFERED": "1"}}
+        options = {"cwd": tmp_path, "text": True, "env": environment | given}
         with subprocess.Popen([BIN / "flask", *words], **pipes, **options) as process, ending(process):
             process.secret = process.stdout.readline().removeprefix("Secret: ").strip()
             yield process
@@ -100,32 +99,27 @@ def test_a_service_that_is_busy_or_breaks_off_is_asked_again(tmp_path, listen, r
                 assert title(receiver.next()) == name
 
 
-def test_it_begins_with_what_happens_from_now_on(launch, listen, receiver):
+def test_it_begins_with_what_happens_from_now_on_if_not_told_otherwise(launch, listen, receiver):
     server = launch()
     owner = server.client()
     project = owner.make_project()
     owner.make_task(project, title="Before")
-    tomorrow = f"{datetime.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"
-    for since in ((), ("--since", tomorrow)):
-        with listen(server.base, *since) as process:
-            made = []
-            while receiver.calls.empty():  # until it listens
-                made.append(owner.make_task(project, title="After")["id"])
-            assert receiver.next().event["data"]["task"]["id"] in made
-            process.terminate()
-        receiver.all_here()
+    for since in ((), ("--since", "2999-01-01")):
+        with listen(server.base, *since):
+            owner.make_task(project, title="After")
+            assert title(receiver.next()) == "After"
 
 
 @pytest.mark.parametrize(
-    ("url", "key", "said"),
+    ("path", "key", "said"),
     [
-        (None, "wrong", "Error: the API key is unknown"),
-        ("http://127.0.0.1:9", OWNER_KEY, "Connection refused"),
-        ("board", OWNER_KEY, "/board is not the address of a task service"),
+        ("", "wrong", "Error: the API key is unknown"),
+        ("/board", OWNER_KEY, "/board is not the address of a task service"),
+        (":1", OWNER_KEY, "Error: Failed to parse"),
     ],
 )
-def test_what_cannot_be_listened_to_is_said(server, listen, url, key, said):
-    with listen({None: server.base, "board": f"{server.base}/board"}.get(url, url), key=key) as process:
+def test_what_cannot_be_listened_to_is_said_in_a_line(server, listen, path, key, said):
+    with listen(server.base + path, key=key) as process:
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stdout) == (1, "")
     assert said in stderr

@@ -478,16 +478,9 @@ def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
 
 
 def test_there_is_a_key_for_each_role_and_one_that_only_reads(owner):
-    admin, member, guest, reader = owner.others
-    assert [one.data(one.get("/me"))["member"]["role"] for one in owner.others[:3]] == [
-        "admin",
-        "member",
-        "client",
-    ]
-    new = {"name": "Of a test"}
-    assert [one.post("/projects", new).status_code for one in (admin, member, guest)] == [201, 201, 403]
-    assert reader.get("/projects").status_code == 200
-    assert fault(reader.post("/projects", new), 403, "forbidden")["message"].startswith("your key's scope")
+    answers = [one.post("/projects", {"name": "Of a test"}).status_code for one in owner.others]
+    assert answers == [201, 201, 403, 403]
+    assert [one.get("/projects").status_code for one in owner.others] == [200] * 4
 
 
 def seen(owner, path):
@@ -523,25 +516,13 @@ def test_what_has_changed_is_told_with_names_and_without_times_and_ids(owner):
         owner.delete("/tasks/4")
         told.append(seen(owner, "diff"))
     assert told[0] == told[1]
-    assert {kind: list(actions) for kind, actions in told[0].items()} == {
-        "project": ["created"],
-        "task": ["changed", "deleted", "created"],
-        "comment": ["created"],
-    }
+    kinds = [f"{kind} {' '.join(actions)}" for kind, actions in told[0].items()]
+    assert sorted(kinds) == ["comment created", "project created", "task changed deleted created"]
     (changed,), (deleted,), (created,) = told[0]["task"].values()
-    was = changed["changes"].pop("title")[0]
-    assert changed == {"number": 3, "title": "Other", "changes": {}} and was != "Other"
-    assert (deleted["number"], deleted["changes"]["number"]) == (4, [4, None])
-    assert created["changes"] == {
-        "number": [None, 201],
-        "project_id": [None, "Of mine"],
-        "title": [None, "Ship"],
-        "status": [None, "todo"],
-        "priority": [None, "medium"],
-        "created_by": [None, "Owner"],
-        "due_date": [None, "2026-12-01T12:00:00.000Z"],
-        "metadata": [None, "{}"],
-    }
+    assert (changed["number"], [*changed["changes"]], changed["title"]) == (3, ["title"], "Other")
+    assert deleted["changes"]["number"] == [4, None]
+    new = {name: new for name, (_, new) in created["changes"].items()}
+    assert [new["number"], new["project_id"], new["created_by"]] == [201, "Of mine", "Owner"]
     (comment,) = told[0]["comment"]["created"]
     assert comment["changes"]["task_id"] == [None, "Ship"]
 
@@ -562,11 +543,10 @@ def test_the_journal_has_the_requests_with_their_answers_the_newest_first_until_
     last, got, long, dropped, failed, first = answer.json()["data"]["requests"]
     assert (first["method"], first["path"], first["status"]) == ("POST", "/api/v1/projects", 201)
     assert (first["body"], first["answer"]["data"]) == ({"name": "Noted"}, project)
-    assert (failed["status"], failed["body"], dropped["body"]) == (503, body, body)
-    assert (dropped["status"], dropped["answer"]) == (None, None)
+    assert (failed["status"], failed["body"]) == (503, body)
+    assert (dropped["status"], dropped["body"], dropped["answer"]) == (None, body, None)
     assert len(long["body"]) == 32 * 1024
-    assert (got["path"], got["body"]) == ("/api/v1/projects?status=active", None)
-    assert got["answer"] == listed.json()
+    assert (got["path"], got["answer"]) == ("/api/v1/projects?status=active", listed.json())
     assert (last["status"], last["body"]) == (401, "no JSON")
     ask(owner, "POST", "reset")
     assert seen(owner, "requests") == {"requests": []}
@@ -584,21 +564,21 @@ def test_all_that_takes_the_time_follows_the_clock_and_a_reset_takes_it_back(own
     short = Client(owner.base, made["api_key"])
     cookie = owner.post("/session", {"api_key": owner.key}).headers["Set-Cookie"]
 
-    def session():
-        headers = {"Cookie": cookie, "X-Requested-With": "x"}
-        return requests.get(f"{owner.base}/me", headers=headers, timeout=PATIENCE).status_code
+    def seen_now():
+        """How many are late, and whether the key and the session are valid."""
+        signed_in = {"Cookie": cookie, "X-Requested-With": "x"}
+        session = requests.get(f"{owner.base}/me", headers=signed_in, timeout=PATIENCE)
+        late = owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"]
+        return late, short.get("/me").status_code, session.status_code
 
-    def overdue():
-        return owner.data(owner.get(f"/projects/{project['id']}"))["stats"]["overdue"]
-
-    assert (overdue(), short.get("/me").status_code, session()) == (0, 200, 200)
+    assert seen_now() == (0, 200, 200)
     told = ask(owner, "POST", "clock", advance="3d").json()["data"]["now"]
     assert now(3 * 86400 - 60) < told <= now(3 * 86400)
-    assert (overdue(), short.get("/me").status_code, session()) == (1, 401, 200)
+    assert seen_now() == (1, 401, 200)
     wait_until(lambda: owner.data(owner.get(f"/tasks/{claimed['id']}"))["status"] == "todo")
     assert owner.make_task(project)["created_at"] >= told
     ask(owner, "POST", "clock", advance="30d")
-    assert session() == 401
+    assert seen_now() == (1, 401, 401)
     ask(owner, "POST", "reset")
     assert owner.make_project()["created_at"] <= now()
     for wrong in ("3", "0d", "-1d", "3 d", "1000000d", 3):
