@@ -224,7 +224,7 @@ PUT_OFF = {"late": None, "out_of_order": 409}  # as if a receiver gave no answer
 # The tables that are compared, by the columns that name their rows, and the columns that are not shown.
 COMPARED = {"task": "title", "member": "full_name", "comment": "content", "attachment": "filename"}
 COMPARED |= {table.NOUN: table.TITLE for table in Resource.__subclasses__()}
-UNSTABLE = re.compile(r"id|key_id|search|version|mentions|claimed_until|(?!starts|ends).*_at")
+UNSTABLE = [*models.HIDDEN, "id|key_id|version|mentions|claimed_until|(?!starts|ends).*_at"]
 
 MATCH = validate.Regexp(
     r"([A-Z]+|\*) (/|\*|https?:)[^\s?\[\]]*\Z",
@@ -412,7 +412,7 @@ class Throwaway:
         diff: dict[str, dict[str, list[Row]]] = {}
         for id, (kind, row) in (before | after).items():
             old, new = (rows[id][1] if id in rows else {} for rows in (before, after))
-            fields = [f for f in row if old.get(f) != new.get(f) and not UNSTABLE.fullmatch(f)]
+            fields = [f for f in row if old.get(f) != new.get(f) and not re.fullmatch("|".join(UNSTABLE), f)]
             changes = {f: [names.get(value, value) for value in (old.get(f), new.get(f))] for f in fields}
             action = "changed" if old and new else "deleted" if old else "created"
             if changes:

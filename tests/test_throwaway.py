@@ -523,6 +523,7 @@ def test_what_has_changed_is_told_with_names_and_without_times_and_ids(owner):
     assert deleted["changes"]["number"] == [4, None]
     new = {name: new for name, (_, new) in created["changes"].items()}
     assert [new["number"], new["project_id"], new["created_by"]] == [201, "Of mine", "Owner"]
+    assert not new.keys() & {"id", "search", "label_keys", "version", "created_at", "updated_at"}
     (comment,) = told[0]["comment"]["created"]
     assert comment["changes"]["task_id"] == [None, "Ship"]
 
