@@ -29,6 +29,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 import database
+import formats
 import gateway
 import limits
 import models
@@ -130,6 +131,7 @@ def table(rows: list[database.Row], headings: str, paths: str) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+folder = click.Path(file_okay=False, path_type=Path)
 as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (default: first owner).")
 
 
@@ -333,21 +335,42 @@ def print_link(link: str, expires_at: str) -> None:
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
+def statuses_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
+    """What other names of statuses mean."""
+    statuses = {}
+    for pair in pairs:
+        name, _, status = pair.rpartition("=")
+        if not name or status not in models.STATUSES:
+            allowed = ", ".join(models.STATUSES)
+            raise click.BadParameter(f'"{pair}" is not NAME=STATUS with one of {allowed}', param=option)
+        statuses[transfer.word_of(name)] = status
+    return statuses
+
+
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
 @click.option("--apply", is_flag=True, help="Store it; otherwise only a report is printed.")
-@click.option("--project", help="The project of rows that name none.")
+@click.option("--project", help="The project of tasks that name none.")
+@click.option("--files", type=folder, help="The folder with the attachments of the export.")
+@click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The program it is from.")
+@click.option("--status", "statuses", multiple=True, callback=statuses_of, help='As "Doing=in_progress".')
 @as_option
 @in_database
-def import_command(file: IO[bytes], apply: bool, project: str | None, email: str | None) -> None:
-    """Import tasks from a CSV file, all or none of them.
+def import_command(
+    file: IO[bytes], apply: bool, program: str | None, email: str | None, **given: Any
+) -> None:
+    """Import tasks from a file, all or none of them.
 
-    Webhooks get no events of an import.
+    The file is CSV, JSON lines, or what another program has exported. Neither members nor webhooks are told.
     """
-    actor = fetch_actor(email, "member")
+    actor = fetch_actor(email, "admin")
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     with as_click_errors(ValueError):
-        imported = transfer.Import(transfer.read_csv(file), project)
+        text, statuses = transfer.decoded(file.read()), given.pop("statuses")
+        if program:
+            imported = transfer.Import(*formats.Export(program, text, statuses).tasks(), **given)
+        else:
+            imported = transfer.Import(transfer.read(text, statuses), Counter(), **given)
     exit_on_sigterm()
     place = nullcontext() if apply and not imported.report.problems else database.copied()
     with place, suppress(click.Abort), models.write(actor) as transaction:
@@ -363,12 +386,21 @@ def import_command(file: IO[bytes], apply: bool, project: str | None, email: str
 
 @click.command("export")
 @click.option("--format", "kind", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
+@click.option("--files", type=folder, help="The folder in which to put the attachments (jsonl).")
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @in_database
-def export_command(kind: str, file: IO[str]) -> None:
-    """Write all tasks to a file, or to standard output."""
-    write = transfer.write_csv if kind == "csv" else transfer.write_json_lines
-    write(file)
+def export_command(kind: str, files: Path | None, file: IO[str]) -> None:
+    """Write all tasks to a file, or to standard output.
+
+    CSV is for spreadsheets; JSON lines have projects, milestones, comments and attachments too.
+    """
+    if files and kind == "csv":
+        raise click.UsageError("--files takes --format jsonl")
+    with as_click_errors(*((OSError,) if files else ())):  # click itself ends well where a pipe is closed
+        if files:
+            files.mkdir(0o700, parents=True, exist_ok=True)
+        write = transfer.write_csv if kind == "csv" else partial(transfer.write_json_lines, files=files)
+        write(file)
 
 
 project_commands = AppGroup("project", help="Create and list projects.")

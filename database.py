@@ -465,13 +465,13 @@ class Insertion(Statement):
 
     def __init__(self, model: Any, **computed: Any):
         """`computed` gives columns an expression in place of their parameter."""
-        fields = [field for field in model._meta.sorted_fields if not isinstance(field, AutoField)]
+        fields = model._meta.sorted_fields
         values = {field: computed.get(field.column_name, placeholder(field.column_name)) for field in fields}
         super().__init__(model.insert(values))
         self.nulls: Row = dict.fromkeys(field.column_name for field in fields)
 
     def run(self, **row: Any) -> int:
-        """Insert the row, and return its number (`rowid`), which is the value of an `AutoField`."""
+        """Insert the row, and return its number (`rowid`), the value of an `AutoField` that is null."""
         return db.execute_sql(self.sql, self.nulls | row).lastrowid
 
     def run_many(self, rows: Iterable[Row]) -> None:

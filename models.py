@@ -267,10 +267,14 @@ class Resource(Entity):
 
     @classmethod
     def add(cls, transaction: Transaction, **fields: Any) -> Row:
-        """Make a new one. Raises `Invalid` for what does not exist or does not go together."""
+        """Make a new one; an import gives `id` and `created_at` too.
+
+        Raises `Invalid` for what does not exist or does not go together.
+        """
         check_references(cls, fields)
         cls.check(fields)
-        row = {**fields, "id": transaction.new_id(), "created_at": transaction.at} | cls.stamp(transaction)
+        made = {"id": transaction.new_id(), "created_at": transaction.at}
+        row = made | fields | cls.stamp(transaction)
         cls.insertion.run(**row)
         cls.record(transaction, "created", row)
         return cls.shown(row["id"])
@@ -892,7 +896,7 @@ class Project(Resource):
     def add(cls, transaction: Transaction, *, owner_id: str | None = None, **fields: Any) -> Row:
         """Make a new active project. Its owner is the actor, unless the fields name another member."""
         owner_id = owner_id or transaction.actor["id"]
-        return super().add(transaction, status="active", owner_id=owner_id, **fields)
+        return super().add(transaction, **{"status": "active", **fields}, owner_id=owner_id)
 
     @classmethod
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
@@ -1058,9 +1062,9 @@ class Task(Entity):
 
     @statement
     def insertion(cls: Any):
-        """Inserts a task, whose rank is that of its number, and so the last one."""
-        last = "SELECT seq FROM sqlite_sequence WHERE name = 'task'"
-        return Insertion(cls, rank=SQL(f"PRINTF('%010d', {Rank.FIRST + 1} + IFNULL(({last}), 0))"))
+        """Inserts a task, whose rank is that of its number, and so the last one, unless both are given."""
+        number = "IFNULL(:number, 1 + IFNULL((SELECT seq FROM sqlite_sequence WHERE name = 'task'), 0))"
+        return Insertion(cls, rank=SQL(f"IFNULL(:rank, PRINTF('%010d', {Rank.FIRST} + {number}))"))
 
     @statement
     def of_calendar(cls: Any):
@@ -1237,28 +1241,31 @@ class Task(Entity):
     ) -> Row:
         """Make a new task; `folded` has title and description folded by the schema.
 
+        An import also gives what else the service itself makes, such as `id`, `number` and `created_at`.
         Raises `Invalid` for what does not exist or belong together.
         """
         cls._check_done(transaction, status)
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         cls._check_external_id(fields)
-        row = cls.insertion.nulls | fields | cls.label_columns(fields.get("labels"))
-        row |= {"project_id": project_id, "title": title, "status": status}
-        row |= {
+        row = cls.insertion.nulls | {
             "id": transaction.new_id(),
             "completed_at": transaction.at if status == "done" else None,
+            "created_by": transaction.actor["id"],
+            "created_at": transaction.at,
+        }
+        row |= fields | cls.label_columns(fields.get("labels"))
+        row |= {"project_id": project_id, "title": title, "status": status}
+        row |= {
             "checks": checkboxes(fields.get("description")),
             "priority": fields.get("priority") or DEFAULT_PRIORITY,
-            "created_by": transaction.actor["id"],
             "metadata": EncodedJSON(fields.get("metadata", "{}")),
             "version": 1,
-            "created_at": transaction.at,
             "updated_at": transaction.at,
             "search": cls.searchable(**folded),
         }
-        row = {"id": row["id"], "number": cls.insertion.run(**row)} | row
-        row["rank"] = Rank.whole(Rank.FIRST + row["number"])
+        row["number"] = cls.insertion.run(**row)
+        row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])
         row["blocked_by"] = EncodedJSON("[]")
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
@@ -1406,7 +1413,7 @@ class Task(Entity):
         if "description" in changes:
             new["checks"] = checkboxes(fields["description"])
         if "status" in changes:
-            new["completed_at"] = transaction.at if fields["status"] == "done" else None
+            new = {"completed_at": transaction.at if fields["status"] == "done" else None} | new
         cls.set_columns(id, **new)
         task = stored | new
         task["metadata"] = EncodedJSON(task["metadata"])
@@ -1819,6 +1826,17 @@ class Comment(PartOfTask):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
     @classmethod
+    def store(cls, transaction: Transaction, task: Row, content: str, folded: str, **made: str | None) -> Row:
+        """Store a comment; what is not `made` elsewhere is the actor's and of this moment."""
+        row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
+        row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
+        row["search"] = folded
+        cls.insertion.run(**row, mentions=to_json(Member.mentioned(content)).decode())
+        comment = cls.shown(row["id"])
+        super().record(transaction, "created", comment | {"title": task["title"]})
+        return comment
+
+    @classmethod
     def add(
         cls, transaction: Transaction, task_id: str, *, content: str, folded: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
@@ -1827,13 +1845,9 @@ class Comment(PartOfTask):
         `folded` is the content, folded by the schema. Returns the comment, the task, and what has changed of
         it. Raises `NotFound`, and for a question `Forbidden`, and `Invalid` where nobody would be told.
         """
-        task, id, me = Task.stored(task_id), transaction.new_id(), transaction.actor["id"]
-        named = Member.mentioned(content)
-        made = {"author_id": me, "created_at": transaction.at, "key_id": transaction.actor.get("key_id")}
-        made["search"] = folded
-        cls.insertion.run(id=id, task_id=task_id, content=content, mentions=to_json(named).decode(), **made)
-        comment = cls.shown(id)
-        super().record(transaction, "created", comment | {"title": task["title"]})
+        task, me = Task.stored(task_id), transaction.actor["id"]
+        comment = cls.store(transaction, task, content, folded)
+        named = orjson.loads(comment["mentions"].encode())
         asked: list[str] = []
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
@@ -1850,7 +1864,8 @@ class Comment(PartOfTask):
         )
         changes: Row = {}
         if question or is_answer:
-            task, changes = Task.edit(transaction, task_id, {"question_id": id if question else None}, None)
+            asking = {"question_id": comment["id"] if question else None}
+            task, changes = Task.edit(transaction, task_id, asking, None)
         Notice.acted(transaction, task_id)
         for reason, members in told.items():
             Notice.tell(transaction, task, reason, *members, text=content)
@@ -1930,10 +1945,13 @@ class Attachment(PartOfTask):
 
     @classmethod
     def add(cls, transaction: Transaction, task_id: str, *, data: bytes, **described: str) -> Row:
-        """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`."""
+        """Attach a file to a task; `described` are its `filename` and `content_type`. Raises `NotFound`.
+
+        An import also describes when, by whom and with which id it was attached elsewhere.
+        """
         task = Task.stored(task_id)
-        row: Row = {"id": transaction.new_id(), "task_id": task_id, **described, "size": len(data)}
-        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at}
+        row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
+        row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
         cls.insertion.run(**row)
         AttachmentContent.add(row["id"], data)
         Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})

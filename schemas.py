@@ -735,6 +735,38 @@ class MilestoneInput(Strict):
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
+# What lines of an import hold: also what the service itself makes, and names in place of ids.
+_made = {"id": Id(), "created_at": Instant()}
+_named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
+_person = Text(MAX_TITLE)  # an address, or a whole name
+_comment = {"author": _person, "content": Text(MAX_TEXT, lines=True, required=True)}
+_time = Instant(allow_none=True)
+
+
+def _matching(pattern: str, what: str, **options: Any) -> fields.String:
+    matches = validate.Regexp(rf"(?:{pattern})\Z", error=f"must be {what}")
+    return fields.String(validate=matches, error_messages=Text.default_error_messages, **options)
+
+
+def _list_of(part: dict[str, Any], what: str) -> ListOf:
+    messages = {**MESSAGES, "invalid": f"must be a list of {what}"}
+    return ListOf(fields.Nested(Strict.from_dict(_made | part)), error_messages=messages)
+
+
+_file = {"id": Id(required=True), "filename": Name(255, required=True), "creator": _person}
+_file |= {"content_type": _matching("[!-~]{1,200}", "a media type", required=True)}
+_task = _made | _named | {"creator": _person}
+_task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
+_task |= {"number": JSONInteger(1, 999_999_999), "rank": _matching("[0-9]{10,40}", "digits")}
+_task |= {"completed_at": _time, "attachments": _list_of(_file, "files")}
+_task |= {"comments": _list_of(_comment | {"edited_at": _time}, "comments")}
+IMPORTS: dict[str, Schema] = {
+    "project": ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
+    "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
+    "task": TaskInput.from_dict(_task)(exclude=["assignee_id"]),
+}
+
+
 class MeetingInput(Strict):
     title = Text(MAX_TITLE, required=True)
     description = Description()
@@ -791,7 +823,6 @@ CHANGE_TASK: TaskInput = TaskInput(only=UPDATED + DETAILS, partial=True, when=" 
 CHANGE_TASKS = TaskChanges()
 PUT_TASK = TaskInput(exclude=["external_id"])
 EXTERNAL_ID = TaskInput(only=["external_id"])
-IMPORT_TASK = TaskInput(exclude=["project_id", "milestone_id", "assignee_id"])
 LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}

@@ -1,37 +1,53 @@
-"""Tasks from other programs as CSV, and tasks for other programs as CSV or JSON lines."""
+"""A workspace's tasks as files: CSV for spreadsheets, JSON lines with everything that belongs to them."""
 
 import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
+from pathlib import Path
 from typing import IO, Any
 
 import orjson
 from marshmallow import ValidationError
-from peewee import JOIN
+from peewee import JOIN, fn
 
 import schemas
-from database import Row, Statement, caseless, placeholder, to_json
-from errors import Invalid
-from models import Blocker, Member, Milestone, Project, Task, Transaction
+from database import Row, Statement, caseless, columns, digest, fold, placeholder, to_json
+from errors import ApiError, Invalid
+from models import (
+    HIDDEN,
+    Attachment,
+    AttachmentContent,
+    Blocker,
+    Comment,
+    Member,
+    Milestone,
+    Project,
+    Task,
+    Transaction,
+    differences,
+)
+from times import first_id
 
-# The columns that an import knows; an export has others too.
+# The columns that an import knows.
 IMPORTED = [
     *["title", "description", "status", "priority", "project", "milestone", "assignee"],
-    *["start_date", "due_date", "labels", "external_id"],
+    *["start_date", "due_date", "labels", "external_id", "creator", "blocked_by", "metadata"],
+    *["created_at", "completed_at", "id", "number"],
 ]
-NAMES = ("project", "milestone", "assignee")  # which are found when the rows are stored
-EXPORTED = [
-    *["number", *IMPORTED, "creator", "blocked_by", "metadata", "version"],
-    *["created_at", "updated_at", "completed_at", "id"],
-]
+OWN = ["version", "updated_at"]  # columns of an export, of which each workspace has its own
+MADE = ("id", "number", "rank", "created_at", "created_by")  # which only a new task takes
+EXPORTED = ["number", *IMPORTED[:-1], *OWN]
 PAGE = 500  # tasks that an export reads at a time
 # A cell that a spreadsheet would take for a formula, behind the apostrophes of earlier exports.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 
 
 @dataclass
@@ -45,42 +61,78 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         yield from self.problems
-        yield from (f"new: {what}" for what in self.made)
-        yield from (f"dropped: {what} ({count} tasks)" for what, count in self.dropped.items())
+        yield from self.made
+        yield from (f"dropped: {what} ({count} tasks)" for what, count in self.dropped.items() if count)
         yield ", ".join(f"{self.done[name]} {name}" for name in ("new", "changed", "unchanged"))
 
 
-def read_csv(file: IO[bytes]) -> list[tuple[int, Row]]:
-    """The number of each row's first line, and its cells that hold something, by column.
+# Reading --------------------------------------------------------------------------------------
 
-    Raises `ValueError` with a line for each thing that is wrong.
+
+def read(text: str, statuses: dict[str, str]) -> list[Line]:
+    """The lines of a file of JSON lines, or of CSV, in which statuses may have other names.
+
+    Raises `ValueError` with a line for each problem.
     """
-    reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
-    rows, problems, line = [], [], 1
+    if text.lstrip()[:1] in ("{", "["):
+        return list(read_json_lines(text))
+    return read_csv(text, statuses)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file in UTF-8, in UTF-16 with its mark, or in Windows' Latin-1. Raises `ValueError`."""
+    for encoding in ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return data.decode(encoding)
+    raise ValueError("the file is not in UTF-8; save it as such")
+
+
+def read_json_lines(text: str) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            if line.strip():
+                yield f"line {number}", schemas.load_json(line.encode())
+        except (ApiError, ValidationError) as error:
+            raise ValueError(f"line {number}: this is JSON, but no object in one line: {error}") from error
+
+
+def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row's first line, and its cells. Raises `ValueError`."""
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader, line = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), 1
     try:
-        columns = [name.strip().lower().replace(" ", "_") for name in next(reader, [])]
-        if "title" not in columns:
-            problems.append(f"line 1: there is no column title; known columns: {', '.join(IMPORTED)}")
-        problems += [f"line 1: several columns {name}" for name in IMPORTED if columns.count(name) > 1]
-        line = reader.line_num + 1
-        for texts in reader:
+        for cells in reader:
+            yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"line {line}: {error}") from error
+
+
+def read_csv(text: str, statuses: dict[str, str]) -> list[Line]:
+    rows = cells_of(text)
+    columns = [name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]]
+    lines, problems = [], []
+    if "title" not in columns:
+        problems.append(f"line 1: there is no column title; known columns: {', '.join(IMPORTED)}")
+    problems += [f"line 1: several columns {name}" for name in EXPORTED if columns.count(name) > 1]
+    try:
+        for line, texts in rows:
             if any(map(str.strip, texts[len(columns) :])):
                 problems.append(f"line {line}: has more cells than line 1")
             cells = {
-                name: unquoted(text if name == "description" else text.strip())
+                name: CELLS.get(name, str)(unquoted(text if name == "description" else text.strip()))
                 for name, text in zip(columns, texts, strict=False)
                 if name and text.strip()
             }
+            if cells.get("status") in statuses:
+                cells["status"] = statuses[cells["status"]]
             if cells:
-                rows.append((line, cells))
-            line = reader.line_num + 1
-    except UnicodeDecodeError:
-        problems.append("the file is not in UTF-8; save it as such")
-    except csv.Error as error:
-        problems.append(f"line {line}: {error}")
+                lines.append((f"line {line}", cells))
+    except ValueError as error:
+        problems.append(str(error))
     if problems:
         raise ValueError("\n".join(problems))
-    return rows
+    return lines
 
 
 def unquoted(cell: str) -> str:
@@ -93,87 +145,225 @@ def quoted(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
-class Import:
-    """Stores rows as tasks, and finds projects, milestones and people by their names."""
+def word_of(cell: str) -> str:
+    """The word of the API that a cell means, such as `in_progress` for "In Progress"."""
+    word = cell.strip().lower().replace(" ", "_")
+    return "todo" if word == "to_do" else word
 
-    def __init__(self, rows: list[tuple[int, Row]], project: str | None = None):
-        """Check the rows, before others must wait for it; what names no project goes into this one."""
-        self.project, self.report = project, Report()
-        self.rows: list[tuple[int, Row, Row]] = []  # the line, names by column, and what is checked already
-        for line, cells in rows:
-            self.report.dropped.update(f"column {name}" for name in cells if name not in IMPORTED)
-            for choice in cells.keys() & {"status", "priority"}:
-                cells[choice] = cells[choice].lower().replace(" ", "_")
+
+def json_of(cell: str) -> Any:
+    """The JSON value in a cell, or the cell where it is none."""
+    with suppress(ApiError):
+        return schemas.parse_json(cell.encode())
+    return cell
+
+
+# How cells are read that hold no text.
+CELLS: dict[str, Callable[[str], Any]] = {
+    **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
+    "labels": lambda cell: [*filter(None, map(str.strip, cell.split(",")))],
+    "blocked_by": lambda cell: json_of(f"[{','.join(cell.split())}]"),
+}
+
+
+# Storing --------------------------------------------------------------------------------------
+
+
+class Import:
+    """Stores lines as projects, milestones and tasks, and finds by id or name what they refer to."""
+
+    def __init__(
+        self, lines: list[Line], dropped: Counter[str], project: str | None = None, files: Path | None = None
+    ):
+        """Check the lines, before others must wait for it; something of their file may be dropped already.
+
+        What names no project goes into this one. The folder has the contents of attachments.
+        """
+        self.project, self.files, self.report = project, files, Report(dropped=dropped)
+        self.lines: list[tuple[str, str, Row]] = []  # the name of each, its kind, and what is checked
+        for line, fields in lines:
+            kind = fields.pop("kind", "task")
             with self.problems_noted(line):
-                checked = {name: cells[name] for name in IMPORTED if name in cells and name not in NAMES}
-                if "labels" in checked:
-                    checked["labels"] = [*filter(None, map(str.strip, checked["labels"].split(",")))]
-                self.rows.append((line, cells, schemas.IMPORT_TASK.load(checked)))
+                if kind not in [*schemas.IMPORTS]:
+                    raise Invalid(("kind", f"must be one of {', '.join(schemas.IMPORTS)}"))
+                schema = schemas.IMPORTS[kind]
+                unknown = fields.keys() - schema.fields.keys()
+                self.report.dropped.update(f"column {name}" for name in unknown.difference(OWN))
+                known = {name: fields[name] for name in fields.keys() - unknown}
+                self.lines.append((line, kind, schema.load(known)))
 
     @contextmanager
-    def problems_noted(self, line: int) -> Iterator[None]:
-        """Note why a row cannot be taken."""
+    def problems_noted(self, line: str) -> Iterator[None]:
+        """Note why a line cannot be taken."""
         try:
             yield
         except (Invalid, ValidationError) as error:
             problems = error.details if isinstance(error, Invalid) else schemas.problems_of(error)
             text = "; ".join(f"{name}: {problem}" for name, problem in problems)
-            self.report.problems.append(f"line {line}: {text}")
+            self.report.problems.append(f"{line}: {text}")
 
     def store(self, transaction: Transaction) -> Report:
-        """Store each row as a task, or note why not.
+        """Store each line, or note why not; what a line does not have stays as it is.
 
-        A row with an external id changes the task that has it; an empty cell changes nothing.
+        It changes the task with its id, external id or number, the project or milestone with its id or name.
         """
-        self.transaction, projects = transaction, Project.listing()
+        self.transaction, people = transaction, Member.everyone()
         transaction.tells = False
-        active = [row for row in projects if row["status"] != "archived"]
-        self.projects = by_name(projects, "name") | by_name(active, "name")
-        self.milestones: dict[str, dict[str, list[str]]] = {}  # of each project
-        self.members = {member["email"]: member["id"] for member in Member.everyone()}
-        for line, names, fields in self.rows:
+        self.members = by_name(people, "full_name") | by_name(people, "email")
+        self.places: dict[
+            tuple[str | None, str], list[str]
+        ] = {}  # projects and their milestones by their names
+        for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):
+            self.places.setdefault(name_of(row), []).append(row["id"])
+        self.numbers: dict[Any, int] = {}  # of tasks by those in their lines
+        self.tasks, self.new, self.changed = set[str](), set[str](), set[str]()  # their ids
+        self.later: list[tuple[str, Callable[[], Any]]] = []  # what needs all tasks, with its line
+        for line, kind, fields in self.lines:
             with self.problems_noted(line):
-                self.store_row(names, fields)
+                if kind == "task":
+                    self.store_task(line, fields)
+                else:
+                    self.store_place(line, Project if kind == "project" else Milestone, fields)
+        for line, finish in self.later:
+            with self.problems_noted(line):
+                finish()
+        counts = {"new": self.new, "changed": self.changed - self.new}
+        self.report.done.update({name: len(ids) for name, ids in counts.items()})
+        self.report.done["unchanged"] = len(self.tasks - self.new - self.changed)
         return self.report
 
-    def store_row(self, names: Row, fields: Row) -> None:
-        """Raises `ValidationError` and `Invalid`."""
-        project = names.get("project", self.project)
-        fields["project_id"] = self.project_id(project)
-        if title := names.get("milestone"):
-            fields["milestone_id"] = self.milestone_id(fields["project_id"], title, project)
-        if email := names.get("assignee"):
-            if member_id := self.members.get(email.lower()):
-                fields["assignee_id"] = member_id
-            else:
-                self.report.dropped[f"assignee {email}, who is no member"] += 1
-        if external_id := fields.pop("external_id", None):
-            _, changes = Task.put(self.transaction, external_id, **fields)
+    def store_place(self, line: str, table: Any, fields: Row) -> None:
+        """Make the project or milestone of a line, or change the one with its id, or without one its name."""
+        of = {"project_id": self.place(Project, fields)} if table is Milestone else {}
+        self.find_member(fields, "owner", "owner_id")
+        is_archived = fields.get("status") == "archived" and fields.pop("status")
+        id = fields.get("id") or self.place(table, {table.NOUN: fields[table.TITLE]}, **of)
+        if row := table.stored_row.one(id=id):
+            fields = {name: value for name, value in fields.items() if name not in MADE}
+            if differences(row, fields):
+                table.edit(self.transaction, id, fields)
+                self.report.made.append(f"changed: {table.NOUN} {fields[table.TITLE]}")
         else:
-            _, changes = Task.add(self.transaction, **fields), None
-        self.report.done["new" if changes is None else "changed" if changes else "unchanged"] += 1
+            self.add(table, fields | of)
+        if is_archived:  # then it takes no new tasks
+            archived = {"status": "archived"}
+            self.later.append((line, lambda: Project.edit(self.transaction, id, archived)))
 
-    def project_id(self, name: str | None) -> str:
-        """The id of the project with this name, which is made if it is missing."""
+    def add(self, table: Any, fields: Row) -> str:
+        """Make a project or milestone."""
+        row = table.add(self.transaction, **fields)
+        of = f" of {Project.stored(row['project_id'])['name']}" if table is Milestone else ""
+        self.report.made.append(f"new: {table.NOUN} {row[table.TITLE]}{of}")
+        self.places.setdefault(name_of(row), []).append(row["id"])
+        return row["id"]
+
+    def place(self, table: Any, fields: Row, own: str | None = None, **of: str) -> Any:
+        """The id of the project or milestone that a line names, or its own; a missing one is made."""
+        id, name = (fields.pop(key, None) for key in (f"{table.NOUN}_id", table.NOUN))
+        if id and table.stored_row.one(id=id):
+            return id
+        if table is Project and not name:
+            name = None if own else self.project
+            if not (own or name):
+                raise Invalid(("project", "is required"))
+        elif own and name and caseless(table.stored(own)[table.TITLE]) == caseless(name):
+            return own
         if not name:
-            raise Invalid(("project", "is required"))
-        found = self.projects.setdefault(caseless(name), [])
-        if not found:
-            project = Project.add(self.transaction, **schemas.CREATE_PROJECT.load({"name": name}))
-            found.append(project["id"])
-            self.report.made.append(f"project {name}")
-        return only("project", found)
+            return own if table is Project else None
+        new = schemas.IMPORTS[table.NOUN].load({table.TITLE: name}) | of
+        ids = self.places.get(name_of(new)) or [self.add(table, new)]
+        if len(ids) > 1:
+            ids = [id for id in ids if table.stored(id).get("status") != "archived"] or ids
+        if len(ids) > 1:
+            raise Invalid((table.NOUN, f"is the name of {len(ids)}; rename all but one of them"))
+        return ids[0]
 
-    def milestone_id(self, project_id: str, title: str, project: str | None) -> str:
-        """The id of the milestone with this title in this project, which is made if it is missing."""
-        if project_id not in self.milestones:
-            self.milestones[project_id] = by_name(Milestone.of(project_id), "title")
-        found = self.milestones[project_id].setdefault(caseless(title), [])
-        if not found:
-            fields = schemas.CREATE_MILESTONE.load({"title": title})
-            found.append(Milestone.add(self.transaction, project_id=project_id, **fields)["id"])
-            self.report.made.append(f"milestone {title} of {project}")
-        return only("milestone", found)
+    def find_member(self, fields: Row, role: str, column: str) -> None:
+        """Put a member's id in place of the address or whole name; that nobody has it is noted."""
+        if role in fields:
+            who = fields.pop(role)
+            ids = self.members.get(caseless(who), []) if who else [None]
+            if len(ids) == 1:
+                fields[column] = ids[0]
+            else:
+                self.report.dropped[f"{role} {who}, who is no member"] += 1
+
+    def stored_task(self, *, id: str = "", external_id: str = "", number: int = 0, **_: Any) -> Any:
+        """The task with this id, else external id; a number counts where a line has neither."""
+        if task := Task.stored_row.one(id=id):
+            return task
+        by_number = None if id or external_id else Task.by_number.value(number=number)
+        return Task.stored_row.one(id=Task.by_external_id.value(external_id=external_id) or by_number)
+
+    def store_task(self, line: str, fields: Row) -> None:
+        """Raises `ValidationError` and `Invalid`."""
+        task, number = self.stored_task(**fields), fields.get("number")
+        own: Row = task or {}
+        self.find_member(fields, "assignee", "assignee_id")
+        self.find_member(fields, "creator", "created_by")
+        project_id = self.place(Project, fields, own.get("project_id"))
+        if fields.keys() & {"milestone", "milestone_id"}:
+            milestone_id = self.place(Milestone, fields, own.get("milestone_id"), project_id=project_id)
+            fields["milestone_id"] = milestone_id
+        if fields.get("status") != "done" or not fields.get("completed_at"):
+            fields.pop("completed_at", None)
+        fields["project_id"] = project_id
+        made = {name: fields.pop(name) for name in MADE if name in fields}
+        blockers, *parts = (fields.pop(name, None) for name in ("blocked_by", "comments", "attachments"))
+        if task:
+            task, changes = Task.edit(self.transaction, task["id"], fields, None)
+            self.changed |= {task["id"]} if changes else set()
+        else:
+            if number and Task.by_number.value(number=number):
+                self.report.dropped["number, which another task has"] += 1
+                del made["number"]
+            task = Task.add(self.transaction, **fields, **made)
+            self.new.add(task["id"])
+        self.tasks.add(task["id"])
+        if number:
+            self.numbers[number] = task["number"]
+        if blockers or (blockers is not None and own):
+            self.later.append((line, lambda: self.block(task["id"], blockers)))
+        for place, part in enumerate(parts[0] or ()):
+            self.add_comment(task, part, place)
+        for part in parts[1] or ():
+            self.add_file(task, part)
+
+    def block(self, id: str, blockers: list[int | str]) -> None:
+        """Let these tasks block this one; a number is that in the file, if a task has it there."""
+        fields = {"blocked_by": [self.numbers.get(one, one) for one in blockers]}
+        if Task.edit(self.transaction, id, fields, None)[1]:
+            self.changed.add(id)
+
+    def add_comment(self, task: Row, comment: Row, place: int) -> None:
+        """Add a comment that the task does not have; without an id it gets the same one each time."""
+        content, author = comment.pop("content"), comment.get("author")
+        if "id" not in comment:
+            first = first_id(comment.get("created_at") or task["created_at"])
+            order = 0 if "created_at" in comment else place  # in the file
+            comment["id"] = f"{first[:15]}{order:03x}{first[18:24]}{digest(task['id'] + content)[:12]}"
+        if not Comment.stored_row.one(id=comment["id"]):
+            self.find_member(comment, "author", "author_id")
+            if author and "author_id" not in comment:
+                content = f"{author} wrote:\n\n{content}"
+            comment = {"created_at": task["created_at"], **comment}
+            Comment.store(self.transaction, task, content, fold(content), **comment)
+            self.changed.add(task["id"])
+
+    def add_file(self, task: Row, described: Row) -> None:
+        """Add an attachment that the task does not have. Raises `Invalid` where its file cannot be read."""
+        if Attachment.stored_row.one(id=described["id"]):
+            return
+        if self.files is None:
+            self.report.dropped["attachment, which --files takes"] += 1
+            return
+        try:
+            data = (self.files / described["id"]).read_bytes()
+        except OSError as error:
+            raise Invalid(("attachments", f"{error.filename}: {error.strerror}")) from error
+        self.find_member(described, "creator", "created_by")
+        Attachment.add(self.transaction, task["id"], data=data, **described)
+        self.changed.add(task["id"])
 
 
 def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
@@ -184,45 +374,71 @@ def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:
     return ids
 
 
-def only(what: str, ids: list[str]) -> str:
-    if len(ids) > 1:
-        raise Invalid((what, f"is the name of {len(ids)}; rename all but one of them"))
-    return ids[0]
+def name_of(row: Row) -> tuple[str | None, str]:
+    """The name by which a project, or a milestone of one, is found."""
+    return row.get("project_id"), caseless(row.get("name") or row["title"])
 
 
-def export_rows() -> Iterator[Row]:
-    """All tasks in the order of their numbers, with names in place of ids."""
+# Writing --------------------------------------------------------------------------------------
+
+
+def exported_tasks() -> Iterator[Row]:
+    """All tasks in the order of their numbers, with names beside ids, and what belongs to them."""
     last = 0
-    while tasks := _exported().all(last=last, most=PAGE):
+    while tasks := _exported()["task"].all(last=last, most=PAGE):
         last = tasks[-1]["number"]
-        for task in tasks:
-            yield {name: task[name] for name in EXPORTED} | {"blocked_by": Blocker.shown_numbers(task)}
+        yield from tasks
 
 
 @lru_cache(maxsize=1)
-def _exported() -> Statement:
+def _exported() -> dict[str, Statement]:
+    """The queries of an export by the kinds of its lines."""
     assignee, creator = Member.alias("assignee"), Member.alias("creator")
+    projects = Project.select(*columns(Project, "owner_id", "updated_at"), Member.email.alias("owner"))
+    milestones = Milestone.select(*columns(Milestone, "updated_at"), Project.name.alias("project"))
+    blockers = Blocker.select(fn.JSON_GROUP_ARRAY(Blocker.blocker)).where(Blocker.task == Task.number)
     names: list[Any] = [Project.name.alias("project"), Milestone.title.alias("milestone")]
     names += [assignee.email.alias("assignee"), creator.email.alias("creator")]
-    tasks = Task.select(*Task.shown_columns(), *names).join(Project, on=(Task.project == Project.id))
+    names += [fn.JSON(blockers).alias("blocked_by")]
+    names += [_listed(Comment, Comment.author, "author", "id content created_at edited_at")]
+    names += [_listed(Attachment, Attachment.created_by, "creator", "id filename content_type created_at")]
+    hidden = ("claimed_until", "question_id", "checks", "assignee_id", "created_by")
+    tasks = Task.select(*columns(Task, *HIDDEN, *hidden), *names).join(
+        Project, on=(Task.project == Project.id)
+    )
     tasks = tasks.join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
     tasks = tasks.join(assignee, JOIN.LEFT_OUTER, on=(Task.assignee == assignee.id))
     tasks = tasks.join(creator, JOIN.LEFT_OUTER, on=(Task.created_by == creator.id))
-    tasks = tasks.where(Task.number > placeholder("last")).order_by(Task.number)
-    return Statement(tasks.limit(placeholder("most")))
+    tasks = tasks.where(Task.number > placeholder("last")).order_by(Task.number).limit(placeholder("most"))
+    return {
+        "project": Statement(projects.join(Member, on=(Project.owner == Member.id)).order_by(Project.id)),
+        "milestone": Statement(milestones.join(Project).order_by(Milestone.id)),
+        "task": Statement(tasks),
+    }
+
+
+def _listed(table: Any, member: Any, role: str, names: str) -> Any:
+    """The column with what a task has of a table, with the address of a member in this role, as JSON."""
+    shown = {name: getattr(table, name) for name in names.split()} | {role: Member.email}
+    array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
+    rows = table.select(array).join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))
+    return fn.JSON(rows.where(table.task == Task.id)).alias(f"{table.NOUN}s")
 
 
 def write_csv(file: IO[str]) -> None:
-    """Write all tasks as CSV, which an import takes."""
-    writer = csv.DictWriter(file, EXPORTED)
+    """Write all tasks as CSV, for spreadsheets."""
+    writer = csv.DictWriter(file, EXPORTED, extrasaction="ignore")
     writer.writeheader()
-    for row in export_rows():
-        texts = {"blocked_by": " ".join(map(str, row["blocked_by"]))}
+    for row in exported_tasks():
+        texts = {"blocked_by": " ".join(map(str, orjson.loads(row["blocked_by"].encode())))}
         texts["labels"] = ", ".join(orjson.loads(row["labels"].encode()))
         writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
 
 
-def write_json_lines(file: IO[str]) -> None:
-    """Write each task as a JSON object on a line of its own."""
-    for row in export_rows():
-        file.write(f"{to_json(row).decode()}\n")
+def write_json_lines(file: IO[str], files: Path | None = None) -> None:
+    """Write all projects, milestones and tasks, each as a line with an object, and attachments as files."""
+    places = ((kind, row) for kind in ("project", "milestone") for row in _exported()[kind].all())
+    for kind, row in chain(places, (("task", task) for task in exported_tasks())):
+        file.write(f"{to_json({'kind': kind} | row).decode()}\n")
+        for attachment in orjson.loads(row.get("attachments", "[]").encode()) if files else ():
+            (files / attachment["id"]).write_bytes(AttachmentContent.of_attachment.value(id=attachment["id"]))

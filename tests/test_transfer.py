@@ -200,7 +200,9 @@ def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tm
         ('title,status\n"a\nb",todo,x\n', "line 2: has more cells than line 1"),
         ('title\nx\n"y\n', "line 3: unexpected end of data"),
         ("title\n" + "x" * 200_000, "line 2: field larger than field limit (131072)"),
-        (b"title\ncaf\xe9\n", "the file is not in UTF-8; save it as such"),
+        (b"title\ncaf\x81\n", "the file is not in UTF-8; save it as such"),
+        ('{"title": "x"\n', "line 1: this is JSON, but no object in one line: the body is not JSON"),
+        ("[1]", "line 1: this is JSON, but no object in one line: the body must be a JSON object"),
         ("", "line 1: there is no column title"),
     ],
 )
@@ -247,7 +249,8 @@ def test_an_export_can_be_imported_again_elsewhere(launch, tmp_path):
     exported = server.flask("export").stdout
     rows = list(csv.DictReader(io.StringIO(exported)))
     assert [row["number"] for row in rows] == [str(n + 1) for n in range(total)]
-    objects = [json.loads(line) for line in server.flask("export", "--format", "jsonl").stdout.splitlines()]
+    lines = [json.loads(line) for line in server.flask("export", "--format", "jsonl").stdout.splitlines()]
+    objects = [line for line in lines if line["kind"] == "task"]
     assert [row["title"] for row in objects] == [row["title"] for row in rows]
     task = owner.data(owner.get("/tasks/7"))
     assert (objects[6]["project"], objects[6]["metadata"]) == (task["project"]["name"], task["metadata"])
@@ -255,3 +258,141 @@ def test_an_export_can_be_imported_again_elsewhere(launch, tmp_path):
     imported = run_import(other, tmp_path, exported, "--apply")
     assert imported.returncode == 0, imported.stdout
     assert imported.stdout.splitlines()[-1] == f"{total} new, 0 changed, 0 unchanged"
+
+
+@pytest.fixture
+def moved(launch, tmp_path):
+    """A workspace with everything that an export has, another one of the same people, and the export."""
+    server, other = launch(folder=tmp_path / "from"), launch(folder=tmp_path / "to")
+    owner, people = server.client(), []
+    for one in (server, other):
+        added = one.flask("member", "add", "Ana Lima", "--email", "ana@example.com")
+        people.append(one.client(added.stdout.strip()))
+    ana = people[0]
+    project = owner.make_project(name="Website", description="All of it")
+    milestone = {"title": "Launch", "due_date": "2026-12-15", "description": "Soon"}
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
+    owner.make_task(project, title="Deleted")
+    owner.data(owner.delete("/tasks/1"))
+    details = {"milestone_id": milestone["id"], "metadata": {"estimate": 3}, "start_date": "2026-11-01"}
+    first = ana.make_task(project, title="First", description="=1+1", priority="high", **details)
+    second = owner.make_task(project, title="Second", blocked_by=[first["id"]], external_id="A-1")
+    owner.data(owner.post(f"/tasks/{first['id']}/comments", {"content": "For @Ana Lima"}), 201)
+    ana.data(ana.post(f"/tasks/{first['id']}/comments", {"content": "Yes"}), 201)
+    ana.data(ana.post(f"/tasks/{first['id']}/complete"))
+    file = {"file": ("menu.pdf", b"\0bytes", "application/pdf")}
+    ana.data(ana.request("POST", f"/tasks/{second['id']}/attachments", files=file), 201)
+    old = owner.make_project(name="WEBSITE")
+    owner.make_task(old, title="Third", blocked_by=[second["id"], first["id"]])
+    owner.data(owner.patch(f"/projects/{old['id']}", {"status": "archived"}))
+    return server, other, export_lines(server, tmp_path / "files")
+
+
+def export_lines(server, *files):
+    done = server.flask("export", "--format", "jsonl", *(["--files", str(*files)] if files else []))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [{name: line[name] for name in line.keys() - {"version", "updated_at"}} for line in lines]
+
+
+def import_lines(server, folder, lines, *options):
+    return run_import(server, folder, "".join(f"{json.dumps(line)}\n" for line in lines), *options)
+
+
+def test_json_lines_make_the_same_workspace_elsewhere_once(moved, tmp_path):
+    server, other, lines = moved
+    files = ("--files", str(tmp_path / "files"))
+    first = import_lines(other, tmp_path, lines, *files, "--apply")
+    said = ["new: project Website", "new: project WEBSITE", "new: milestone Launch of Website"]
+    assert first.stdout.splitlines() == [*said, "3 new, 0 changed, 0 unchanged"]
+    assert export_lines(other, tmp_path / "again") == lines
+    assert [line["number"] for line in lines if line["kind"] == "task"] == [2, 3, 4]
+    assert lines[-1]["blocked_by"] == [2, 3]
+    (file,) = (tmp_path / "again").iterdir()
+    assert file.read_bytes() == b"\0bytes"
+    owner = other.client()
+    assert owner.data(owner.get("/inbox"))["notices"] == []
+    assert owner.make_task(owner.make_project())["number"] == 5
+    for form in ("jsonl", "csv"):
+        exported = server.flask("export", "--format", form).stdout
+        for one in (server, other):
+            again = run_import(one, tmp_path, exported, "--apply")
+            assert again.stdout == "0 new, 0 changed, 3 unchanged\n"
+
+
+def test_an_import_changes_only_what_differs_and_adds_what_is_missing(moved, tmp_path):
+    server, _, lines = moved
+    owner = server.client()
+    owner.data(owner.patch("/tasks/3/details", {"title": "Renamed", "blocked_by": []}))
+    owner.data(owner.delete("/tasks/4"))
+    (project, _, milestone, first, *_) = lines
+    owner.data(owner.patch(f"/milestones/{milestone['id']}", {"due_date": None}))
+    (comment, _) = owner.data(owner.get("/tasks/2/comments"))["comments"]
+    owner.data(owner.delete(f"/tasks/{first['id']}/comments/{comment['id']}"))
+    owner.data(owner.patch(f"/projects/{lines[1]['id']}", {"status": "active"}))
+    project["description"] = None
+    done = import_lines(server, tmp_path, lines, "--files", str(tmp_path / "files"), "--apply")
+    said = ["changed: project Website", "changed: milestone Launch", "1 new, 2 changed, 0 unchanged"]
+    assert done.stdout.splitlines() == said
+    assert export_lines(server) == lines
+
+
+def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
+    _, other, lines = moved
+    owner = other.client()
+    for number in (1, 2):
+        owner.make_task(owner.make_project(name=f"Other {number}"))
+    (ana,) = (row for row in owner.data(owner.get("/members"))["members"] if row["full_name"] == "Ana Lima")
+    owner.data(owner.delete(f"/members/{ana['id']}"))
+    done = import_lines(other, tmp_path, lines, "--apply")
+    assert done.stdout.splitlines()[3:] == [
+        "dropped: creator ana@example.com, who is no member (1 tasks)",
+        "dropped: number, which another task has (3 tasks)",
+        "dropped: author ana@example.com, who is no member (1 tasks)",
+        "dropped: attachment, which --files takes (1 tasks)",
+        "3 new, 0 changed, 0 unchanged",
+    ]
+    tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
+    assert [tasks[title]["number"] for title in ("First", "Second", "Third")] == [3, 4, 5]
+    assert [blocker["number"] for blocker in tasks["Third"]["blocked_by"]] == [4]
+    (_, comment) = owner.data(owner.get("/tasks/3/comments"))["comments"]
+    assert comment["content"] == "ana@example.com wrote:\n\nYes"
+    done = import_lines(other, tmp_path, lines, "--files", str(tmp_path / "none"))
+    assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {tmp_path}/none/")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"kind": "member"}, "kind: must be one of project, milestone, task"),
+        ({"kind": ["task"]}, "kind: must be one of project, milestone, task"),
+        ({"title": 1}, "title: must be a string"),
+        ({"title": "x", "number": "1"}, "number: must be a whole number from 1"),
+        ({"title": "x", "id": "1", "project": 5}, "id: must be a UUID; project: must be a string"),
+        ({"title": "x", "comments": {}}, "comments: must be a list of comments"),
+        ({"title": "x", "comments": ["x"]}, "comments.0: must be an object"),
+        ({"title": "x", "comments": [{"text": ""}]}, "comments.0.content: is required"),
+        ({"title": "x", "attachments": [{"id": "../x"}]}, "attachments.0.id: must be a UUID"),
+        ({"title": "x", "created_at": None}, "created_at: must not be null"),
+        ({"title": "x", "blocked_by": [99999]}, "blocked_by.0: no such task"),
+        ({"title": "x", "blocked_by": ["x"]}, "blocked_by.0: must be a task's number or id"),
+        ({"kind": "project", "title": "x"}, "name: is required"),
+        ({"kind": "project", "name": "x", "status": "old", "owner": None}, "status: must be one of active"),
+        ({"kind": "milestone", "title": "x", "project": None}, "project: is required"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_line(server, tmp_path, line, said):
+    named = {"project": "Of nothing"}
+    done = import_lines(
+        server, tmp_path, [{"title": "Right"} | named, line if "kind" in line else named | line]
+    )
+    assert done.stderr == "Error: nothing is stored\n"
+    (problem,) = (row for row in done.stdout.splitlines() if row.startswith("line"))
+    assert problem.startswith(f"line 2: {said}")
+
+
+def test_only_an_owner_or_admin_imports(moved, tmp_path):
+    server, _, lines = moved
+    refused = import_lines(server, tmp_path, lines, "--as", "ana@example.com")
+    assert "takes owner or admin" in refused.stderr
