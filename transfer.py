@@ -161,7 +161,7 @@ def json_of(cell: str) -> Any:
 # How cells are read that hold no text.
 CELLS: dict[str, Callable[[str], Any]] = {
     **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
-    "labels": lambda cell: [*filter(None, map(str.strip, cell.split(",")))],
+    "labels": lambda cell: json_of(cell) if cell.startswith("[") else re.findall(r"[^,\s][^,]*", cell),
     "blocked_by": lambda cell: json_of(f"[{','.join(cell.split())}]"),
 }
 
@@ -431,7 +431,8 @@ def write_csv(file: IO[str]) -> None:
     writer.writeheader()
     for row in exported_tasks():
         texts = {"blocked_by": " ".join(map(str, orjson.loads(row["blocked_by"].encode())))}
-        texts["labels"] = ", ".join(orjson.loads(row["labels"].encode()))
+        labels = orjson.loads(row["labels"].encode())
+        texts["labels"] = row["labels"] if "," in "".join(labels) else ", ".join(labels)
         writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
 
 

@@ -274,7 +274,8 @@ def moved(launch, tmp_path):
     milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
     owner.make_task(project, title="Deleted")
     owner.data(owner.delete("/tasks/1"))
-    details = {"milestone_id": milestone["id"], "metadata": {"estimate": 3}, "start_date": "2026-11-01"}
+    owner.data(owner.patch(f"/milestones/{milestone['id']}", {"closed": True}))
+    details = {"milestone_id": milestone["id"], "metadata": {"estimate": 3}, "labels": ["Red", "a, b"]}
     first = ana.make_task(project, title="First", description="=1+1", priority="high", **details)
     second = owner.make_task(project, title="Second", blocked_by=[first["id"]], external_id="A-1")
     owner.data(owner.post(f"/tasks/{first['id']}/comments", {"content": "For @Ana Lima"}), 201)
@@ -284,6 +285,7 @@ def moved(launch, tmp_path):
     ana.data(ana.request("POST", f"/tasks/{second['id']}/attachments", files=file), 201)
     old = owner.make_project(name="WEBSITE")
     owner.make_task(old, title="Third", blocked_by=[second["id"], first["id"]])
+    owner.data(owner.patch("/tasks/4/details", {"before": 2}))
     owner.data(owner.patch(f"/projects/{old['id']}", {"status": "archived"}))
     return server, other, export_lines(server, tmp_path / "files")
 
@@ -335,6 +337,8 @@ def test_an_import_changes_only_what_differs_and_adds_what_is_missing(moved, tmp
     said = ["changed: project Website", "changed: milestone Launch", "1 new, 2 changed, 0 unchanged"]
     assert done.stdout.splitlines() == said
     assert export_lines(server) == lines
+    done = run_import(server, tmp_path, 'Number,Title,Labels\n2,First,\n3,Second,"red, new"\n', "--apply")
+    assert done.stdout == "0 new, 1 changed, 1 unchanged\n", done.stdout
 
 
 def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
