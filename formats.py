@@ -187,11 +187,12 @@ class Export:
 
     def comment(self, item: Any, paths: list[str]) -> Row | None:
         """A comment as an import takes it; None for something else."""
-        texts = [str(next(iter(self.find(item, path)), "")) for path in paths] or ["", str(item), ""]
-        if not paths and time_of(str(item).partition(";")[0]) and item.count(";") > 1:  # of Jira
-            time, author, content = item.split(";", 2)
-            texts = [author, content, time]
-        author, content, time = texts
+        if paths:
+            author, content, time = (str(next(iter(self.find(item, path)), "")) for path in paths)
+        else:
+            parts = str(item).split(";", 2)
+            is_jira = len(parts) == 3 and time_of(parts[0])
+            time, author, content = parts if is_jira else ("", "", str(item))
         comment = {"author": author, "content": self.value("content", content), "created_at": time_of(time)}
         return {name: value for name, value in comment.items() if value} if content.strip() else None
 

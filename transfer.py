@@ -54,7 +54,7 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     """What an import has done."""
 
-    done: Counter[str] = field(default_factory=Counter)  # tasks that are new, changed or as they were
+    done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
     dropped: Counter[str] = field(default_factory=Counter)  # what was left out, with the number of its tasks
     problems: list[str] = field(default_factory=list)  # of lines that cannot be taken
@@ -63,20 +63,15 @@ class Report:
         yield from self.problems
         yield from self.made
         yield from (f"dropped: {what} ({count} tasks)" for what, count in self.dropped.items() if count)
-        yield ", ".join(f"{self.done[name]} {name}" for name in ("new", "changed", "unchanged"))
+        yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 
 # Reading --------------------------------------------------------------------------------------
 
 
 def read(text: str, statuses: dict[str, str]) -> list[Line]:
-    """The lines of a file of JSON lines, or of CSV, in which statuses may have other names.
-
-    Raises `ValueError` with a line for each problem.
-    """
-    if text.lstrip()[:1] in ("{", "["):
-        return list(read_json_lines(text))
-    return read_csv(text, statuses)
+    """The lines of a file of JSON lines, or of CSV, in which statuses may have other names."""
+    return list(read_json_lines(text)) if text.lstrip()[:1] in ("{", "[") else read_csv(text, statuses)
 
 
 def decoded(data: bytes) -> str:
@@ -88,6 +83,7 @@ def decoded(data: bytes) -> str:
 
 
 def read_json_lines(text: str) -> Iterator[Line]:
+    """Yield each line that is not blank. Raises `ValueError`."""
     for number, line in enumerate(text.split("\n"), 1):
         try:
             if line.strip():
@@ -109,6 +105,7 @@ def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_csv(text: str, statuses: dict[str, str]) -> list[Line]:
+    """The rows, each with its cells that hold something. Raises `ValueError` with a line for each problem."""
     rows = cells_of(text)
     columns = [name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]]
     lines, problems = [], []
@@ -210,9 +207,7 @@ class Import:
         self.transaction, people = transaction, Member.everyone()
         transaction.tells = False
         self.members = by_name(people, "full_name") | by_name(people, "email")
-        self.places: dict[
-            tuple[str | None, str], list[str]
-        ] = {}  # projects and their milestones by their names
+        self.places: dict[tuple[str | None, str], list[str]] = {}  # projects and milestones (`name_of`)
         for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):
             self.places.setdefault(name_of(row), []).append(row["id"])
         self.numbers: dict[Any, int] = {}  # of tasks by those in their lines
@@ -227,9 +222,9 @@ class Import:
         for line, finish in self.later:
             with self.problems_noted(line):
                 finish()
-        counts = {"new": self.new, "changed": self.changed - self.new}
-        self.report.done.update({name: len(ids) for name, ids in counts.items()})
-        self.report.done["unchanged"] = len(self.tasks - self.new - self.changed)
+        changed = self.changed - self.new
+        unchanged = self.tasks - self.new - changed
+        self.report.done = {"new": len(self.new), "changed": len(changed), "unchanged": len(unchanged)}
         return self.report
 
     def store_place(self, line: str, table: Any, fields: Row) -> None:
@@ -262,14 +257,14 @@ class Import:
         id, name = (fields.pop(key, None) for key in (f"{table.NOUN}_id", table.NOUN))
         if id and table.stored_row.one(id=id):
             return id
-        if table is Project and not name:
-            name = None if own else self.project
-            if not (own or name):
+        if table is Project and not own:
+            name = name or self.project
+            if not name:
                 raise Invalid(("project", "is required"))
-        elif own and name and caseless(table.stored(own)[table.TITLE]) == caseless(name):
-            return own
         if not name:
             return own if table is Project else None
+        if own and caseless(table.stored(own)[table.TITLE]) == caseless(name):
+            return own
         new = schemas.IMPORTS[table.NOUN].load({table.TITLE: name}) | of
         ids = self.places.get(name_of(new)) or [self.add(table, new)]
         if len(ids) > 1:
@@ -312,7 +307,8 @@ class Import:
         blockers, *parts = (fields.pop(name, None) for name in ("blocked_by", "comments", "attachments"))
         if task:
             task, changes = Task.edit(self.transaction, task["id"], fields, None)
-            self.changed |= {task["id"]} if changes else set()
+            if changes:
+                self.changed.add(task["id"])
         else:
             if number and Task.by_number.value(number=number):
                 self.report.dropped["number, which another task has"] += 1
@@ -341,7 +337,9 @@ class Import:
         if "id" not in comment:
             first = first_id(comment.get("created_at") or task["created_at"])
             order = 0 if "created_at" in comment else place  # in the file
-            comment["id"] = f"{first[:15]}{order:03x}{first[18:24]}{digest(task['id'] + content)[:12]}"
+            comment["id"] = (
+                f"{first[:15]}{order & 0xFFF:03x}{first[18:24]}{digest(task['id'] + content)[:12]}"
+            )
         if not Comment.stored_row.one(id=comment["id"]):
             self.find_member(comment, "author", "author_id")
             if author and "author_id" not in comment:
@@ -383,7 +381,7 @@ def name_of(row: Row) -> tuple[str | None, str]:
 
 
 def exported_tasks() -> Iterator[Row]:
-    """All tasks in the order of their numbers, with names beside ids, and what belongs to them."""
+    """Yield all tasks in the order of their numbers, with names beside ids, and what belongs to them."""
     last = 0
     while tasks := _exported()["task"].all(last=last, most=PAGE):
         last = tasks[-1]["number"]
