@@ -365,7 +365,7 @@ def import_command(
     """
     actor = fetch_actor(email, "admin")
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
-    with as_click_errors(ValueError):
+    with as_click_errors(ValueError, RecursionError):
         text, statuses = transfer.decoded(file.read()), given.pop("statuses")
         if program:
             imported = transfer.Import(*formats.Export(program, text, statuses).tasks(), **given)
@@ -378,7 +378,7 @@ def import_command(
         if report.problems:
             raise click.Abort  # which undoes it
     for line in report.lines():
-        click.echo(line)
+        click.echo(line.encode(errors="replace"))  # a file may have half a surrogate pair
     if report.problems:
         raise click.ClickException("nothing is stored")
     click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)

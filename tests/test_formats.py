@@ -115,6 +115,7 @@ def test_encoding_and_delimiter_are_recognised(server, tmp_path, encoding, delim
         ("jira", "Title,Key\nx,1\n", "it has no tasks as jira exports them"),
         ("todoist", 'TYPE,CONTENT\ntask,"x\n', "line 2: unexpected end of data"),
         ("github", b"\x81", "the file is not in UTF-8; save it as such"),
+        ("planka", '{"cards": ' + "[" * 2000, "the file is nested too deeply"),
         ("planka", "", "it has no tasks as planka exports them"),
     ],
 )
@@ -130,6 +131,7 @@ def test_a_file_that_is_no_such_export_is_refused_in_a_line(server, tmp_path, pr
 def test_what_is_odd_in_an_export_is_left_out_or_named(server, tmp_path):
     odd = [{"id": []}, {"name": {"a": 1}}, {"idList": {"a": 1}}, {"labels": "x"}, {"idMembers": [[{}]]}]
     odd += [{"due": 5}, {"due": "2026-99-99"}, {"desc": ["\0"]}, {"name": "x" * 501}, {"name": "\0"}]
+    odd += [{"due": "\ud800"}]
     cards = [{"id": f"{number}", "name": "A card", "idList": "1"} | card for number, card in enumerate(odd)]
     board = {"name": "Website", "cards": cards, "lists": [5, {"id": "1"}], "actions": {}, "checklists": [{}]}
     (tmp_path / "board.json").write_text(json.dumps(board))
@@ -139,7 +141,7 @@ def test_what_is_odd_in_an_export_is_left_out_or_named(server, tmp_path):
         "task 8: description: must not contain the character NUL",
         "task 10: title: must not contain control characters",
     ]
-    left_out = {'due_date "5"', 'due_date "2026-99-99"', "the end of a long title"}
+    left_out = {'due_date "5"', 'due_date "?"', 'due_date "2026-99-99"', "the end of a long title"}
     assert left_out <= {line.removeprefix("dropped: ").rpartition(" (")[0] for line in lines}
     assert failed.stderr == "Error: nothing is stored\n"
 
