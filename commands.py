@@ -353,12 +353,10 @@ def statuses_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
 @click.option("--project", help="The project of tasks that name none.")
 @click.option("--files", type=folder, help="The folder with the attachments of the export.")
 @click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The program it is from.")
-@click.option("--status", "statuses", multiple=True, callback=statuses_of, help='As "Doing=in_progress".')
+@click.option("--status", multiple=True, callback=statuses_of, help='Such as "Doing=in_progress".')
 @as_option
 @in_database
-def import_command(
-    file: IO[bytes], apply: bool, program: str | None, email: str | None, **given: Any
-) -> None:
+def import_command(file: IO[bytes], apply: bool, program: str | None, email: str | None, **more: Any) -> None:
     """Import tasks from a file, all or none of them.
 
     The file is CSV, JSON lines, or what another program has exported. Neither members nor webhooks are told.
@@ -366,11 +364,11 @@ def import_command(
     actor = fetch_actor(email, "admin")
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     with as_click_errors(ValueError, RecursionError):
-        text, statuses = transfer.decoded(file.read()), given.pop("statuses")
+        text, statuses = transfer.decoded(file.read()), more.pop("status")
         if program:
-            imported = transfer.Import(*formats.Export(program, text, statuses).tasks(), **given)
+            imported = transfer.Import(*formats.Export(program, text, statuses).tasks(), **more)
         else:
-            imported = transfer.Import(transfer.read(text, statuses), Counter(), **given)
+            imported = transfer.Import(transfer.read(text, statuses), Counter(), **more)
     exit_on_sigterm()
     place = nullcontext() if apply and not imported.report.problems else database.copied()
     with place, suppress(click.Abort), models.write(actor) as transaction:

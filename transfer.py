@@ -89,7 +89,8 @@ def read_json_lines(text: str) -> Iterator[Line]:
             if line.strip():
                 yield f"line {number}", schemas.load_json(line.encode())
         except (ApiError, ValidationError) as error:
-            raise ValueError(f"line {number}: this is JSON, but no object in one line: {error}") from error
+            problem = f"line {number}: this is JSON, but no object in one line ({error})"
+            raise ValueError(f"{problem}; what another program has exported takes --from") from error
 
 
 def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:

@@ -201,8 +201,8 @@ def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tm
         ('title\nx\n"y\n', "line 3: unexpected end of data"),
         ("title\n" + "x" * 200_000, "line 2: field larger than field limit (131072)"),
         (b"title\ncaf\x81\n", "the file is not in UTF-8; save it as such"),
-        ('{"title": "x"\n', "line 1: this is JSON, but no object in one line: the body is not JSON"),
-        ("[1]", "line 1: this is JSON, but no object in one line: the body must be a JSON object"),
+        ('{"title": "x"\n', "line 1: this is JSON, but no object in one line (the body is not JSON"),
+        ("[1]", "line 1: this is JSON, but no object in one line (the body must be a JSON object); what"),
         ("", "line 1: there is no column title"),
     ],
 )
