@@ -145,7 +145,7 @@ def quoted(value: Any) -> Any:
 
 def word_of(cell: str) -> str:
     """The word of the API that a cell means, such as `in_progress` for "In Progress"."""
-    word = cell.strip().lower().replace(" ", "_")
+    word = re.sub(r"[\s-]+", "_", cell.strip().lower())
     return "todo" if word == "to_do" else word
 
 
