@@ -297,7 +297,8 @@ class Throwaway:
         try:
             chunks = self.answer_or_fail(environ, start_response)
             entry["status"] = start_response.__self__.status_code  # type: ignore[attr-defined]  # gunicorn's
-            entry["answer"] = as_sent(chunks)
+            if isinstance(chunks, list):  # not a file of the page, which can be read once
+                entry["answer"] = as_sent(chunks)
         finally:
             self.journal.appendleft(entry | {"body": as_sent(parts)})
         return chunks

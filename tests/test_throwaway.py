@@ -539,9 +539,11 @@ def test_the_journal_has_the_requests_with_their_answers_the_newest_first_until_
     owner.post("/tasks", body | {"description": "x" * 40_000})
     listed = owner.get("/projects", status="active")
     requests.post(f"{owner.base}/tasks", b"no JSON", headers={"Authorization": "Bearer x"}, timeout=PATIENCE)
+    font = requests.get(owner.base.replace("/api/v1", "/static/any/inter.woff2"), timeout=PATIENCE)
+    assert font.content == (ROOT / "static" / "inter.woff2").read_bytes()
     answer = ask(owner, "GET", "requests")
     assert owner.key not in answer.text
-    last, got, long, dropped, failed, *_, first = answer.json()["data"]["requests"]
+    file, last, got, long, dropped, failed, *_, first = answer.json()["data"]["requests"]
     assert (first["method"], first["path"], first["status"]) == ("POST", "/api/v1/projects", 201)
     assert (first["body"], first["answer"]["data"]) == ({"name": "Noted"}, project)
     assert (failed["status"], failed["body"]) == (503, body)
@@ -549,6 +551,7 @@ def test_the_journal_has_the_requests_with_their_answers_the_newest_first_until_
     assert len(long["body"]) == 32 * 1024
     assert (got["path"], got["answer"]) == ("/api/v1/projects?status=active", listed.json())
     assert (last["status"], last["body"]) == (401, "no JSON")
+    assert (file["status"], file["answer"]) == (200, None)
     ask(owner, "POST", "reset")
     assert seen(owner, "requests") == {"requests": []}
     with requests.Session() as session:
