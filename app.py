@@ -40,7 +40,7 @@ import schemas
 import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany, not_found
-from lists import task_page
+from lists import change_page, task_page
 from meetings import Meeting, Whiteboard, calendar
 from metrics import exposition, figures
 from models import (
@@ -1043,7 +1043,7 @@ def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
 
 
 @api.get("/tasks/<task:id>/activity")
-@operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
+@operation(schemas.LIST_TASK_ACTIVITY, schemas.HISTORY)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
@@ -1095,6 +1095,14 @@ def list_activity(**filters: Any) -> Row:
     if request().caller["role"] == "client":
         filters["of_tasks"] = True
     return Activity.page(**filters)
+
+
+@api.get("/changes")
+@operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
+def list_changes(wait: int, **query: Any) -> Row:
+    """List what has changed after a cursor; without one, all that there is; `wait` until something has."""
+    read = partial(change_page, **query, of_tasks=request().caller["role"] == "client")
+    return awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"])
 
 
 @api.get("/inbox")

@@ -462,8 +462,8 @@ def webhook_list() -> None:
     """List the webhooks, as of the server's start or last reload."""
     table(
         Webhook.listing(),
-        "NAME STATE PENDING FAILURES OPEN-UNTIL REASON URL",
-        "name state pending failures open_until reason url",
+        "NAME STATE PENDING FAILURES FAILING-SINCE LAST-ERROR NEXT-TRY REASON URL",
+        "name state pending failures first_failure_at last_error open_until reason url",
     )
 
 
@@ -673,6 +673,9 @@ def delivery_problems() -> list[str]:
         for status in filter(row.get, ("refused", "waiting")):
             number = f"deliveries to {row['name']} that are {status}: {row[status]}"
             click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
+    for webhook in Webhook.listing():
+        if since := webhook["first_failure_at"]:
+            click.echo(f"note: the webhook {webhook['name']} fails since {since}: {webhook['last_error']}")
     return [
         f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"
         for webhook in Webhook.listing()

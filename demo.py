@@ -83,6 +83,7 @@ class Demonstration:
     def __init__(self, transaction: Transaction, seed: int, tasks: int, midnight: int | None = None):
         self.transaction = transaction
         self.random = Random(seed)  # noqa: S311 - for variety, not for secrets
+        self.id_bits = Random(seed)  # noqa: S311 - of their own: what is recorded changes nothing of what is made
         self.early = max(tasks - RECENT_TASKS, 0)
         self.recent = tasks - self.early
         self.midnight = epoch_ms() // DAY * DAY if midnight is None else midnight
@@ -106,7 +107,7 @@ class Demonstration:
         return wire_time(self.milliseconds(days))
 
     def past(self, days: float, actor: Row) -> PastTransaction:
-        return PastTransaction(actor, self.transaction.request_id, self.milliseconds(days), self.random)
+        return PastTransaction(actor, self.transaction.request_id, self.milliseconds(days), self.id_bits)
 
     def teammate(self) -> Row:
         return self.random.choice(self.team)

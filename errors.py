@@ -87,7 +87,9 @@ class Conflict(ApiError):
 
 class Gone(ApiError):
     status, code = 410, "gone"
-    reason = "The link was used, replaced or revoked, or has expired."
+    reason = (
+        "The link was used, replaced or revoked, or has expired; or a cursor holds no longer: begin again."
+    )
 
 
 class KeyReused(ApiError):

@@ -1,17 +1,34 @@
-"""Lists of tasks: their filters and orders, an index for each screen, and the page that is read.
+"""Lists of tasks: their filters and orders, an index for each screen, and the page that is read; the changes.
 
 SQLite chooses the index. Where none has both the filters and the order, an index that covers them is cheap
 to read as a whole; `bench/` measures every pair of filters in every order.
 """
 
 import re
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 from typing import Any
 
+import orjson
 from peewee import SQL, Case, ModelIndex, Query, Select, fn
 
-from database import Row, Statement, caseless, fold, placeholder, rowid, to_json
-from models import COUNT_LIMIT, PRIORITIES, Blocker, Comment, Project, Task, TaskCount, pagination
+from database import Row, Statement, caseless, columns, fold, placeholder, rowid, to_json
+from errors import Gone
+from meetings import Meeting, Participant, Whiteboard
+from models import (
+    COUNT_LIMIT,
+    PRIORITIES,
+    Activity,
+    Blocker,
+    Comment,
+    Member,
+    Milestone,
+    Project,
+    Task,
+    TaskCount,
+    each,
+    pagination,
+)
 from times import now
 
 _words = fn.JSON_EACH(placeholder("other_words"))
@@ -171,3 +188,88 @@ def _total(filters: frozenset[str]) -> Statement:
 def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
     names = sorted(filters - {"q"} if "other_words" in filters else filters)
     return tasks.where(*[FILTERS[name] for name in names]) if names else tasks
+
+
+# What the changes show of each kind: its own columns, except a whiteboard's content, which may be large.
+_of_meeting = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member)).where(
+    Participant.meeting == Meeting.id
+)
+SHOWN: dict[Any, Query] = {
+    Member: Member.select_shown(),
+    **{table: table.select_stored() for table in (Project, Milestone, Task)},
+    Comment: Comment.select(*columns(Comment, "search")),
+    Meeting: Meeting.select().select_extend(fn.JSON(_of_meeting).alias("participant_ids")),
+    Whiteboard: Whiteboard.select(*columns(Whiteboard, "content")),
+}
+OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for table, shown in SHOWN.items()}
+
+
+def _made(*tables: Any) -> Statement:
+    """What there is of these kinds, as activities that tell its creation, in their order."""
+    rows = []
+    for table in tables:
+        entry = {"entity": f"'{table.NOUN}'", "action": "'created'", "changes": "'{}'"}
+        named = [SQL(value).alias(name) for name, value in entry.items()]
+        made = table.select(table.id, table.id.alias("entity_id"), table.created_at, *named)
+        rows.append(made.where(table.id > placeholder("after")))
+    return Statement(reduce(add, rows).order_by(SQL("id")).limit(placeholder("most")))
+
+
+MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
+
+
+def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Row:
+    """A page of the changes after a cursor, in the order of commits; without one, first all that there is.
+
+    A cursor names the last activity that was told, and the newest one when it was made, which the objects may
+    show already: a database that has both has the same history. The cursor of a page of all that there is
+    names its last object too. Raises `Gone`.
+    """
+    newest = Activity.newest.value()
+    told, known, last = after or (newest, newest, "0")
+    if not all(Activity.stored_row.one(id=id) for id in {told, known}):
+        raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
+    if last:
+        entries = MADE[of_tasks].all(after=last, most=limit + 1)
+    else:
+        entries = Activity.following.all(after=told, most=limit + 1, of_tasks=of_tasks)
+    page, more = entries[:limit], len(entries) > limit
+    changes, end = _changes_by(page), page[-1]["id"] if page else newest
+    cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
+    return {
+        "changes": changes,
+        "pagination": {"next_after": "_".join(cursor), "has_more": more or bool(last)},
+    }
+
+
+def _changes_by(entries: list[Row]) -> list[Row]:
+    """What these activities have changed, and the tasks that those block or release; of each object the last.
+
+    What is deleted later is told by its deletion alone.
+    """
+    changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
+    new, blocking, released = set(), [], []
+    for entry in entries:
+        key, fields = (entry["entity"], entry["entity_id"]), orjson.loads(entry["changes"].encode())
+        changed.pop(key, None)
+        changed[key] = entry
+        released += fields.get("blocks", [[]])[0]
+        if entry["action"] == "created":
+            new.add(key)
+        elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
+            blocking.append(entry["number"])
+    numbers = {"blocking": to_json(blocking).decode(), "released": to_json(released).decode()}
+    for row in Blocker.affected.all(**numbers) if blocking or released else ():
+        changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
+    for kind, statement in OBJECTS.items():
+        if ids := [id for name, id in changed if name == kind]:
+            rows = statement.all(ids=to_json(ids).decode())
+            objects |= {(kind, row["id"]): row for row in rows}
+    changes = []
+    for (kind, id), entry in changed.items():
+        if (row := objects.get((kind, id))) or entry["action"] == "deleted":
+            number = {"number": (row or entry)["number"]} if kind == "task" else {}
+            action = "deleted" if row is None else "created" if (kind, id) in new else "updated"
+            at = {"action": action, "at": entry["created_at"]}
+            changes.append({"kind": kind, "id": id, **number, **at, "object": row})
+    return changes

@@ -74,6 +74,7 @@ CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts n
 PROJECT_STATUSES = ("active", "archived")
 REASONS = ("assigned", "mentioned", "commented", "question", "answered", "review", "unblocked", "claim_ended")
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
+ACTIONS = ("created", "updated", "moved", "deleted")
 
 Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 
@@ -155,6 +156,11 @@ def only_owner(transaction: Transaction, what: str) -> None:
 def profile(table: Any, key: str) -> Joined:
     """The profile of a joined member, as one object under `key`."""
     return Joined(table, key, *PROFILE)
+
+
+def each(name: str) -> Query:
+    """SELECT of the values in a parameter that is a JSON array."""
+    return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
 
 
 def via() -> Any:
@@ -247,9 +253,13 @@ class Entity(Identified):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`."""
+        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`.
+
+        With `is_hidden` in the row it is told by `/changes`, and not by the history.
+        """
         id, task_id = row["id"], row["id"] if cls is Task else row.get("task_id")
         described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
+        described |= {name: row.get(name) for name in ("number", "is_hidden")}
         Activity.add(transaction, changes or {}, action=action, **described)
 
 
@@ -740,7 +750,8 @@ class ApiKey(Credential):
     @statement
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
-        fields = [cls.id, cls.expires_at, cls.last_used_at, cls.makers, cls.is_session, cls.started_with]
+        fields = [cls.id, cls.prefix, cls.expires_at, cls.last_used_at]
+        fields += [cls.makers, cls.is_session, cls.started_with]
         of_key = [field.alias(f"key_{field.name}") for field in fields]
         callers = cls.select(*of_member, cls.scope, *of_key)
         return callers.join(Member, on=(cls.member == Member.id)).where(
@@ -911,6 +922,10 @@ class Project(Resource):
                 "delete them first, or the project with force=true"
             )
         yield from Task.remove_all(transaction, id)
+        for field, table in cls._meta.backrefs.items():
+            if field.on_delete == "SET NULL":
+                for row in Statement(table.select().where(field == placeholder("id"))).all(id=id):
+                    table.record(transaction, "updated", row, {field.column_name: [id, None]})
         cls.remove(transaction, id)
 
 
@@ -998,10 +1013,11 @@ class Milestone(Resource):
 
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
-        """Note it as a change of the milestone's project."""
+        """Note it as a change of the milestone's project; its own is hidden."""
         project, title = Project.stored(row["project_id"]), row["title"]
         ends = {"created": [None, title], "deleted": [title, None]}
         Project.record(transaction, "updated", project, {"milestone": ends.get(action) or [title, changes]})
+        super().record(transaction, action, row | {"is_hidden": 1})
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
@@ -1080,8 +1096,12 @@ class Task(Entity):
 
     @classmethod
     def id_of(cls, number: int) -> str:
-        """The id of the task with this number. Raises `NotFound`."""
-        return cls.by_number.value(number=number) or not_found(cls.NOUN)
+        """The id of the task with this number. Raises `NotFound`, which says who deleted it."""
+        if id := cls.by_number.value(number=number):
+            return id
+        gone = Activity.deletion_of.one(number=number, most=1)
+        by = f": it was deleted by {gone['actor']['full_name']} on {gone['created_at'][:10]}" if gone else ""
+        raise NotFound(cls.NOUN + by)
 
     @statement
     def first_labelled(cls: Any):
@@ -1092,8 +1112,8 @@ class Task(Entity):
     @statement
     def references(cls: Any):
         """The number and id of each task that is among the references, which are numbers and ids as JSON."""
-        given = Select([fn.JSON_EACH(placeholder("references"))], [SQL("value")])
-        return cls.select(cls.number, cls.id).where(cls.number.in_(given) | cls.id.in_(given))
+        is_referred = cls.number.in_(each("references")) | cls.id.in_(each("references"))
+        return cls.select(cls.number, cls.id).where(is_referred)
 
     @classmethod
     def referred(cls, references: list[int | str], field: str) -> list[Row]:
@@ -1147,8 +1167,8 @@ class Task(Entity):
     @statement
     def ranked_between(cls: Any):
         is_between = (cls.rank > placeholder("low")) & (cls.rank < placeholder("high"))
-        rows = cls.select(cls.id, cls.version).where(is_between, cls.id != placeholder("id"))
-        return rows.order_by(cls.rank)
+        rows = cls.select(cls.id, cls.number, cls.title, cls.version)
+        return rows.where(is_between, cls.id != placeholder("id")).order_by(cls.rank)
 
     @statement
     def by_external_id(cls: Any):
@@ -1421,7 +1441,8 @@ class Task(Entity):
             task.pop(hidden, None)
         if blocked:
             task["blocked_by"] = Blocker.replace_all(task["number"], blocked["blocked_by"][1])
-        if not changes:
+        if not changes:  # but the rank, of which the history tells nothing
+            cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task, {}
         action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
@@ -1465,6 +1486,7 @@ class Task(Entity):
         if is_mine and move["key_id"] == transaction.actor["key_id"]:
             if until:
                 cls.set_columns(id, claimed_until=until)
+                cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task | ({"claimed_until": until} if until else {}), {}
         holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
         via = f" (via {move['via']})" if is_mine and move["via"] else ""
@@ -1515,7 +1537,7 @@ class Task(Entity):
         task = cls._expected(id, versions)
         blocked = Blocker.blocked_by(task)
         cls.deletion.run(id=task["id"])
-        cls.record(transaction, "deleted", task)
+        cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
         Blocker.tell_free(transaction, task, blocked)
         return task
 
@@ -1528,7 +1550,7 @@ class Task(Entity):
             blocked = [Blocker.blocked_by(task) for task in tasks]
             deletion.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
-                cls.record(transaction, "deleted", task)
+                cls.record(transaction, "deleted", task, {"blocks": [numbers, []]} if numbers else {})
                 Blocker.tell_free(transaction, task, numbers)
                 yield task
 
@@ -1640,6 +1662,7 @@ class Rank:
         for place, row in enumerate(rows, 1):
             rank = whole + f"{place * 10**digits // (len(rows) + 1):0{digits}d}".rstrip("0")
             Task.set_columns(row["id"], rank=rank, version=row["version"] + 1, updated_at=transaction.at)
+            Task.record(transaction, "updated", row | {"is_hidden": 1})
 
 
 class Blocker(Base):
@@ -1699,9 +1722,8 @@ class Blocker(Base):
     @statement
     def free(cls: Any):
         """Those of the tasks with these numbers that are open, and that no open one blocks."""
-        given = Select([fn.JSON_EACH(placeholder("numbers"))], [SQL("value")])
-        is_free = ~fn.EXISTS(cls.of(Task.number, SQL("1")))
-        return Task.select(Task.id, Task.assignee).where(Task.number.in_(given), Task.is_open, is_free)
+        given, is_free = Task.number.in_(each("numbers")), ~fn.EXISTS(cls.of(Task.number, SQL("1")))
+        return Task.select(Task.id, Task.assignee).where(given, Task.is_open, is_free)
 
     @classmethod
     def tell_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
@@ -1709,6 +1731,12 @@ class Blocker(Base):
         for free in cls.free.all(numbers=to_json(numbers).decode()) if numbers else ():
             text = f"#{task['number']} {task['title']}"
             Notice.tell(transaction, free, "unblocked", free["assignee_id"], text=text)
+
+    @statement
+    def affected(cls: Any):
+        """The tasks that those with the numbers `:blocking` block, and those with the numbers `:released`."""
+        blocked = cls.select(cls.task).where(cls.blocker.in_(each("blocking")))
+        return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(each("released")))
 
     @statement
     def dependants(cls: Any):
@@ -1833,7 +1861,7 @@ class Comment(PartOfTask):
         row["search"] = folded
         cls.insertion.run(**row, mentions=to_json(Member.mentioned(content)).decode())
         comment = cls.shown(row["id"])
-        super().record(transaction, "created", comment | {"title": task["title"]})
+        super().record(transaction, "created", comment | {"title": task["title"], "number": task["number"]})
         return comment
 
     @classmethod
@@ -1903,7 +1931,8 @@ class Comment(PartOfTask):
     @classmethod
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """Note it under the task's title; the activity does not keep what the author took back."""
-        titled = row | {"title": Task.stored(row["task_id"])["title"]}
+        task = Task.stored(row["task_id"])
+        titled = row | {"title": task["title"], "number": task["number"]}
         super().record(transaction, action, titled, changes)
 
 
@@ -2080,7 +2109,7 @@ class Activity(Identified):
     """What was done: a row for each change, written in the change's transaction."""
 
     actor = ForeignKeyField(Member, index=False)
-    action = TextField()  # created, updated, moved (a task's status or project), deleted
+    action = TextField()  # of `ACTIONS`; what is moved is a task, to another status or project
     entity = ChoiceField(ENTITIES)
     entity_id = TextField()
     task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
@@ -2089,23 +2118,41 @@ class Activity(Identified):
     request_id = TextField()
     created_at = TextField()
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
+    number = IntegerField(null=True)  # of that task
+    is_hidden = IntegerField(null=True)  # 1 for a change that the history does not tell
+
+    is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
+    is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
 
     @statement
     def newest(cls: Any):
         """The id of the activity that was stored last, after whose time the next transaction is."""
         return cls.select(cls.id).order_by(rowid(cls).desc()).limit(SQL("1"))
 
+    @statement
+    def following(cls: Any):
+        """What was done after an activity, with `:of_tasks` only to tasks and their comments."""
+        other = cls.alias()
+        place = other.select(rowid(other)).where(other.id == placeholder("after"))
+        rows = cls.select().where(rowid(cls) > place, cls.is_shown)
+        return rows.order_by(rowid(cls)).limit(placeholder("most"))
+
     @classmethod
     def select_newest(cls, *hidden: str) -> Query:
         """Activities with their actors, newest first, at most `:most`."""
-        activities = with_member(cls.actor, "actor_id", "request_id", *hidden, key=cls.key)
-        return activities.order_by(cls.id.desc()).limit(placeholder("most"))
+        activities = with_member(cls.actor, "actor_id", "request_id", "is_hidden", *hidden, key=cls.key)
+        shown = activities.where(cls.is_hidden.is_null())
+        return shown.order_by(cls.id.desc()).limit(placeholder("most"))
 
     @statement
     def recent(cls: Any):
         """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
-        is_shown = (placeholder("of_tasks") == 0) | cls.task_id.is_null(False)
-        return cls.select_newest("task_id").where(cls.action != "deleted", is_shown)
+        return cls.select_newest("task_id", "number").where(cls.action != "deleted", cls.is_shown)
+
+    @statement
+    def deletion_of(cls: Any):
+        """The deletion of the task with this number."""
+        return cls.select_newest().where(cls.is_deletion_of_task, cls.number == placeholder("number"))
 
     @statement
     def last_move(cls: Any):
@@ -2120,6 +2167,11 @@ class Activity(Identified):
         """One page of what was done, newest first; the filters (`ACTIVITY_FILTERS`) combine."""
         if since := filters.get("since"):
             filters["first"] = first_id(since)
+        if until := filters.get("until"):  # ids are made after their transaction has begun
+            filters["before_id"] = first_id(until, 60)
+        if isinstance(number := filters.get("task_id"), int):
+            gone = cls.deletion_of.one(number=number, most=1) or {"task_id": None}
+            filters["task_id"] = Task.by_number.value(number=number) or gone["task_id"]
         rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
         shown, pagination = newest_of(rows, limit)
         return {"activity": shown, "pagination": pagination}
@@ -2127,7 +2179,9 @@ class Activity(Identified):
     @classmethod
     def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
         """Store what the actor did."""
-        shortened = {name: [*map(cls._shortened, pair)] for name, pair in changes.items()}
+        shortened = {
+            name: pair if name == "blocks" else [*map(cls._shortened, pair)] for name, pair in changes.items()
+        }
         made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
         made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
         made |= {"changes": to_json(shortened).decode()}
@@ -2141,7 +2195,9 @@ class Activity(Identified):
 
     @statement
     def pruning(cls: Any):
-        return deletion_of_some(cls, cls.id < placeholder("before"))
+        """Deletes old activity, but not the newest, which cursors of `change_page` name."""
+        is_newest = cls.id == cls.select(fn.MAX(cls.id))
+        return deletion_of_some(cls, (cls.id < placeholder("before")) & ~is_newest)
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
@@ -2150,6 +2206,7 @@ class Activity(Identified):
 
 
 Activity.add_index(Activity.id, where=(Activity.action != "deleted"), name="activity_shown")
+Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")
 Activity.add_index(Activity.task_id, Activity.id, where=Activity.task_id.is_null(False), name="activity_task")
 
 
@@ -2158,7 +2215,13 @@ ACTIVITY_FILTERS: dict[str, Expression] = {
     "before": Activity.id < placeholder("before"),
     "since": Activity.created_at >= placeholder("since"),
     "first": Activity.id >= placeholder("first"),  # so that what is older than `since` is not even read
+    "until": Activity.created_at <= placeholder("until"),
+    "before_id": Activity.id < placeholder("before_id"),
     "actor_id": Activity.actor == placeholder("actor_id"),
+    "key": Activity.key.in_(
+        ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
+    ),
+    "action": Activity.action == placeholder("action"),
     "entity": Activity.entity == placeholder("entity"),
     "task_id": Activity.task_id == placeholder("task_id"),
     "of_tasks": Activity.task_id.is_null(False),

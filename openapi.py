@@ -101,7 +101,13 @@ TAGS = {
     "gateway": "The agent gateway: managed flows, with a route's secret in place of an API key.",
 }
 # Parts of paths whose operations are in the group of another name.
-TAG_OF = {"labels": "tasks", "me": "members", "enroll": "members", "session": "members"}
+TAG_OF = {
+    "changes": "activity",
+    "labels": "tasks",
+    "me": "members",
+    "enroll": "members",
+    "session": "members",
+}
 TAG_OF |= {"docs": "documentation", "openapi.json": "documentation"}
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}

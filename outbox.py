@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from peewee import SQL, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
     ChoiceField,
@@ -106,10 +106,12 @@ class Webhook(Entity):
     created_at = TextField()
     updated_at = TextField()
     misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # consecutive attempts that were not accepted
+    last_error = TextField(null=True)  # of the last of them
 
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
-    HEALTHY: ClassVar[Row] = {"failures": 0, "first_failure_at": None, "open_until": None, "misses": 0}
+    HEALTHY: ClassVar[Row] = {"failures": 0, "misses": 0}
+    HEALTHY |= dict.fromkeys(("first_failure_at", "open_until", "last_error"))
     has_left: ClassVar[Any] = fn.COALESCE(reason, "") == LEFT
 
     @classmethod
@@ -230,17 +232,17 @@ class Webhook(Entity):
         return cls.shown(id)
 
     @classmethod
-    def reached(cls, transaction: Transaction, id: str, *, accepted: bool) -> None:
-        """Store that the receiver answered, and whether it accepted."""
+    def reached(cls, transaction: Transaction, id: str, error: str | None) -> None:
+        """Store that the receiver answered, and how it refused, unless it accepted."""
         stored = cls.stored(id)
-        fields = cls.HEALTHY if accepted else cls.HEALTHY | cls._missed(transaction, stored)
+        fields = cls.HEALTHY | (cls._missed(transaction, stored, error) if error else {})
         if stored["failures"]:  # what waits behind the failure need not wait any longer
             cls.hurry.run(webhook_id=id, now=now())
         if differences(stored, fields):
             cls.set_columns(id, **fields, updated_at=transaction.at)
 
     @classmethod
-    def failed(cls, transaction: Transaction, id: str, until: str, latest_due: str) -> str:
+    def failed(cls, transaction: Transaction, id: str, error: str | None, until: str, latest_due: str) -> str:
         """Open the webhook's circuit until this time; returns until when it is open.
 
         An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
@@ -249,7 +251,7 @@ class Webhook(Entity):
         if stored["open_until"] and now() < stored["open_until"] <= latest_due:
             return stored["open_until"]
         fields = {"failures": stored["failures"] + 1, "open_until": until}
-        cls.set_columns(id, **fields | cls._missed(transaction, stored), updated_at=transaction.at)
+        cls.set_columns(id, **fields | cls._missed(transaction, stored, error), updated_at=transaction.at)
         return until
 
     @classmethod
@@ -266,9 +268,9 @@ class Webhook(Entity):
         return reason
 
     @classmethod
-    def _missed(cls, transaction: Transaction, stored: Row) -> Row:
+    def _missed(cls, transaction: Transaction, stored: Row, error: str | None) -> Row:
         since = stored["first_failure_at"] or transaction.at
-        return {"first_failure_at": since, "misses": stored["misses"] + 1}
+        return {"first_failure_at": since, "misses": stored["misses"] + 1, "last_error": error}
 
 
 class Event(Sequenced):
@@ -389,6 +391,11 @@ class Delivery(Entity):
     def _select(cls, *more: Any) -> Query:
         of_webhook = [cls.webhook.alias("webhook_id"), Webhook.name.alias("webhook")]
         of_event = [Event.id.alias("event_id"), Event.name.alias("event"), *more]
+        first = cls.alias()
+        is_before = (first.webhook == cls.webhook) & (first.event < cls.event) & (first.blocks_later == 1)
+        before = first.select(first.id).where(first.status == "pending", is_before).order_by(first.event)
+        waits_for = Case(None, [(cls.is_pending & ~cls.was_refused, before.limit(SQL("1")))])
+        of_event.append(waits_for.alias("waits_for"))
         selected = [*columns(cls, "event_seq", "webhook_id", "blocks_later"), *of_webhook, *of_event]
         deliveries = cls.select(*selected).join(Event, on=(cls.event == Event.seq))
         return deliveries.join(Webhook, on=(cls.webhook == Webhook.id))
@@ -488,19 +495,20 @@ class Delivery(Entity):
         columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
         if result.delivered:
             cls._end_lease(row, status="delivered", delivered_at=transaction.at, **columns)
-            Webhook.reached(transaction, webhook_id, accepted=True)
+            Webhook.reached(transaction, webhook_id, None)
             return []
         if not cls.stored_row.one(id=row["id"]):
             return []  # a reset of `throwaway` has undone it: its webhook has not failed
         if result.receiver_failed:
             until = result.wait(Webhook.stored(webhook_id)["failures"], schedule)
-            until = Webhook.failed(transaction, webhook_id, until, now(longest_wait(schedule)))
+            latest = now(longest_wait(schedule))
+            until = Webhook.failed(transaction, webhook_id, result.error, until, latest)
             cls._end_lease(row, blocks_later=1, next_at=until, **columns)
         else:
             status = "refused" if row["attempts"] >= REFUSALS else "pending"
             until = result.wait(row["attempts"] - 1, schedule)
             cls._end_lease(row, status=status, blocks_later=0, next_at=until, **columns)
-            Webhook.reached(transaction, webhook_id, accepted=False)
+            Webhook.reached(transaction, webhook_id, result.error)
         told = [f": delivery {row['id']}: {result.error}"]
         if reason := Webhook.disable_if_lost(transaction, webhook_id, result.status):
             told.append(f" is disabled: {reason}")

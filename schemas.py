@@ -21,7 +21,7 @@ import models
 import outbox
 from database import ChoiceField, EncodedJSONField, fold, to_json
 from errors import BadBody
-from lists import SORTS
+from lists import OBJECTS, SORTS
 from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -303,6 +303,14 @@ class PlaceReference(TaskReference):
     """The number or the id of a task, or null for the first or last place."""
 
     described = {"oneOf": [*TaskReference.described["oneOf"], {"type": "null"}]}
+
+
+class QueryTaskReference(TaskReference):
+    """The same in a query, where a number is text."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int | str:
+        is_number = re.fullmatch(self.NUMBER, value)
+        return super()._deserialize(int(value) if is_number else value, *arguments, **options)
 
 
 class Instant(fields.String):
@@ -602,17 +610,20 @@ class TaskChanges(Strict):
 
 
 class Cursor(fields.String):
-    """The `next_after` of an earlier page, loaded as the time and the id of its last task."""
+    """The `next_after` of an earlier page, loaded as the groups of its pattern."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be the next_after of an earlier page"}
-    described = {"description": "The `next_after` of an earlier page with `sort=updated_at`."}
+    described = {"description": "The `next_after` of an earlier page."}
+
+    def __init__(self, pattern: str):
+        self.pattern = re.compile(pattern)
+        super().__init__()
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
-        text = super()._deserialize(value, *arguments, **options) or ""
-        time, _, id = text.partition("_")
-        if not (re.fullmatch(r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z", time) and Id.PATTERN.fullmatch(id)):
+        match = self.pattern.fullmatch(super()._deserialize(value, *arguments, **options) or "")
+        if not match:
             raise self.make_error("invalid")
-        return time, id
+        return match.groups()
 
 
 WAITING = f"For how many seconds to wait until there is something; {limits.WAITS} may wait, others get a 429."
@@ -640,7 +651,7 @@ class TaskQuery(PageQuery):
         ["true"],
         metadata={"description": "To do now: not blocked, and no question; nobody's, or of `assignee_id`."},
     )
-    after = Cursor()
+    after = Cursor(rf"([0-9]{{4}}-[0-9-]{{5}}T[0-9:]{{8}}\.[0-9]{{3}}Z)_({Id.PATTERN.pattern})")
     q = Text(
         200,
         metadata={
@@ -798,12 +809,19 @@ class DeliveryQuery(PageQuery):
     event = Choice(ALL_EVENTS)
 
 
-class ActivityQuery(Strict):
+class HistoryQuery(Strict):
     limit = QueryInteger(1, 100, load_default=20)
     before = Id()
     since = Instant()
+    until = Instant(ends_day=True)
     actor_id = Id()
+    key = Text(36, metadata={"description": "The id or the prefix of an API key."})
+    action = Choice(models.ACTIONS)
+
+
+class ActivityQuery(HistoryQuery):
     entity = Choice(models.ENTITIES)
+    task = QueryTaskReference(attribute="task_id", metadata={"description": "Also one that is deleted."})
 
 
 NOTHING = Strict()
@@ -850,6 +868,10 @@ LIST_DELIVERIES = DeliveryQuery()
 EVENT_QUERY: dict[str, Any] = {"after": Text(64), "since": Instant(), "wait": WAIT}
 LIST_EVENTS = Strict.from_dict(EVENT_QUERY | {"limit": QueryInteger(1, 100, load_default=20)})()
 LIST_ACTIVITY = ActivityQuery()
+LIST_TASK_ACTIVITY = ActivityQuery(exclude=["task"])
+CHANGE_CURSOR = Cursor(f"({Id.PATTERN.pattern})_({Id.PATTERN.pattern})(?:_({Id.PATTERN.pattern}))?")
+CHANGE_QUERY: dict[str, Any] = {"after": CHANGE_CURSOR, "limit": QueryInteger(1, 100, load_default=100)}
+LIST_CHANGES = Strict.from_dict(CHANGE_QUERY | {"wait": WAIT})()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
@@ -1112,11 +1134,12 @@ ActivityShown: Any = shown(
 
 
 class HistoryShown(ActivityShown):
-    action = Choice(("created", "updated", "moved", "deleted"))
+    action = Choice(models.ACTIONS)
     task_id = Id(
         allow_none=True,
         metadata={"description": "The task, also of a comment's activity; it may be deleted by now."},
     )
+    number = fields.Integer(allow_none=True, metadata={"description": "Of that task."})
 
 
 HistoryPaginationShown = answer_with(
@@ -1163,17 +1186,19 @@ class HealthShown(Shown):
 
 WebhookShown = shown(
     outbox.Webhook,
-    "id name url events state reason failures first_failure_at open_until pending created_at updated_at",
+    "id name url events state reason failures first_failure_at last_error open_until pending created_at"
+    " updated_at",
     events=fields.List(fields.String()),
     pending=fields.Integer(),
 )
 DeliveryShown: Any = shown(
     outbox.Delivery,
     "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
-    " duration_ms delivered_at created_at",
+    " duration_ms delivered_at created_at waits_for",
     webhook=fields.String(),
     event_id=fields.String(),
     event=fields.String(),
+    waits_for=Id(allow_none=True, metadata={"description": "The delivery behind which it waits."}),
 )
 
 
@@ -1222,6 +1247,22 @@ ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
 KEYS = answer_with("KeyList", keys=many(KeyShown))
 WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown))
 DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=nested(PaginationShown))
+
+
+class ChangeShown(Shown):
+    optional = ("number",)
+    kind = Choice(OBJECTS)
+    id = Id()
+    number = fields.Integer(metadata={"description": "Of a task."})
+    action = Choice(("created", "updated", "deleted"))
+    at = Moment()
+    object = fields.Dict(
+        allow_none=True, metadata={"description": "Its own columns as they are now; null if it is deleted."}
+    )
+
+
+ChangePaginationShown = answer_with("ChangePagination", next_after=fields.String(), has_more=fields.Boolean())
+CHANGED = answer_with("ChangeList", changes=many(ChangeShown), pagination=nested(ChangePaginationShown))
 HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=nested(HistoryPaginationShown))
 LISTED_EVENTS = answer_with(
     "EventList", events=many(ListedEventShown), pagination=nested(EventPaginationShown)

@@ -84,9 +84,9 @@ def uuid7(tick: int, random_bits: int) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def first_id(time: str) -> str:
-    """The least id that a row of this time, in wire form, can have: ids hold their time."""
-    milliseconds = round(datetime.fromisoformat(time).timestamp() * 1000)
+def first_id(time: str, seconds: float = 0) -> str:
+    """The least id that a row of so many seconds after this time can have: ids hold their time."""
+    milliseconds = round((datetime.fromisoformat(time).timestamp() + seconds) * 1000)
     return uuid7(milliseconds * TICKS_PER_MS, 0)
 
 

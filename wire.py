@@ -290,10 +290,10 @@ class Request(werkzeug.Request):
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
         figures.answered(self.endpoint, int(status), seconds - self.waited)
-        who = self.caller["id"] if self.caller else "-"
+        who, key = ((self.caller or {}).get(name, "-") for name in ("id", "key_prefix"))
         line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
         with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
-            os.write(1, f"{line} {self.request_id} {who} {self.client_address or '-'}\n".encode())
+            os.write(1, f"{line} {self.request_id} {who} {key} {self.client_address or '-'}\n".encode())
 
 
 @lru_cache(maxsize=4096)

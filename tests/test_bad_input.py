@@ -145,7 +145,7 @@ EMAIL = ["", " ", "nobody", "a@@example.com", "a@b@example.com", "@example.com",
 EMAIL += ["a@example.com\r\nBcc: b@example.com", "a b@example.com", "x" * 250 + "@example.com", None, OBJECT]
 EMAIL += ["a@example.com\u0000", True, LIST]
 HISTORY = {"limit": [0, 101], "before": ["x"], "since": ["yesterday"], "actor_id": ["me"]}
-HISTORY |= {"entity": ["milestone"], "offset": [5]}
+HISTORY |= {"entity": ["milestone"], "offset": [5], "action": ["done"], "until": ["now"]}
 
 
 def unknown(*names):

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, fault, hook
+from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, fault, hook, wait_until
 from standardwebhooks.webhooks import Webhook
 
 
@@ -40,7 +40,8 @@ def test_webhooks_are_listed_without_their_secrets(owner, webhook, receiver):
     assert INSTANT.fullmatch(webhook.pop("updated_at"))
     del webhook["id"]
     assert webhook.pop("events")[:2] == ["task.updated", "task.completed"]
-    nothing = dict.fromkeys(("reason", "first_failure_at", "open_until")) | {"failures": 0, "pending": 0}
+    nothing = dict.fromkeys(("reason", "first_failure_at", "last_error", "open_until"))
+    nothing |= {"failures": 0, "pending": 0}
     assert webhook == nothing | {"name": "receiver", "url": receiver.url, "state": "active"}
     assert "a-secret" not in owner.get("/webhooks").text
 
@@ -72,6 +73,31 @@ def test_a_ping_goes_to_the_one_that_is_tested(launch, new_receiver):
     assert one.all_here() == []
 
 
+def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_it_waits(launch, receiver):
+    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)
+    owner = server.client()
+    receiver.answers = [503]
+    for _ in range(2):
+        owner.make_task(owner.make_project())
+    second, first = listed(owner)
+    assert (first["last_error"], first["waits_for"]) == ("answered 503", None)
+    assert (second["last_error"], second["waits_for"]) == (None, first["id"])
+    assert owner.data(owner.get(f"/deliveries/{second['id']}"))["waits_for"] == first["id"]
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    since = webhook["first_failure_at"]
+    assert (webhook["last_error"], INSTANT.fullmatch(since) is None) == ("answered 503", False)
+    heading, line = server.flask("webhook", "list").stdout.splitlines()
+    assert "FAILING-SINCE" in heading
+    assert f"{since}  answered 503" in line
+    told = server.flask("doctor").stdout
+    assert f"note: the webhook receiver fails since {since}: answered 503" in told
+    owner.post(f"/deliveries/{first['id']}/redeliver")
+    wait_until(lambda: {delivery["status"] for delivery in listed(owner)} == {"delivered"})
+    (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
+    assert (webhook["last_error"], webhook["first_failure_at"]) == (None, None)
+    assert {delivery["waits_for"] for delivery in listed(owner)} == {None}
+
+
 @pytest.mark.parametrize("path", ["/webhooks/{}/test", "/webhooks/{}/enable", "/deliveries/{}/redeliver"])
 @pytest.mark.parametrize("id", [NOBODY, "not-an-id"])
 def test_what_does_not_exist_is_not_found(owner, path, id):
@@ -90,7 +116,15 @@ def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receive
     _, failed, created = page["deliveries"]
     assert set(failed) == {
         *("id", "event_id", "event", "webhook_id", "webhook", "status", "attempts", "next_at"),
-        *("leased_until", "last_status", "last_error", "duration_ms", "delivered_at", "created_at"),
+        *(
+            "leased_until",
+            "last_status",
+            "last_error",
+            "duration_ms",
+            "delivered_at",
+            "created_at",
+            "waits_for",
+        ),
     }
     assert listed(owner, status="pending") == [failed]
     assert listed(owner, status="pending", event="task.updated") == []

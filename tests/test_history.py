@@ -1,5 +1,6 @@
 """The history of a task and of the workspace, GET /tasks/:id/activity and GET /activity."""
 
+import itertools
 import sqlite3
 from contextlib import closing
 
@@ -73,6 +74,16 @@ def test_filters_combine(owner, join, busy):
         ({"before": every[3]["id"], "entity": "task"}, lambda entry: entry in every[4:]),
         ({"since": every[4]["created_at"], "before": every[1]["id"]}, lambda entry: entry in every[2:5]),
         ({"actor_id": NOBODY}, lambda entry: False),
+        ({"action": "moved"}, lambda entry: entry["action"] == "moved"),
+        ({"until": every[3]["created_at"]}, lambda entry: entry in every[3:]),
+        (
+            {"until": every[0]["created_at"][:10], "action": "created"},
+            lambda entry: entry["action"] == "created",
+        ),
+        ({"until": "2020-01-01"}, lambda entry: False),
+        ({"key": other.get("/me").json()["data"]["key"]["id"]}, lambda entry: entry in every[:1]),
+        ({"key": other.key[:12], "action": "updated"}, lambda entry: entry in every[:1]),
+        ({"key": "tms_unknown"}, lambda entry: False),
     ):
         found = history(owner, of(busy), **query)
         assert found == [entry for entry in every if passes(entry)]
@@ -105,6 +116,39 @@ def test_a_deleted_task_stays_in_the_history_of_the_workspace(owner, busy):
     recent = owner.data(owner.get("/context"))["recent_activity"]
     assert {entry["action"] for entry in recent} <= {"created", "updated", "moved"}
     assert not [entry for entry in recent if "task_id" in entry]
+
+
+def test_who_deleted_a_task_is_found_by_its_number(owner, join, busy):
+    """In the history, by any path that has the number, and for whoever may see tasks."""
+    ana, number = join(full_name="Ana Lima"), busy["number"]
+    every = history(owner, of(busy))
+    assert {entry["number"] for entry in every} == {number}
+    ana.delete(f"/tasks/{number}")
+    for task in (number, busy["id"]):
+        (deletion,) = history(owner, task=task, action="deleted", entity="task")
+        assert (deletion["title"], deletion["number"], deletion["via"]) == ("New", number, "enrollment")
+        assert (deletion["actor"]["full_name"], deletion["task_id"]) == ("Ana Lima", busy["id"])
+        assert history(owner, task=task) == [deletion, *every]
+    assert history(owner, task=2**53 - 1) == history(owner, task=NOBODY) == []
+    said = f"was deleted by Ana Lima on {deletion['created_at'][:10]}"
+    for caller, ask in itertools.product(
+        (owner, join("client")), ("", "/comments", "/activity", "/attachments")
+    ):
+        assert said in fault(caller.get(f"/tasks/{number}{ask}"), 404, "not_found")["message"]
+    assert said in fault(owner.patch(f"/tasks/{number}", {"title": "X"}), 404, "not_found")["message"]
+    assert fault(owner.get(f"/tasks/{2**53 - 1}"), 404, "not_found")["message"] == "no such task"
+    fault(owner.get(f"/tasks/{busy['id']}/activity", task=number), 422, "validation_error", "task")
+
+
+def test_the_log_names_the_prefix_of_the_key(server, owner, join):
+    other = join()
+    ids = [client.get("/me").json()["meta"]["request_id"] for client in (owner, other)]
+    health = server.client(None).get("/health").json()["meta"]["request_id"]
+    log = {
+        line.split()[5]: line.split()[6:] for line in server.log.read_text().splitlines() if " req_" in line
+    }
+    assert [log[id][1] for id in ids] == [owner.key[:12], other.key[:12]]
+    assert log[health] == ["-", "-", "127.0.0.1"]
 
 
 def test_a_client_sees_the_history_of_tasks_alone(owner, join, busy):

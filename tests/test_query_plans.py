@@ -9,7 +9,7 @@ from harness import tables
 
 from database import Statement, statement
 from gateway import Flow, FlowTask
-from lists import _page
+from lists import MADE, OBJECTS, _page
 from models import Activity, Blocker, Milestone, Notice, Project, StoredAnswer, Task, activities
 from outbox import Delivery, Webhook
 
@@ -62,6 +62,8 @@ READS = [
     (Webhook, "resumption", "delivery_waiting"),
     (Flow, "pruning", "flow_ended"),
     (Flow, "pruning_of_idle", "flow_idle"),
+    (Activity, "deletion_of", "activity_gone (number=?)"),
+    (Blocker, "affected", "blocker_blocker_number (blocker_number=?)"),
     (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
     (StoredAnswer, "pruning", "stored_answer_created_at"),
     (Notice, "latest", "notice_member (member_id=? AND id<?)"),
@@ -136,6 +138,7 @@ def test_a_statement_reads_the_index_made_for_it_and_no_table_of_tasks(plan, tab
 
 
 HISTORIES = ["", "before", "since first", "actor_id", "entity before", "of_tasks since first before"]
+HISTORIES += ["action key", "until before_id"]
 HISTORIES += [f"task_id {names}" for names in HISTORIES if "of_tasks" not in names]
 
 
@@ -148,6 +151,13 @@ def test_a_history_is_read_in_order_and_that_of_a_task_from_its_index(plan, filt
     assert not any("TEMP B-TREE" in step for step in steps), steps
     if filters & {"before", "since"}:
         assert not any(step.startswith("SCAN t1") for step in steps), steps
+
+
+def test_a_page_of_changes_reads_its_rows_in_their_order_and_no_others(plan):
+    assert "SEARCH t1 USING INTEGER PRIMARY KEY (rowid>?)" in plan(Activity.following)
+    assert "SEARCH t1 USING INDEX task_id (id=?)" in plan(OBJECTS["task"])
+    for made in MADE.values():
+        assert not [step for step in plan(made) if "TEMP B-TREE" in step or step.startswith("SCAN")]
 
 
 def test_every_statement_of_every_table_can_be_prepared(seeded):

@@ -1,0 +1,365 @@
+"""GET /changes: who follows it has the workspace, whatever is done, and begins again after a restore."""
+
+import itertools
+import random
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from types import SimpleNamespace
+
+from harness import NOBODY, ROOT, fault, wait_until
+from test_claims import claim
+from test_readme import block
+from test_throwaway import ask, begun, client, environment_in
+
+DOCS = (ROOT / "docs" / "api.md").read_text()
+
+
+class Mirror:
+    """The program of the documentation, for this server."""
+
+    def __init__(self, server, key):
+        self.program = {}
+        exec(block("python", "def follow", DOCS).replace("tms_…", key), self.program)  # noqa: S102 - ours
+        self.turn_to(f"{server.base}/api/v1")
+        # A restart takes less than the second that the program waits.
+        self.program["time"] = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
+
+    def turn_to(self, address):
+        """A server that is started again has the same address, but in these tests."""
+        self.program["API"] = address
+
+    def follow(self, **options):
+        self.program["follow"](**options)
+        return self.program["mirror"]
+
+
+def pages(client, after=None, limit=100):
+    """Each page from the cursor to the end."""
+    more = True
+    while more:
+        page = client.data(client.get("/changes", limit=limit, **({"after": after} if after else {})))
+        after, more = page["pagination"]["next_after"], page["pagination"]["has_more"]
+        yield page
+
+
+def changes(client, after=None, **options):
+    return [change for page in pages(client, after, **options) for change in page["changes"]]
+
+
+def end(client):
+    """The cursor after all that has happened."""
+    return [*pages(client)][-1]["pagination"]["next_after"]
+
+
+def told(client, after):
+    return [(change["kind"], change["action"]) for change in changes(client, after)]
+
+
+def listed(server, client):
+    """What the workspace has, by kind and id, as the API lists it."""
+    rows = {("member", row["id"]): row for row in client.data(client.get("/members"))["members"]}
+    for project in client.data(client.get("/projects"))["projects"]:
+        rows["project", project["id"]] = project | {"owner_id": project["owner"]["id"]}
+        milestones = client.data(client.get(f"/projects/{project['id']}/milestones"))["milestones"]
+        rows |= {("milestone", row["id"]): row for row in milestones}
+    for offset in itertools.count(0, 100):
+        tasks = client.data(client.get("/tasks", limit=100, offset=offset))["tasks"]
+        for task in tasks:
+            rows["task", task["id"]] = task
+            comments = client.data(client.get(f"/tasks/{task['id']}/comments"))["comments"]
+            rows |= {("comment", row["id"]): row for row in comments}
+        if not tasks:
+            break
+    for row in server.rows("SELECT id FROM meeting"):
+        meeting = client.data(client.get(f"/meetings/{row['id']}"))
+        meeting |= {"organizer_id": meeting["organizer"]["id"]}
+        meeting["participant_ids"] = sorted(member["id"] for member in meeting["participants"])
+        rows["meeting", row["id"]] = meeting
+    for row in server.rows("SELECT id FROM whiteboard"):
+        rows["whiteboard", row["id"]] = client.data(client.get(f"/whiteboards/{row['id']}"))
+    return rows
+
+
+def assert_equal(mirror, server, client):
+    """The mirror has the rows that are listed, with nothing in them that differs, and lacks no own column."""
+    rows = listed(server, client)
+    assert mirror.keys() == rows.keys()
+    for key, row in mirror.items():
+        if key[0] == "meeting":
+            row["participant_ids"].sort()
+        assert row.keys() - rows[key].keys() <= {"key_id"}, key
+        assert {name: rows[key][name] for name in row.keys() - {"key_id"}} == {
+            name: value for name, value in row.items() if name != "key_id"
+        }
+    fresh = {(change["kind"], change["id"]): change["object"] for change in changes(client)}
+    for (kind, _), row in fresh.items():
+        if kind == "meeting":
+            row["participant_ids"].sort()
+    assert mirror == fresh
+
+
+class Writer:
+    """A member who does all kinds of things, by chance."""
+
+    def __init__(self, client, seed, members):
+        self.client, self.chance, self.members = client, random.Random(seed), members  # noqa: S311
+        self.project = client.make_project(name=f"Of {seed}")
+        self.tasks = []
+
+    def made(self, path, **body):
+        answer = self.client.post(path, body)
+        return self.client.data(answer, 201) if answer.ok else {"id": None}
+
+    def step(self):
+        client, project, chance = self.client, self.project["id"], self.chance
+        person = chance.choice(self.members)
+        blockers = [task["number"] for task in chance.sample(self.tasks, min(len(self.tasks), 2))]
+        self.tasks.append(client.make_task(self.project, assignee_id=person, blocked_by=blockers))
+        chosen = chance.choice(self.tasks)
+        task = f"/tasks/{chosen['id']}"
+        milestone = self.made(f"/projects/{project}/milestones", title="M")["id"]
+        comment = self.made(f"{task}/comments", content="C")["id"]
+        meeting = self.made("/meetings", title="A", starts_at="2027-01-01", project_id=project)["id"]
+        board = self.made("/whiteboards", title="B", project_id=project)["id"]
+        acts = [
+            lambda: client.patch(
+                f"{task}/details", {"title": f"T {chance.random()}", "milestone_id": milestone}
+            ),
+            lambda: client.post(f"{task}/complete"),
+            lambda: client.patch(task, {"status": "todo"}),
+            lambda: (self.tasks.remove(chosen), client.delete(task)),
+            lambda: client.patch(f"{task}/details", {"blocked_by": []}),
+            lambda: client.post(f"{task}/claim", {"minutes": chance.randint(1, 99)}),
+            lambda: client.patch(f"{task}/details", {"before": None}),
+            lambda: client.delete(f"/milestones/{milestone}"),
+            lambda: client.patch(f"/milestones/{milestone}", {"due_date": "2027-01-01"}),
+            lambda: client.patch(f"{task}/comments/{comment}", {"content": "Again"}),
+            lambda: client.delete(f"{task}/comments/{comment}"),
+            lambda: client.patch(f"/meetings/{meeting}", {"participant_ids": [person]}),
+            lambda: client.delete(f"/whiteboards/{board}"),
+            lambda: client.patch(f"/projects/{project}", {"name": f"P {chance.random()}"}),
+            lambda: client.patch(f"/members/{person}", {"full_name": f"N {chance.randint(0, 99)}"}),
+        ]
+        for act in chance.sample(acts, 5):
+            act()
+
+    def new_project(self):
+        self.client.delete(f"/projects/{self.project['id']}?force=true")
+        self.project, self.tasks = self.client.make_project(), []
+
+
+def test_the_mirror_of_the_documentation_is_the_workspace_through_kills_and_a_restore(launch):
+    server = launch("--workers", "2")
+    owner = server.client()
+    backup = server.folder / "backup.db"
+
+    def join(number):
+        body = {"email": f"{number}@example.com", "full_name": f"M {number}", "role": "admin"}
+        return owner.data(owner.post("/members/invite", body), 201)["member"]["id"]
+
+    members = [join(number) for number in range(6)]
+    mirror, seen = Mirror(server, owner.key), []
+
+    def work(seed, steps):
+        writer = Writer(server.client(), seed, members)
+        for step in range(steps):
+            writer.step()
+            if step == 3:
+                writer.new_project()
+
+    def write_and_follow(steps):
+        after = end(owner)
+        writers = [threading.Thread(target=work, args=(seed, steps)) for seed in range(8)]
+        for writer in writers:
+            writer.start()
+        while any(writer.is_alive() for writer in writers):
+            mirror.follow()
+            new = [*pages(owner, after, limit=37)]
+            seen.extend(change for page in new for change in page["changes"])
+            after = new[-1]["pagination"]["next_after"]
+        seen.extend(changes(owner, after))
+
+    write_and_follow(6)
+    owner.delete(f"/members/{members[0]}")
+    assert_equal(mirror.follow(), server, owner)
+    for action in ("created", "deleted"):  # once each
+        ids = [change["id"] for change in seen if change["action"] == action]
+        assert len(ids) == len(set(ids)) > 40
+    assert server.flask("backup", backup).returncode == 0
+    members.pop(0)
+    write_and_follow(2)
+    waiting = threading.Thread(target=mirror.follow, kwargs={"wait": 25})
+    waiting.start()
+    server.kill()
+    server.start("--workers", "2")
+    mirror.turn_to(f"{server.base}/api/v1")
+    owner = server.client()
+    owner.make_project(name="After the kill")
+    waiting.join()
+    assert_equal(mirror.follow(), server, owner)
+    server.stop()
+    assert server.flask("restore", backup).returncode == 0
+    server.start()
+    mirror.turn_to(f"{server.base}/api/v1")
+    owner = server.client()
+    owner.make_project(name="After the restore")
+    assert_equal(mirror.follow(), server, owner)
+
+
+def test_the_mirror_of_the_documentation_goes_on_after_429_and_503(tmp_path):
+    with begun(tmp_path, environment_in(tmp_path), "--seed", "7") as process:
+        owner = client(process.stdout.readline())
+        mirror = Mirror(SimpleNamespace(base=owner.base.removesuffix("/api/v1")), owner.key)
+        for status in (429, 503):
+            assert ask(owner, "POST", "faults", match="GET *", status=status).status_code == 201
+        rows = mirror.follow().values()
+        assert len([row for row in rows if "question_id" in row]) == 200  # of which most have no activity
+        mirror.follow(wait=1)
+        owner.make_project()
+        assert len(mirror.follow()) > 200
+        assert ask(owner, "POST", "reset").status_code == 200
+        assert "A project" not in {row.get("name") for row in mirror.follow().values()}
+
+
+def test_changes_come_in_the_order_of_commits_and_of_one_object_on_a_page_the_last(owner, project):
+    after = end(owner)
+    one, two = owner.make_task(project, title="One"), owner.make_task(project)
+    comment = owner.data(owner.post(f"/tasks/{two['id']}/comments", {"content": "C"}), 201)
+    one = owner.data(owner.patch(f"/tasks/{one['id']}", {"title": "Again"}))
+    seen = changes(owner, after)
+    assert [change["id"] for change in seen] == [two["id"], comment["id"], one["id"]]
+    assert [change["at"] for change in seen] == sorted(change["at"] for change in seen)
+    at = {"kind": "task", "id": one["id"], "number": one["number"], "at": one["updated_at"]}
+    assert seen[-1] == at | {"action": "created", "object": one}
+    owner.delete(f"/tasks/{two['id']}")
+    gone = {"kind": "task", "id": two["id"], "number": two["number"], "action": "deleted", "object": None}
+    for limit in (1, 2, 3, 100):
+        seen = changes(owner, after, limit=limit)
+        deleted = [change for change in seen if change["id"] in (two["id"], comment["id"])]
+        assert [change | gone for change in deleted] == deleted
+        assert {change["id"] for change in seen} == {one["id"], two["id"]}
+    assert changes(owner, end(owner)) == []
+
+
+def test_what_is_blocked_comes_when_its_blocker_is_renamed_done_open_again_or_deleted(owner, project):
+    other = owner.make_project()
+    blocker, last = owner.make_task(project), owner.make_task(other)
+    blocked = owner.make_task(project, blocked_by=[blocker["number"]])
+    path = f"/tasks/{blocker['id']}"
+    for act, is_blocked in (
+        (lambda: owner.patch(path, {"title": "Other"}), True),
+        (lambda: owner.post(f"{path}/complete"), False),
+        (lambda: owner.patch(path, {"status": "todo"}), True),
+        (lambda: owner.delete(path), False),
+    ):
+        after = end(owner)
+        act()
+        assert [change["id"] for change in changes(owner, after)] == [blocker["id"], blocked["id"]]
+        row = changes(owner, after)[-1]["object"]
+        assert row == owner.data(owner.get("/tasks", limit=1))["tasks"][0]
+        assert bool(row["blocked_by"]) is is_blocked
+    after = end(owner)
+    owner.patch(f"/tasks/{blocked['id']}/details", {"blocked_by": [last["number"]]})
+    assert told(owner, after) == [("task", "updated")]
+    after = end(owner)
+    owner.delete(f"/projects/{other['id']}?force=true")
+    seen = {change["id"]: change["object"] for change in changes(owner, after)}
+    assert (seen[last["id"]], seen[blocked["id"]]["blocked_by"]) == (None, [])
+
+
+def test_what_the_history_leaves_out_is_a_change_too(owner, project, task):
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
+    body = {"title": "A", "starts_at": "2027-01-01", "project_id": project["id"]}
+    meeting = owner.data(owner.post("/meetings", body), 201)
+    owner.make_task(project)
+    claim(owner, task, 1)
+    after, history = end(owner), owner.data(owner.get("/activity"))["activity"]
+    renewed = claim(owner, task, 5)
+    (change,) = changes(owner, after)
+    assert (change["action"], change["object"]["claimed_until"]) == ("updated", renewed["claimed_until"])
+    after = end(owner)
+    placed = owner.data(owner.patch(f"/tasks/{task['id']}/details", {"before": None}))
+    assert [change["object"] for change in changes(owner, after)] == [placed]
+    assert owner.data(owner.get("/activity"))["activity"] == history
+    for row in owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]:
+        owner.delete(f"/tasks/{row['id']}")
+    after = end(owner)
+    owner.patch(f"/milestones/{milestone['id']}", {"title": "N"})
+    assert told(owner, after) == [("project", "updated"), ("milestone", "updated")]
+    after = end(owner)
+    owner.delete(f"/projects/{project['id']}")
+    seen = {change["kind"]: change for change in changes(owner, after)}
+    assert seen["project"]["object"] is None
+    assert seen["meeting"]["object"]["project_id"] is None
+    assert seen["meeting"]["id"] == meeting["id"]
+
+
+def test_a_client_sees_tasks_and_comments_alone(owner, join, project, task):
+    guest = join("client")
+    assert {change["kind"] for change in changes(owner)} >= {"member", "project", "task"}
+    assert {change["kind"] for change in changes(guest)} <= {"task", "comment"}
+    after = end(guest)
+    owner.make_project()
+    owner.post(f"/tasks/{task['id']}/comments", {"content": "C"})
+    assert told(guest, after) == [("comment", "created")]
+
+
+def test_the_next_change_is_waited_for(launch):
+    server = launch()
+    owner = server.client()
+    project, after = owner.make_project(), end(owner)
+    answers = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(server.client().get("/changes", after=after, wait=25))
+    )
+    waiting.start()
+    task = owner.make_task(project)
+    waiting.join()
+    (change,) = owner.data(answers[0])["changes"]
+    assert change["id"] == task["id"]
+
+
+def test_a_restore_makes_a_cursor_gone_whose_page_has_shown_what_the_restore_undoes(launch):
+    server = launch()
+    owner = server.client()
+    task = owner.make_task(owner.make_project())
+    before = end(owner)
+    owner.patch(f"/tasks/{task['id']}", {"title": "Kept"})
+    kept = end(owner)
+    server.flask("backup", server.folder / "backup.db")
+    owner.patch(f"/tasks/{task['id']}", {"title": "Undone"})
+    page = next(pages(owner, before, limit=1))
+    assert page["changes"][0]["object"]["title"] == "Undone"
+    server.stop()
+    server.flask("restore", server.folder / "backup.db")
+    server.start()
+    owner = server.client()
+    fault(owner.get("/changes", after=page["pagination"]["next_after"]), 410, "gone")
+    assert changes(owner, kept) == []  # whose history is that of the backup
+
+
+def test_a_cursor_that_holds_no_longer_is_gone(launch):
+    server = launch(TASKS_WORKSPACE__ACTIVITY_DAYS="30")
+    owner = server.client()
+    project, early = owner.make_project(), end(owner)
+    for wrong in ("", "x", f"{NOBODY}", early[:-1], f"{early}_x"):
+        fault(owner.get("/changes", after=wrong), 422, "validation_error", "after")
+    message = fault(owner.get("/changes", after=f"{NOBODY}_{NOBODY}"), 410, "gone")["message"]
+    assert "begin again" in message
+    owner.make_task(project)
+    late = end(owner)
+    server.stop()
+    with closing(sqlite3.connect(server.database)) as database:  # all was long ago
+        database.execute("UPDATE activity SET id = '00' || substr(id, 3), key_id = NULL")
+        database.commit()
+    server.start()
+    owner = server.client()
+    wait_until(lambda: server.rows("SELECT COUNT(*) AS rows FROM activity") == [{"rows": 1}])
+    for after in (early, late):
+        fault(owner.get("/changes", after=after), 410, "gone")
+    assert changes(owner, f"00{late[2:37]}00{late[39:]}") == []  # the last activity is kept
+    owner.make_task(project)
+    fault(owner.get("/changes", after=f"00{early[2:37]}00{early[39:]}"), 410, "gone")
+    assert told(owner, f"00{late[2:37]}00{late[39:]}") == [("task", "created")]
