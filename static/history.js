@@ -53,7 +53,8 @@ function Entry({ entry, isOfTask }) {
   const task = entry.task_id ?? (entity === "task" && entity_id);
   const isGone = action === "deleted" && entity === "task";
   const [verb, details] = sentence(entry);
-  const about = task && !isGone ? html`<a href=${link({ task })}>${title}</a>` : title;
+  const name = entry.number ? `#${entry.number} ${title}` : title;
+  const about = task && !isGone ? html`<a href=${link({ task })}>${name}</a>` : name;
   const what = isOfTask ? details || verb.replace(/ (on|to|from)$/, "") : html`${verb} ${about}`;
   return html`<li class="entry line">
     <${Avatar} person=${actor} />

@@ -170,10 +170,11 @@ const KINDS = {
   },
   webhooks: {
     noun: "webhook",
-    facts: ({ state, url, reason, pending, events, failures }) => html`
+    facts: ({ state, url, reason, pending, events, last_error, first_failure_at }) => html`
       ${pill(capital(state), state === "active" ? "" : "urgent")}<code>${url}</code>
       <span>${events.join(", ")}</span><span>${pending} waiting</span>
-      ${failures > 0 && html`<span>${count(failures, "failure")}</span>`}<span>${reason}</span>`,
+      ${last_error && html`<span>${last_error}; fails since <${Moment} at=${first_failure_at} /></span>`}
+      <span>${reason}</span>`,
     actions: ({ id, state }) => [
       ["Send a test", () => say("Test", post(`/webhooks/${id}/test`))],
       ...(state === "disabled" ? [["Enable", () => post(`/webhooks/${id}/enable`)]] : []),
@@ -184,9 +185,9 @@ const KINDS = {
     noun: "delivery",
     titleOf: ({ event, webhook }) => `${event} to ${webhook}`,
     load: loadFailedDeliveries,
-    facts: ({ status, attempts, last_status, last_error, created_at }) => html`
+    facts: ({ status, attempts, last_status, last_error, waits_for, created_at }) => html`
       ${pill(capital(status), "urgent")}<span>${count(attempts, "attempt")}</span>
-      <span>${last_error ?? `answered ${last_status}`}</span><${Moment} at=${created_at} />`,
+      <span>${waits_for ? "waits for an earlier one" : (last_error ?? `answered ${last_status}`)}</span><${Moment} at=${created_at} />`,
     actions: ({ id }) => [["Send again", () => redeliver(id)]],
     empty: "Every delivery has arrived.",
   },
