@@ -11,6 +11,13 @@ import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
 import { teamPairs } from "./workspace.js";
 
 const CUT = 100; // characters of a value
+const ACTIONS = {
+  "": "Everything",
+  created: "Created",
+  updated: "Changed",
+  moved: "Moved",
+  deleted: "Deleted",
+};
 
 function changeInWords(entity, field, [before, after]) {
   const verb = before ? (after ? "changed" : "deleted") : "added";
@@ -53,7 +60,7 @@ function Entry({ entry, isOfTask }) {
   const task = entry.task_id ?? (entity === "task" && entity_id);
   const isGone = action === "deleted" && entity === "task";
   const [verb, details] = sentence(entry);
-  const name = entry.number ? `#${entry.number} ${title}` : title;
+  const name = entry.number ? `${title} #${entry.number}` : title;
   const about = task && !isGone ? html`<a href=${link({ task })}>${name}</a>` : name;
   const what = isOfTask ? details || verb.replace(/ (on|to|from)$/, "") : html`${verb} ${about}`;
   return html`<li class="entry line">
@@ -93,16 +100,22 @@ export function TaskHistory({ id }) {
 
 export function Activity() {
   const [actor_id, setActor] = useState("");
+  const [action, setAction] = useState("");
   const isAny = ({ activity }) => activity.length;
-  const [entries, earlier, isLoaded] = useHistory("/activity", { actor_id, limit: 50 }, isAny);
+  const [entries, earlier, isLoaded] = useHistory(
+    "/activity",
+    { actor_id, action, limit: 50 },
+    isAny,
+  );
   const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
   const groupOf = ([day, done]) => html`<section class="stack">
     <h2>${day}</h2><${Entries} entries=${done} />
   </section>`;
   return html`<div class="page stack">
-    <div>
+    <div class="line">
       <${Choice} label="Done by" look="chip" value=${actor_id} onChoose=${setActor}
         options=${[["", "Everybody"], ...teamPairs()]} />
+      <${Choice} label="What" look="chip" value=${action} onChoose=${setAction} options=${Object.entries(ACTIONS)} />
     </div>
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." hint="What anybody changes stands here." />`}
     ${[...days].map(groupOf)}

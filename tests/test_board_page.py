@@ -587,6 +587,17 @@ def test_each_view_is_fit_for_every_screen_and_reader(sign_in, owner, project, v
     check_page(page)
 
 
+def test_the_activity_tells_what_was_deleted_with_its_number(sign_in, owner, project, task):
+    owner.delete(f"/tasks/{task['id']}")
+    page = sign_in(address="#view=activity")
+    entries = page.locator("li.entry")
+    expect(entries.filter(has_text=f"created {task['title']} #{task['number']}")).to_have_count(1)
+    page.get_by_label("What").click()
+    page.get_by_role("option", name="Deleted").click()
+    expect(entries.filter(has_text="created")).to_have_count(0)
+    expect(entries.first).to_contain_text(f"deleted {task['title']} #{task['number']}")
+
+
 # How it is served
 
 
