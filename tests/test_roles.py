@@ -25,7 +25,7 @@ FOR = {
         GET /tasks/<task:id>/activity|GET /activity
         GET /tasks/<task:id>/attachments|GET /tasks/<task:id>/attachments/<attachment_id>
         GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
-        GET /inbox|POST /inbox/read|GET /labels|POST /calendar|DELETE /calendar
+        GET /inbox|POST /inbox/read|GET /labels|GET /changes|POST /calendar|DELETE /calendar
         GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
     """,
     TEAM: """
