@@ -383,7 +383,7 @@ def show_enrollment(token: str) -> Response:
     headers=("Location", "Set-Cookie"),
 )
 def join(transaction: Transaction, token: str) -> Response:
-    """Use a link: join, or not, and go to the board in a session."""
+    """Use an enrollment or sign-in link, and go to the board in a session."""
     if request().is_foreign_form():  # login CSRF: the victim would work as another member
         raise Forbidden("the page of another site has sent this form; open the link itself")
     accept_invitation(transaction, token)

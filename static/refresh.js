@@ -7,7 +7,7 @@ import { later, momentInWords } from "./words.js";
 const EVERY = 5;
 const WAIT = 25; // that the server may keep an answer back until something changes
 const PAUSE = 30; // after it had no place to wait
-const OVERLAP = 10; // seconds; what was being written when it was asked for is found the next time
+const OVERLAP = 10; // seconds; a change that was not committed yet is found by the next call
 const takers = new Set();
 let since = ""; // the server's time from which on changes are asked for; empty while nobody is signed in
 let seen = new Set(); // what an earlier answer had already
