@@ -232,8 +232,8 @@ class Database(SqliteDatabase):
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.
 
         SQLite does so itself when the log has 4000 pages, for which the disk may have no space, and not while
-        reads overlap. It waits for reads at most so many seconds, and where that was too short, not again before the log has grown
-        by `LOG_BYTES`.
+        reads overlap. It waits for reads at most so many seconds, and where that was too short, not again
+        before the log has grown by `LOG_BYTES`.
         """
         with suppress(OSError, sqlite3.Error):  # there is no log yet, or the disk is still full
             size = os.stat(f"{self.database}-wal").st_size
