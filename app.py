@@ -160,6 +160,7 @@ class Service(Flask):
 
     rate_limit: limits.RateLimit | None = None  # of requests per minute, if these are limited
     tool_limit: limits.RateLimit | None = None  # of calls of the agents' tools
+    link_limit = limits.RateLimit(20, 3600)  # of clients that ask for links by mail
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
@@ -272,6 +273,7 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     nonce = secrets.token_urlsafe(16)
     workspace, base_url = request().config["WORKSPACE"], request().config["SERVER"]["base_url"]
     values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
+    values["is_mailed"] = Invitation.is_mailed
     values |= {"base_url": base_url, "root": root_path()}
     values["static"] = f"{root_path()}/static/{static_version()}"
     with request().app.app_context():
@@ -322,8 +324,18 @@ def get_health() -> Row:
         "status": "ok",
         "version": VERSION,
         "uptime_seconds": int(time.monotonic() - STARTED),
-        "checks": {"database": "ok", "writes_refused_since": db.refused_since, "webhooks": waiting},
+        "checks": {
+            "database": "ok",
+            "writes_refused_since": db.refused_since,
+            "webhooks": waiting,
+            "mail": mail_state(),
+        },
     }
+
+
+def mail_state() -> Row:
+    """Whether mail is sent, and how many members the last one did not reach, within a day."""
+    return {"is_sent": Invitation.is_mailed, "unreached": len(Member.unreached.all(since=now(-86400)))}
 
 
 @pages.get("/metrics")
@@ -342,7 +354,8 @@ def get_enrollment(token: str) -> Row:
     member = invitation["member"]
     return {
         "workspace_name": request().config["WORKSPACE"]["name"],
-        **{name: member[name] for name in ("full_name", "email", "role")},
+        **{name: member[name] for name in ("full_name", "role")},
+        "email": invitation["new_email"] or member["email"],
         "expires_at": invitation["expires_at"],
     }
 
@@ -559,6 +572,18 @@ def set_session_cookie(key: str, expires_at: str) -> None:
     )
 
 
+@api.post("/session/link")
+@operation(schemas.MAIL_LINK, schemas.ASKED, status=202, role=None, raises=(Conflict, TooMany))
+def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
+    """Have a link mailed that signs in for 15 minutes, once; the answer is the same for who is no member."""
+    if not Invitation.is_mailed:
+        raise Conflict("this server sends no mail; an owner or admin makes a link")
+    if not (verdict := request().app.link_limit.hit(request().client_address)).allowed:
+        raise TooMany(verdict.seconds)
+    Invitation.asked.add(email)
+    return {"email": email}
+
+
 @api.delete("/session")
 @operation(gives=schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
 def end_session(transaction: Transaction) -> Row:
@@ -626,7 +651,7 @@ def get_member(id: str) -> Row:
 @api.patch("/members/<id>")
 @operation(schemas.UPDATE_MEMBER, schemas.MemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a member: name and phone number one's own, everybody's and roles as owner or admin."""
+    """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
     return Member.edit(transaction, id, fields)
 
 
@@ -1127,8 +1152,8 @@ def read_inbox(transaction: Transaction, until: str) -> Row:
 @api.get("/webhooks")
 @operation(gives=schemas.WEBHOOKS, role="admin")
 def list_webhooks() -> Row:
-    """List the configured webhooks and how they are; their secrets are shown nowhere."""
-    return {"webhooks": Webhook.listing()}
+    """List the configured webhooks and how they are, and mail is; their secrets are shown nowhere."""
+    return {"webhooks": Webhook.listing(), "mail": mail_state()}
 
 
 @api.post("/webhooks/<id>/test")

@@ -32,6 +32,7 @@ import database
 import formats
 import gateway
 import limits
+import mail
 import models
 import schemas
 import settings
@@ -290,6 +291,7 @@ def member_link(address: str, email: str | None) -> None:
     member = models.Member.by_email.one(email=address.strip().lower())
     if not member:
         raise click.ClickException(f"no member {address}")
+    configure_webhooks()
     print_link(*make_link(current_app.config, fetch_actor(email), member))
 
 
@@ -321,6 +323,7 @@ def member_add(address: str | None, scope: str, agent: bool, email: str | None, 
     loaded = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
     configure_webhooks()
     with models.write(actor) as transaction:
+        loaded |= {"mail": "never"} if scope == "agent" else {}
         member = models.Member.add(transaction, status=models.Member.ACTIVE, **loaded)
         models.Member.record(transaction, "created", member)
         _, key = models.ApiKey.issue(transaction, member["id"], name=member["full_name"], scope=scope)
@@ -432,9 +435,10 @@ webhook_commands = AppGroup("webhook", help="List, test and enable webhooks.")
 
 @as_click_errors(LookupError)
 def configure_webhooks() -> None:
-    """Let this process send to the configured webhooks. Raises `click.ClickException`."""
+    """Let this process send to the webhooks, and have links mailed. Raises `click.ClickException`."""
     config = current_app.config
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
+    mail.configure(config, None)
 
 
 def webhook_id(name_or_id: str) -> str:
@@ -613,6 +617,14 @@ def doctor() -> None:
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += exposed_secrets(config) + gateway_problems(config)
+    try:
+        mail.configure(config, settings.mail_password(config))
+        if models.Invitation.is_mailed and (reason := mail.why_not_taken(None)):
+            problems.append(f"the mail server {config['MAIL']['url']}: {reason}")
+    except Unset as error:
+        click.echo(f"note: {error} here; the service may have it")
+    except LookupError as error:
+        problems.append(str(error))
     for part in ([], *([webhook] for webhook in config["WEBHOOKS"])):  # so that no note hides a problem
         try:
             check_webhooks(config | {"WEBHOOKS": part})
@@ -640,6 +652,8 @@ def database_problems() -> list[str]:
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not models.Member.active_owners.one():
             problems.append(NO_OWNER)
+        for row in models.Member.unreached.all(since=times.now(-86400)):
+            problems.append(f"mail to {row['email']}: {row['mail_error']}")
         return problems + backup_problems() + delivery_problems()
     except database.BadDatabase as error:
         return [*problems, str(error)]

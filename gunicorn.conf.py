@@ -19,13 +19,14 @@ from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 import gateway
+import mail
 import startup
 import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import figures
-from models import Activity, ApiKey, Notice, StoredAnswer
+from models import Activity, ApiKey, Notice, StoredAnswer, Task
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -300,7 +301,13 @@ def post_worker_init(worker):
         chores += [partial(webhooks.in_steps, prune) for prune in pruned]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores))
+        hours = worker.wsgi.config["WORKSPACE"]["due_notice_hours"]
+        errands: list[webhooks.Errand] = [
+            ("claims", Task.ended_claims, webhooks.end_claims),
+            ("due dates", partial(Task.coming_due, hours), partial(webhooks.tell_due, hours)),
+            ("mails", mail.has_some, mail.send_all),
+        ]
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores), errands)
         worker.sweeper.start()
 
 

@@ -15,17 +15,19 @@ from itertools import accumulate
 from pathlib import Path
 
 from database import backup_age, database_age, db
+from models import Member
 from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths
+from times import now
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 RESULTS = ("delivered", "refused", "failed")
 MOST = {"route": 128, "webhook": 64}  # names; what exceeds them is counted as `OTHER`
 OTHER = "other"
-# A part's cells: two, then those of each route (classes, buckets, the sum of seconds) and of each webhook.
-BUSY, UNAVAILABLE, FIRST_ROUTE = 0, 1, 2
+# A part's cells: four, then those of each route (classes, buckets, the sum of seconds) and of each webhook.
+BUSY, UNAVAILABLE, MAILED, UNMAILED, FIRST_ROUTE = 0, 1, 2, 3, 4
 OF_ROUTE, OF_WEBHOOK = len(CLASSES) + len(BUCKETS) + 2, len(RESULTS)
 FIRST_WEBHOOK = FIRST_ROUTE + MOST["route"] * OF_ROUTE
 SIZE = FIRST_WEBHOOK + MOST["webhook"] * OF_WEBHOOK
@@ -86,6 +88,10 @@ class Figures:
         with self.lock:
             self.part[place + RESULTS.index(result)] += 1
 
+    def mailed(self, is_taken: bool) -> None:
+        with self.lock:
+            self.part[MAILED if is_taken else UNMAILED] += 1
+
     def totals(self) -> list[float]:
         """The cells of a part, summed over the parts."""
         cells = self.memory.tolist()
@@ -128,6 +134,10 @@ def _lines(cells: list[float]) -> Iterator[str]:
         if name != OTHER or any(cells[at : at + OF_WEBHOOK])
     ]
     yield from _family("delivery_attempts_total", "counter", "Attempts to send a delivery.", attempts)
+    mails = [({"result": "sent"}, cells[MAILED]), ({"result": "failed"}, cells[UNMAILED])]
+    yield from _family("mail_attempts_total", "counter", "Attempts to send a mail.", mails)
+    unreached = len(Member.unreached.all(since=now(-86400)))
+    yield from _family("members_unreached", "gauge", "Members whose last mail failed.", [({}, unreached)])
     backlog = Webhook.backlog.all()
     left: Counter[tuple[str, str]] = Counter()  # since names without paths may be equal
     for row in backlog:

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import accumulate, chain, islice
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import orjson
 from peewee import (
     JOIN,
+    OP,
     SQL,
     BlobField,
     Case,
@@ -65,14 +66,16 @@ SEARCHED = ("title", "description")  # a task's texts
 # What a copy of a task has too, with the labels.
 PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id"]
 PLANNED += ["start_date", "due_date", "metadata"]
-HIDDEN = ("search", "label_keys")  # a task's columns that no answer shows
+HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 ROLES = ("owner", "admin", "member", "client")
 ADMINS = ROLES[:2]
 PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
 SCOPES = ("read", "agent", "write")  # each may do what those before it may
 CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
 PROJECT_STATUSES = ("active", "archived")
-REASONS = ("assigned", "mentioned", "commented", "question", "answered", "review", "unblocked", "claim_ended")
+REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
+REASONS += ("unblocked", "claim_ended", "due")
+MAIL = ("at_once", "daily", "never")  # when a member gets digests
 ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
 ACTIONS = ("created", "updated", "moved", "deleted")
 
@@ -89,6 +92,8 @@ MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, e
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
+MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
+MAX_MAILED = 3  # of these, while a member has not got as many links in an hour
 
 
 def permit(member: Row, role: str) -> None:
@@ -117,9 +122,9 @@ class Transaction:
         return new_id()
 
     @property
-    def actor_profile(self) -> Row:
-        """The actor as events and answers show members."""
-        return {name: self.actor[name] for name in PROFILE}
+    def actor_profile(self) -> Row | None:
+        """The actor as events and answers show members; None for what time has brought."""
+        return {name: self.actor[name] for name in PROFILE} if self.actor else None
 
     @property
     def makers(self) -> str:
@@ -320,6 +325,10 @@ class Member(Entity):
     status = TextField()  # active, invited, removed
     joined_at = TextField(null=True)
     created_at = TextField()
+    mail = ChoiceField(MAIL, constraints=[SQL("DEFAULT 'at_once'")])
+    mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
+    mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
+    mail_error = TextField(null=True)  # of the last mail: when, and why it was not taken
 
     NOUN, TITLE = "member", "full_name"
     ACTIVE = "active"
@@ -332,7 +341,7 @@ class Member(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         kind = Case(cls.role, [("client", "client")], "team").alias("kind")
-        return cls.select_stored().select_extend(kind)
+        return cls.select_stored().select(*columns(cls, "mail_at", "mailed_until", "mail_error"), kind)
 
     @statement
     def by_email(cls: Any):
@@ -345,6 +354,23 @@ class Member(Entity):
     @statement
     def team_rows(cls: Any):
         return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role != "client")
+
+    @statement
+    def to_tell(cls: Any):
+        """A member to send a digest: of notices, made by `:until`, neither read nor seen on the page."""
+        is_session = (ApiKey.is_session == 1) | ApiKey.started_with.is_null(False)
+        seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
+        seen = seen.where(ApiKey.member == cls.id, is_session)
+        is_new = Notice.read_at.is_null() & (Notice.id > cls.mailed_until) & (Notice.created_at > seen)
+        is_new &= (Notice.member == cls.id) & (Notice.created_at <= placeholder("until"))
+        may_be_told = (cls.status == cls.ACTIVE) & (cls.mail != "never") & (cls.mail_at <= placeholder("now"))
+        news = fn.EXISTS(Notice.select(SQL("1")).where(is_new))
+        return cls.select().select_extend(seen.alias("seen_at")).where(may_be_told, news).limit(SQL("1"))
+
+    @statement
+    def unreached(cls: Any):
+        """The members whose last mail was not taken, since this time."""
+        return cls.select_stored().where(cls.mail_error > placeholder("since")).order_by(cls.id)
 
     @classmethod
     def everyone(cls) -> list[Row]:
@@ -390,11 +416,11 @@ class Member(Entity):
     @classmethod
     def add(cls, transaction: Transaction, *, email: str, status: str, **fields: Any) -> Row:
         """Make a new member. Raises `Invalid` when another member has the address."""
-        if cls.by_email.one(email=email):
-            raise Invalid(("email", "is already a member's"))
+        cls.check_free(email)
         id, at = transaction.new_id(), transaction.at
         joined_at = at if status == cls.ACTIVE else None
-        cls.insertion.run(**fields, id=id, email=email, status=status, joined_at=joined_at, created_at=at)
+        row = {"mail": MAIL[0], "mail_at": "", "mailed_until": id, **fields, "id": id, "email": email}
+        cls.insertion.run(**row, status=status, joined_at=joined_at, created_at=at)
         return cls.shown(id)
 
     @classmethod
@@ -409,8 +435,9 @@ class Member(Entity):
     def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
         """Change a member. Members may change themselves, except the role; admins everybody.
 
-        Raises `NotFound`; `Forbidden`, also where somebody other than an owner would give or take the role of
-        owner; and `Conflict` where no owner would be left.
+        The address of a member who is no admin changes by a link, which is mailed to the new one. Raises
+        `NotFound`; `Invalid` for another's address; `Forbidden`, also where another than an owner would
+        give or take the role of owner; and `Conflict` where no owner would be left, or as `mail_to` does.
         """
         stored = cls.stored(id)
         changes = differences(stored, fields)
@@ -420,12 +447,35 @@ class Member(Entity):
         if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
-        if changes:
-            cls.set_columns(id, **{name: fields[name] for name in changes})
-            cls.record(transaction, "updated", stored | fields, changes)
+        if "email" in changes:
+            if stored["role"] == "owner":
+                only_owner(transaction, "change an owner's address")
+            if ApiKey.limit_of(transaction.actor):
+                raise Forbidden("the key in use expires; who signs in by a new address would outlive it")
+            cls.check_free(fields["email"])
+            if transaction.actor["role"] not in ADMINS:
+                Invitation.mail_to(transaction, id, new_email=changes.pop("email")[1])
+        cls.change(transaction, stored, changes)
         if new_role:
             Credential.follow_role(transaction, id, old_role, new_role)
         return cls.shown(id)
+
+    @classmethod
+    def check_free(cls, email: str) -> None:
+        """Raise `Invalid` for the address of a member."""
+        if cls.by_email.one(email=email):
+            raise Invalid(("email", "is already a member's"))
+
+    @classmethod
+    def change(cls, transaction: Transaction, stored: Row, changes: Row) -> None:
+        """Store the changes; with a new address the links end that the old one got."""
+        new = {name: value for name, (_, value) in changes.items()}
+        if "email" in new:
+            Invitation.revocation.run(member_id=stored["id"], now=transaction.at)
+        if new:
+            reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
+            cls.set_columns(stored["id"], **new | reset)
+            cls.record(transaction, "updated", stored | new, changes)
 
     @classmethod
     def remove(cls, transaction: Transaction, id: str) -> Iterator[Changed]:
@@ -510,8 +560,15 @@ class Invitation(Credential):
     created_at = TextField()
     expires_at = TextField()
     used_at = TextField(null=True)
+    mail_at = TextField(null=True)  # when it is mailed, the next time; null if not
+    mail_hash = TextField(null=True)  # of the token in the mail, which is made as that is sent
+    new_email = TextField(null=True)  # which the link makes the member's
 
     NOUN = "invitation"
+
+    is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure` sets it
+    # Addresses for which somebody asks for a link: who asks must not see how long it takes to find a member.
+    asked: ClassVar[set[str]] = set()
 
     @classmethod
     def invite(
@@ -566,8 +623,46 @@ class Invitation(Credential):
             raise Forbidden("the key in use expires; what this link gives would outlive it")
         token, expires_at = secrets.token_urlsafe(32), min(now(days * 86400), limit or "9999")
         cls.revocation.run(member_id=member["id"], now=transaction.at)
-        cls.store(transaction, member_id=member["id"], token_hash=digest(token), expires_at=expires_at)
+        mail_at = transaction.at if cls.is_mailed else None
+        fields = {"token_hash": digest(token), "expires_at": expires_at, "mail_at": mail_at}
+        cls.store(transaction, member_id=member["id"], **fields)
         return token, expires_at
+
+    @classmethod
+    def mail_to(cls, transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
+        """Have a link mailed that signs in, which is shown to nobody.
+
+        Raises `Forbidden` where nothing is mailed, and `Conflict` after many links within an hour.
+        """
+        if not cls.is_mailed:
+            raise Forbidden("this server sends no mail; an owner or admin changes your address")
+        if cls.newest.value(member_id=member_id, since=first_id(now(-3600))) >= MAX_MAILED:
+            raise Conflict("many links were made within an hour; try again later")
+        fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
+        cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
+
+    @classmethod
+    def answer_asked(cls) -> None:
+        """Have links mailed to those active members whose addresses were given."""
+        while cls.asked:
+            member = Member.by_email.one(email=cls.asked.pop())
+            if member and member["status"] == Member.ACTIVE:
+                with suppress(Conflict), write(member) as transaction:
+                    cls.mail_to(transaction, member["id"])
+
+    @statement
+    def newest(cls: Any):
+        is_new = (cls.member == placeholder("member_id")) & (cls.id > placeholder("since"))
+        return cls.select(fn.COUNT(cls.id)).where(is_new)
+
+    @statement
+    def to_mail(cls: Any):
+        """An open link that is to be mailed now."""
+        creator = Member.alias("creator")
+        rows = cls.select(*columns(cls), profile(creator, "creator"))
+        rows = rows.join(creator, on=(cls.created_by == creator.id))
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
+        return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(SQL("1"))
 
     @staticmethod
     def link(config: Mapping[str, Any], token: str) -> str:
@@ -582,15 +677,16 @@ class Invitation(Credential):
 
     @statement
     def by_token(cls: Any):
-        shown = columns(cls, "token_hash", "member_id")
+        shown = columns(cls, "token_hash", "mail_hash", "mail_at", "member_id")
         shown.append((Member.status == Member.ACTIVE).alias("signs_in"))
         invitations = cls.select(*shown, profile(Member, "member")).join(Member, on=(cls.member == Member.id))
-        return invitations.where(cls.token_hash == placeholder("token_hash"))
+        is_shown, is_in_mail = cls.token_hash == placeholder("hash"), cls.mail_hash == placeholder("hash")
+        return invitations.where(is_shown | is_in_mail)
 
     @classmethod
     def open(cls, token: str) -> Row:
         """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
-        invitation = cls.by_token.one(token_hash=digest(token)) or not_found("invitation")
+        invitation = cls.by_token.one(hash=digest(token)) or not_found("invitation")
         if invitation["used_at"]:
             raise Gone("this link has already been used")
         if invitation["revoked_at"]:
@@ -611,11 +707,21 @@ class Invitation(Credential):
         member_id = invitation["member"]["id"]
         if invitation["signs_in"]:
             transaction.actor = Member.shown(member_id) | {"key_makers": invitation["makers"]}
+            if email := invitation["new_email"]:
+                Member.check_free(email)
+                new = differences(transaction.actor, {"email": email})
+                Member.change(transaction, transaction.actor, new)
             return False
         Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
         transaction.actor = Member.shown(member_id)
         Member.record(transaction, "updated", transaction.actor, {"status": ["invited", "active"]})
         return True
+
+
+_is_in_mail = Invitation.mail_hash.is_null(False)
+Invitation.add_index(Invitation.mail_hash, unique=True, where=_is_in_mail, name="invitation_mail_hash")
+_is_to_mail = Invitation.mail_at.is_null(False)
+Invitation.add_index(Invitation.mail_at, where=_is_to_mail, name="invitation_mail_at")
 
 
 class ApiKey(Credential):
@@ -1055,6 +1161,7 @@ class Task(Entity):
     metadata = EncodedJSONField()
     external_id = TextField(null=True)  # in the program that the task comes from
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
+    due_told = TextField(null=True)  # the due date that was told last, when it came near
     question_id = TextField(null=True)  # the comment that waits for an answer
     checks = EncodedJSONField(null=True)  # how many checkboxes the description has, and how many are ticked
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
@@ -1064,10 +1171,12 @@ class Task(Entity):
     search = TextField()  # title and description, folded: SQLite itself folds ASCII only
 
     NOUN = "task"
+    LATE_DAYS = 7.0  # after its due date, a task is told no more that it is due
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
     is_open_with_date: ClassVar[Any] = is_open & due_date.is_null(False)
+    is_untold: ClassVar[Any] = is_open_with_date & Expression(due_told, OP.IS_NOT, due_date)
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
     is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
 
@@ -1293,7 +1402,7 @@ class Task(Entity):
         Notice.tell(transaction, row, "assigned", row["assignee_id"])
         if status == "review":
             Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
-        del row["search"], row["label_keys"]
+        del row["search"], row["label_keys"], row["due_told"]
         return row
 
     @classmethod
@@ -1462,7 +1571,8 @@ class Task(Entity):
         It must be an active member other than the actor; it may be nobody.
         """
         ids = (task["created_by"], Project.stored(task["project_id"])["owner_id"])
-        rows = filter(None, (Member.stored_row.one(id=id) for id in ids if id != transaction.actor["id"]))
+        me = transaction.actor.get("id")
+        rows = filter(None, (Member.stored_row.one(id=id) for id in ids if id != me))
         return [row["id"] for row in rows if row["status"] == Member.ACTIVE][:1]
 
     @classmethod
@@ -1514,6 +1624,28 @@ class Task(Entity):
                 task, changes = cls.edit(transaction, row["id"], free, None)
                 Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
                 yield task, changes
+
+    @statement
+    def due_soon(cls: Any):
+        """Some open tasks that are due by `:until`, and since `:since`, where this due date was not told."""
+        is_near = (cls.due_date > placeholder("since")) & (cls.due_date <= placeholder("until"))
+        is_active = cls.project.not_in(Project.select_archived())
+        return cls.select(cls.id).where(cls.is_untold, is_near, is_active).limit(SQL("100"))
+
+    @classmethod
+    def coming_due(cls, hours: float) -> list[Row]:
+        """The ids of some tasks that are due within so many hours, of which nobody was told yet."""
+        return cls.due_soon.all(since=now(-cls.LATE_DAYS * 86400), until=now(hours * 3600)) if hours else []
+
+    @classmethod
+    def tell_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
+        """Tell whom these tasks concern, once for each due date; yields each task."""
+        for row in cls.coming_due(hours):
+            task = cls.stored(row["id"])
+            cls.set_columns(task["id"], due_told=task["due_date"])
+            told = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
+            Notice.tell(transaction, task, "due", *told)
+            yield task
 
     @classmethod
     def put(
@@ -1604,6 +1736,7 @@ _urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
 Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
 _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
+Task.add_index(Task.due_date, where=Task.is_untold, name="task_due_untold")
 Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
 Task.add_index(Task.rank, name="task_rank")
 
@@ -2050,14 +2183,25 @@ class Notice(Identified):
             for member in told:
                 cls.replacement.run(**row, id=transaction.new_id(), member_id=member)
 
-    @statement
-    def latest(cls: Any):
-        shown = columns(cls, "member_id", "task_id", "actor_id")
+    @classmethod
+    def select_newest(cls, *more: Any) -> Query:
+        """Notices of a member with actor and task, newest first, at most `:most`."""
+        shown = [*columns(cls, "member_id", "task_id", "actor_id"), *more]
         task = Joined(Task, "task", "id", "number", "title", "status")
         rows = cls.select(*shown, profile(Member, "actor"), task).join(Task, on=(cls.task == Task.id))
         rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
-        rows = rows.where(cls.member == placeholder("member_id"), cls.id < placeholder("before"))
+        rows = rows.where(cls.member == placeholder("member_id"))
         return rows.order_by(cls.id.desc()).limit(placeholder("most"))
+
+    @statement
+    def latest(cls: Any):
+        return cls.select_newest().where(cls.id < placeholder("before"))
+
+    @statement
+    def news(cls: Any):
+        """What is unread, after a notice, and after the member has seen the page."""
+        is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
+        return cls.select_newest(Task.due_date).where(cls.read_at.is_null(), is_new)
 
     @statement
     def unread(cls: Any):

@@ -38,7 +38,7 @@ IDEMPOTENCY_KEY = "[!-~]{1,255}"  # visible ASCII characters
 MAX_DETAILS = 50  # problems named in one answer, so that it stays small
 MAX_SAFE_INTEGER = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
-EVENTS_BY_NAME = ("task.created", "task.deleted", "member.invited")  # only for webhooks that name them
+EVENTS_BY_NAME = ("task.created", "task.deleted", "task.due", "member.invited")  # if a webhook names them
 ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
 
 
@@ -705,6 +705,7 @@ class MemberInput(Strict):
     full_name = Name(required=True)
     role = Choice(models.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
+    mail = Choice(models.MAIL, metadata={"description": "When a digest of what is unread is mailed."})
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
 
@@ -849,8 +850,9 @@ READ_INBOX = InboxReadInput()
 ADD_COMMENT = CommentInput()
 UPDATE_COMMENT = CommentInput(only=["content"], partial=True)
 CLAIM_TASK = ClaimInput()
-INVITE_MEMBER = MemberInput()
-UPDATE_MEMBER = MemberInput(exclude=["email"], partial=True, when=" on update")
+INVITE_MEMBER = MemberInput(exclude=["mail"])
+UPDATE_MEMBER = MemberInput(partial=True)
+MAIL_LINK = MemberInput(only=["email"])
 CREATE_KEY = KeyInput()
 START_SESSION = SessionInput()
 CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
@@ -1023,7 +1025,7 @@ MeetingShown = shown(
 )
 MemberShown = shown(
     models.Member,
-    "id full_name email role phone_number kind status joined_at created_at",
+    "id full_name email role phone_number kind status joined_at created_at mail",
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )
@@ -1168,12 +1170,15 @@ class ContextShown(Shown):
 
 
 WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoints=fields.Integer())
+MailShown = answer_with("Mail", is_sent=fields.Boolean(), unreached=fields.Integer())
+ASKED = answer_with("Asked", email=fields.String())
 
 
 class ChecksShown(Shown):
     database = fields.String()
     writes_refused_since = Moment(allow_none=True)  # as the worker that answers has seen
     webhooks = nested(WaitingShown)
+    mail = nested(MailShown)
 
 
 class HealthShown(Shown):
@@ -1211,7 +1216,7 @@ class ListedEventShown(Shown):
     event = Choice(ALL_EVENTS)
     timestamp = Moment()
     data = fields.Dict()
-    actor = nested(ProfileShown)
+    actor = nested(ProfileShown, allow_none=True)  # of what time brings there is none
     request_id = fields.String()
 
 
@@ -1245,7 +1250,7 @@ MILESTONES = answer_with("MilestoneList", milestones=many(MilestoneShown))
 WHITEBOARDS = answer_with("WhiteboardList", whiteboards=many(WhiteboardSummaryShown))
 ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
 KEYS = answer_with("KeyList", keys=many(KeyShown))
-WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown))
+WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown), mail=nested(MailShown))
 DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=nested(PaginationShown))
 
 
@@ -1275,6 +1280,7 @@ EVENT_DATA: dict[str, tuple[str, dict[str, type[Shown] | None]]] = {
     "member.joined": ("Someone used an enrollment link.", {"member": MemberShown}),
     "task.created": ("A task was created.", {"task": TaskShown}),
     "task.deleted": ("A task was deleted; it is shown as it was.", {"task": TaskShown}),
+    "task.due": ("An open task is due soon.", {"task": TaskShown}),
     "member.invited": ("Someone was invited.", {"member": MemberShown}),
     "ping": ("A webhook is tested.", {"webhook": None}),
 }

@@ -115,7 +115,7 @@ PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 PROVIDER_RULE = "must be a name in lower case"
 HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
 NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, as 127.0.0.1/32"}
-SECRET_KEYS = ("api_key", "secret", "previous_secret")
+SECRET_KEYS = ("api_key", "secret", "previous_secret", "password")
 CHATS = ("slack", "discord")  # formats of webhooks besides "json"
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 AI_INSTRUCTIONS = (
@@ -137,16 +137,23 @@ class Number(fields.Float):
 
 
 class Url(schemas.Text):
-    """An http or https URL, without credentials."""
+    """A URL with one of these schemes, without credentials."""
+
+    SCHEMES: tuple[str, ...] = ("http", "https")
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         url = super()._deserialize(value, *arguments, **options)
         with suppress(ValueError):  # an invalid port or IPv6 address
             parts = urlsplit(url)
-            is_complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            is_complete = parts.scheme in self.SCHEMES and parts.hostname and parts.port != 0
             if is_complete and not (parts.username or parts.password or re.search(r"[\s\x00-\x1f\x7f]", url)):
                 return url
-        raise ValidationError("must be an http or https URL without user name, password or whitespace")
+        kind = " or ".join(self.SCHEMES)
+        raise ValidationError(f"must be an {kind} URL without user name, password or whitespace")
+
+
+class MailUrl(Url):
+    SCHEMES = ("smtp", "smtps")
 
 
 class BaseUrl(Url):
@@ -234,6 +241,7 @@ class WorkspaceSettings(schemas.Strict):
     ai_instructions = schemas.Text(20_000, lines=True, load_default=AI_INSTRUCTIONS)
     invitation_days = Number(0.001, 365, load_default=7)
     activity_days = Number(0, 36500, load_default=0)
+    due_notice_hours = Number(0, 8760, load_default=24)
     timezone = fields.String(validate=check_zone, load_default="UTC", error_messages=schemas.MESSAGES)
 
 
@@ -260,6 +268,19 @@ class DeliverySettings(schemas.Strict):
     ca_file = schemas.Text(4000, load_default=None)
     sweeper = fields.Boolean(load_default=True, error_messages={"invalid": "must be true or false"})
     keep_days = Number(0.001, 36500, load_default=30)
+
+
+class MailSettings(schemas.Strict):
+    url = MailUrl(2000, load_default=None)
+    user = schemas.Text(320, load_default=None)
+    password = Secret(load_default=None)
+    sender = schemas.Email(data_key="from", load_default=None)
+
+    @validates_schema
+    def _is_complete(self, data: dict, **_: Any) -> None:
+        for name, key, other in (("sender", "from", "url"), ("password", "password", "user")):
+            if data[other] and not data[name]:
+                raise ValidationError("is required", key)
 
 
 class WebhookSettings(schemas.Strict):
@@ -378,6 +399,7 @@ class Configuration(schemas.Strict):
     bootstrap = _section(BootstrapSettings)
     limits = _section(LimitSettings)
     delivery = _section(DeliverySettings)
+    mail = _section(MailSettings)
     webhooks = fields.List(fields.Nested(WebhookSettings, error_messages=schemas.MESSAGES), load_default=list)
     plugins = _section(PluginSettings)
     secrets = _section(SecretsSettings)
@@ -633,6 +655,12 @@ def bootstrap_key(config: dict[str, Any]) -> str | None:
     if key is not None and not re.fullmatch("[!-~]{32,255}", key):
         raise LookupError(f"{name}: must be 32 to 255 visible ASCII characters, without spaces")
     return key
+
+
+def mail_password(config: dict[str, Any]) -> str | None:
+    """The password of the mail server, or None where none is set. Raises `LookupError`."""
+    name = "mail.password"
+    return resolve_all({name: config["MAIL"]["password"]}, config).get(name)
 
 
 def exposed_secrets(config: dict[str, Any]) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import gateway
+import mail
 import webhooks
 from database import DATABASE_ERRORS, Row, db, is_missing, lock_database, prepare
 from errors import Unavailable
 from models import ApiKey, Member, Transaction, write
 from outbox import Delivery, Webhook
 from schemas import Instant
-from settings import bootstrap_key, resolve_webhooks, without_paths
+from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 
 log = logging.getLogger("tasks")
 
@@ -23,11 +24,12 @@ class Running:
     """What the server holds since its start or its last reload."""
 
     webhooks: list[Row]  # with their secrets
+    mail_password: str | None
     path: str  # of the database
     locks: ExitStack  # of the database, which the workers inherit: it is free when all of them have ended
 
 
-running = Running([], "", ExitStack())
+running = Running([], None, "", ExitStack())
 
 
 def prepare_server(config: dict[str, Any]) -> Running:
@@ -35,9 +37,9 @@ def prepare_server(config: dict[str, Any]) -> Running:
 
     Raises `BadDatabase`, and `LookupError` for what cannot be resolved.
     """
-    configured, key = check_webhooks(config), bootstrap_key(config)
+    configured, key, password = check_webhooks(config), bootstrap_key(config), mail_password(config)
     if running.path == db.database:
-        return replace(running, webhooks=configured)
+        return replace(running, webhooks=configured, mail_password=password)
     with ExitStack() as locks:
         # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
         locks.enter_context(lock_database(may_be_new=key is not None))
@@ -49,7 +51,7 @@ def prepare_server(config: dict[str, Any]) -> Running:
             log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
         with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
             Delivery.release_all()
-        return Running(configured, db.database, locks.pop_all())
+        return Running(configured, password, db.database, locks.pop_all())
 
 
 def take_over(config: dict[str, Any], new: Running, threads: int) -> None:
@@ -62,6 +64,7 @@ def take_over(config: dict[str, Any], new: Running, threads: int) -> None:
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         log.error("the webhooks are as they were until the next reload: %s", error)
     webhooks.configure(new.webhooks, config["DELIVERY"], threads)
+    mail.configure(config, new.mail_password)
     gateway.open_routes(config)
     Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork

@@ -17,9 +17,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ from database import Row, is_outage, open_lock_file, optimize, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from metrics import figures
-from models import ApiKey, Blocker, Member, Task, Transaction, write
+from models import ApiKey, Blocker, Invitation, Member, Task, Transaction, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
-from schemas import VERSION
+from schemas import VERSION, Instant
 from settings import signing_key, without_paths
 from times import epoch_ms, now, wire_time
 
@@ -205,6 +206,7 @@ SENTENCES = {
     "task.updated": "{who} changed {task}: {changes}",
     "task.completed": "{who} completed {task}",
     "task.deleted": "{who} deleted the task {title}",
+    "task.due": "{task} is due {due}",
     "comment.added": "{who} commented on {task}: {comment}",
     "member.invited": "{who} invited {member}",
     "member.joined": "{member} joined",
@@ -242,6 +244,7 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
         parts["title"] = shown(task["title"])
         url = re.sub("[<>|]", lambda sign: f"%{ord(sign[0]):02X}", f"{base_url}/#task={task['id']}")
         parts["task"] = link(url, parts["title"])
+        parts["due"] = shown(local_time(task["due_date"])) if task.get("due_date") else ""
     if comment := data.get("comment"):
         parts["comment"] = shown(comment["content"], 300)
     if member := data.get("member"):
@@ -249,6 +252,12 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
     if webhook := data.get("webhook"):
         parts["webhook"] = shown(webhook["name"])
     return SENTENCES[event["event"]].format_map(parts)
+
+
+def local_time(text: str) -> str:
+    """A time in the workspace's time zone; of the end of a day the day alone."""
+    moment = datetime.fromisoformat(text).astimezone(Instant.zone)
+    return f"{moment:%Y-%m-%d %H:%M}".removesuffix(" 23:59")
 
 
 def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:
@@ -561,12 +570,19 @@ def sweep() -> int:
     return sum(map(drain, _due_ids()))
 
 
+# What is done, whether there is something to do, and what does it.
+Errand = tuple[str, Callable[[], object], Callable[[], object]]
+
+
 class Sweeper:
     """The threads that send what requests left, in the worker that holds the lock."""
 
-    def __init__(self, lock: Path, chores: tuple[Callable[[], object], ...] = ()):
+    def __init__(
+        self, lock: Path, chores: tuple[Callable[[], object], ...] = (), errands: Sequence[Errand] = ()
+    ):
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
+        self._errands = errands
         self._chores_at = 0.0
         self._threads: dict[str, threading.Thread] = {}  # the last one of each name
 
@@ -605,12 +621,14 @@ class Sweeper:
 
     def _beat(self) -> None:
         ApiKey.flush_last_used()
+        Invitation.answer_asked()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps
             return
-        if Task.ended_claims():
-            self._start("claims", "claims that have ended go on", end_claims)
+        for name, is_due, run in self._errands:
+            if is_due():
+                self._start(name, f"{name} are left for later", run)
         for webhook_id in _due_ids():
             self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
@@ -649,6 +667,14 @@ def end_claims() -> None:
             for task, changes in Task.end_claims(transaction, member_id):
                 emit(transaction, "task.updated", {"task": task, "changes": changes})
         deliver(transaction)
+
+
+def tell_due(hours: float) -> None:
+    """Tell of tasks that are due within so many hours."""
+    with write() as transaction:
+        for task in Task.tell_due(transaction, hours):
+            emit(transaction, "task.due", {"task": task})
+    deliver(transaction)
 
 
 def prune_deliveries() -> None:

@@ -16,6 +16,7 @@ const REASONS = {
   review: "asks you to look at",
   unblocked: "cleared the way for",
   claim_ended: "ran out of time on",
+  due: "Due soon:", // which nobody does
 };
 const UNTOLD = { notices: [], unread: 0, hasMore: false };
 
@@ -23,7 +24,7 @@ export const inbox = new Store(UNTOLD);
 export const forgetInbox = () => inbox.replace(UNTOLD);
 
 const textOf = ({ actor, reason, task }) =>
-  `${actor?.full_name ?? "Somebody"} ${REASONS[reason]} #${task.number} ${task.title}`;
+  `${actor?.full_name ?? ""} ${REASONS[reason]} #${task.number} ${task.title}`.trim();
 
 export async function loadInbox() {
   const { notices, unread, pagination } = await get("/inbox");
@@ -61,7 +62,7 @@ function Told({ notice }) {
     ${actor && html`<${Avatar} person=${actor} />`}
     <div class="grow">
       ${!read_at && html`<span class="skip">New: </span>`}
-      <b>${actor?.full_name ?? "Somebody"}</b> ${REASONS[reason]}${" "}
+      ${actor && html`<b>${actor.full_name}</b>`} ${REASONS[reason]}${" "}
       <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
       ${excerpt && html`<p class="dim">${excerpt}</p>`}
     </div>

@@ -19,7 +19,8 @@ import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./
 import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
 import { session, signOut, workspace } from "./workspace.js";
 
-const { workspace: workspaceName, docs } = document.documentElement.dataset;
+const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
+const isMailed = mail !== undefined;
 const SHORTCUTS = {
   n: "New task",
   "/": "Search",
@@ -35,6 +36,27 @@ async function start() {
 }
 
 const begin = () => start().catch((error) => error.status !== 401 && notifyFault(error, begin));
+
+/** Asks for a sign-in link by mail; the server says the same of each address. */
+function MailedLink() {
+  const [said, setSaid] = useState("");
+  const ask = async (event) => {
+    event.preventDefault();
+    const { value: email } = event.target.elements.email;
+    const sent = `If ${email} is a member’s, a link is on its way. It works once, for 15 minutes.`;
+    await post("/session/link", { email }).then(
+      () => setSaid(sent),
+      (error) => setSaid(faultText(error)),
+    );
+  };
+  return html`<form class="stack" onSubmit=${ask}>
+    <label class="field">E-mail
+      <input name="email" type="email" autocomplete="email" required autofocus />
+    </label>
+    <p role="status">${said}</p>
+    <button>Mail me a sign-in link</button>
+  </form>`;
+}
 
 function SignIn() {
   const [fault, setFault] = useState(session.value.why);
@@ -52,12 +74,14 @@ function SignIn() {
     }
   };
   return html`<main class="entrance">
-    <form class="panel stack" onSubmit=${submit} aria-busy=${isBusy}>
-      <h1>${workspaceName}</h1>
+    <section class="panel stack">
+    <h1>${workspaceName}</h1>
+    ${isMailed && html`<${MailedLink} />`}
+    <form class="stack" onSubmit=${submit} aria-busy=${isBusy}>
       <p>Open your sign-in link in this browser, or sign in with an API key.</p>
       <input name="user" autocomplete="username" value=${workspaceName} hidden readonly />
       <label class="field">API key
-        <input name="key" type="password" autocomplete="current-password" required autofocus />
+        <input name="key" type="password" autocomplete="current-password" required autofocus=${!isMailed} />
       </label>
       <p role="alert" class=${fault && "fault"}>${fault}</p>
       <button class="primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
@@ -68,6 +92,7 @@ function SignIn() {
       </details>
       <p class="dim">Task service · <a href=${docs}>The API</a></p>
     </form>
+    </section>
   </main>`;
 }
 
@@ -157,13 +182,17 @@ function ProjectView() {
 /** One's own name, other devices, keys and sessions. */
 function Account() {
   const { member } = useStore(session);
-  const { isWriter } = rights();
+  const { isWriter, isAdmin } = rights();
+  const names = ["full_name", "phone_number"];
+  if (isMailed) names.push("mail");
+  if (isMailed || isAdmin) names.push("email");
   const [invitation, setInvitation] = useState(null);
   const [calendar, setCalendar] = useState(null);
   const save = async (fields) => {
-    await patch(`/members/${member.id}`, fields);
+    const { email } = await patch(`/members/${member.id}`, fields);
     await Promise.all([loadSession(), refresh()]);
-    return "Saved.";
+    const isOpen = fields.email && fields.email.toLowerCase() !== email;
+    return isOpen ? `Open the link that is mailed to ${fields.email}.` : "Saved.";
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
@@ -171,7 +200,7 @@ function Account() {
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">
-      <${Form} operation="update_member" names=${["full_name", "phone_number"]} base=${member} isChange
+      <${Form} operation="update_member" names=${names} base=${member} isChange
         isFixed=${!isWriter} label="Save changes" onSave=${save} />
       <p class="dim">${member.email}, ${inWords(member.role)}</p>
     </section>
@@ -192,7 +221,18 @@ function Account() {
   </div>`;
 }
 
-const Webhooks = () => html`<div class="page stack">
+/** Whom mail has not reached, for owners and admins. */
+function Unreached() {
+  const [count, setCount] = useState(0);
+  useEffect(() => void get("/webhooks").then(({ mail }) => setCount(mail.unreached)), []);
+  return (
+    count > 0 &&
+    html`<p class="fault">Mail has not reached ${count} of the members; the server’s
+    ${" "}command <code>doctor</code> says why.</p>`
+  );
+}
+
+const Webhooks = () => html`<div class="page stack"><${Unreached} />
   <${Records} of="webhooks" /><h2>Deliveries that failed</h2><${Records} of="deliveries" />
 </div>`;
 

@@ -117,7 +117,11 @@ const KINDS = {
     addPath: "/members/invite",
     isSecret: true,
     initial: () => ({ role: "member" }),
-    namesToChange: () => ["full_name", ...(rights().isAdmin ? ["role"] : []), "phone_number"],
+    namesToChange: () => [
+      "full_name",
+      ...(rights().isAdmin ? ["email", "role"] : []),
+      "phone_number",
+    ],
     mayAdd: () => rights().isAdmin,
     mayChange: mayManage,
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),

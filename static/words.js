@@ -8,6 +8,7 @@ export const STATUSES = {
   done: "Done",
 };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
+const MAIL = { at_once: "At once", daily: "Once a day" };
 const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
 const SCOPES = {
   write: "read and write",
@@ -16,8 +17,14 @@ const SCOPES = {
 };
 
 /** The words for values; any other one is a word itself. */
-export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES };
-const LABELS = { email: "E-mail", full_name: "Name", phone_number: "Phone", scope: "May" };
+export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL };
+const LABELS = {
+  email: "E-mail",
+  full_name: "Name",
+  phone_number: "Phone",
+  scope: "May",
+  mail: "Told by mail",
+};
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const inWords = (value) => VALUES[value] ?? capital(value);

@@ -57,6 +57,7 @@ def test_the_example_shows_the_defaults():
     shown = {path for path in written(given) if not path.startswith("webhooks")}
     without_default = {"bootstrap.api_key", "delivery.ca_file", "server.sign_out_url"}
     without_default |= {"server.sign_in_header", "server.sign_in_networks"}
+    without_default |= {"mail.url", "mail.user", "mail.password", "mail.from"}
     settings = {path for path in declared(Configuration()) if not path.startswith("webhooks.")}
     assert shown == {path for path in settings if "*" not in path} - without_default
 

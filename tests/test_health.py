@@ -21,6 +21,7 @@ def test_says_more_to_whoever_has_a_key(owner):
             "database": "ok",
             "writes_refused_since": None,
             "webhooks": {"pending": 0, "failing_endpoints": 0},
+            "mail": {"is_sent": False, "unreached": 0},
         },
     }
 

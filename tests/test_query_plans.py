@@ -10,7 +10,18 @@ from harness import tables
 from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import MADE, OBJECTS, _page
-from models import Activity, Blocker, Milestone, Notice, Project, StoredAnswer, Task, activities
+from models import (
+    Activity,
+    Blocker,
+    Invitation,
+    Member,
+    Milestone,
+    Notice,
+    Project,
+    StoredAnswer,
+    Task,
+    activities,
+)
 from outbox import Delivery, Webhook
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -74,6 +85,10 @@ READS = [
     (Task, "claims_over", "task_claimed"),
     *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Task, "of_calendar", "task_"),  # assignee or, with statistics, overdue
+    (Task, "due_soon", "task_due_untold"),
+    (Invitation, "to_mail", "invitation_mail_at"),
+    (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
+    (Member, "to_tell", "notice_member (member_id=? AND id>?)"),
     (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),

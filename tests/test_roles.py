@@ -13,7 +13,7 @@ API = "/api/v1"
 TEAM, ADMINS, ALL = ("owner", "admin", "member"), ("owner", "admin"), ("owner", "admin", "member", "client")
 # For nobody in particular, or for whoever has the link.
 PUBLIC = "GET /health|GET /enroll/<string:token>|POST /enroll/<string:token>|GET /openapi.json|GET /docs"
-PUBLIC = set((PUBLIC + "|GET /docs/<string:name>|POST /session").split("|"))
+PUBLIC = set((PUBLIC + "|GET /docs/<string:name>|POST /session|POST /session/link").split("|"))
 SESSION = {"DELETE /session"}  # which takes a cookie of whatever role and scope
 FOR = {
     ALL: """

@@ -1,0 +1,216 @@
+"""Mail: what is sent by e-mail, and when. The sweeper sends it, and tries again what was not taken.
+
+The token in a mailed link is made as the mail is sent, since none is stored. A digest is made of the notices
+that its member has neither read nor seen on the page, and holds no token.
+"""
+
+import logging
+import os
+import secrets
+import smtplib
+import socket
+import time
+from contextlib import closing, suppress
+from datetime import datetime
+from email import message_from_bytes
+from email.errors import MessageError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import localtime
+from socket import SHUT_RDWR
+from urllib.parse import urlsplit
+
+from database import Row, digest
+from limits import SocketDeadline, bound
+from metrics import figures
+from models import Invitation, Member, Notice, write
+from schemas import Instant
+from times import now
+from webhooks import LEASE_GRACE, local_time, sending, tls_context
+from wire import TOKEN
+
+log = logging.getLogger("tasks.mail")
+
+QUIET_SECONDS = bound("QUIET_SECONDS", 120.0)  # after a notice, in which it may be seen on the page
+GAPS = {"at_once": 900.0, "daily": 86400.0}  # seconds from one digest to the next
+AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # until a mail is tried again, each time longer,
+AGAIN_MOST = 6 * 3600.0  # up to this
+MOST_NOTICES = 50  # in a digest
+SAYINGS = {
+    "assigned": "{who} gave you {task}",
+    "mentioned": "{who} named you in {task}",
+    "commented": "{who} commented on {task}",
+    "question": "{who} asks you about {task}",
+    "answered": "{who} answered your question on {task}",
+    "review": "{who} asks you to look at {task}",
+    "unblocked": "{who} cleared the way for {task}",
+    "claim_ended": "{who} ran out of time on {task}",
+    "due": "{task} is due {due}",
+}
+
+
+mailing: Row = {}  # the configuration, with the `password` for the mail server, and the `tls` context
+
+
+def configure(config: Row, password: str | None) -> None:
+    """Set the mail server, and whether links are mailed: without a sweeper nobody would send them."""
+    mailing.update(config, password=password, tls=tls_context(config["DELIVERY"]["ca_file"]))
+    Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
+
+
+def hand_over(message: EmailMessage | None, to: str = "") -> None:
+    """Give the mail server a message to this address, or only see whether it would take one.
+
+    The connection is made private where the server offers that, and for a password it must be. Raises
+    `OSError`, and `ValueError` for an address that breaks the headers, as one may by what RFC 2047 decodes.
+    """
+    if message and message_from_bytes(bytes(message)).keys() != message.keys():
+        raise ValueError("such an address cannot be mailed to")
+    url, seconds = urlsplit(mailing["MAIL"]["url"]), mailing["DELIVERY"]["timeout_seconds"]
+    is_tls, place = url.scheme == "smtps", {"host": url.hostname, "port": url.port or 0, "timeout": seconds}
+    session = smtplib.SMTP_SSL(**place, context=mailing["tls"]) if is_tls else smtplib.SMTP(**place)
+    fileno = os.dup(session.sock.fileno())  # type: ignore[union-attr]  # STARTTLS replaces the socket
+    with closing(session), socket.socket(fileno=fileno) as sock, SocketDeadline(sock, seconds, SHUT_RDWR):
+        session.ehlo_or_helo_if_needed()
+        if not is_tls and (is_tls := session.has_extn("starttls")):
+            session.starttls(context=mailing["tls"])
+        if user := mailing["MAIL"]["user"]:
+            if not is_tls:
+                raise OSError("it offers no TLS, without which no password is sent")
+            session.login(user, mailing["password"] or "")
+        if message:
+            session.send_message(message, to_addrs=to)
+        with suppress(OSError):  # it has taken the message
+            session.quit()
+
+
+def why_not_taken(message: EmailMessage | None, to: str = "") -> str | None:
+    """Do as `hand_over`; returns why that failed, without secrets that the server may repeat, or None."""
+    try:
+        hand_over(message, to)
+    except (OSError, ValueError, MessageError) as error:
+        code, said = getattr(error, "smtp_code", ""), getattr(error, "smtp_error", str(error))
+        if isinstance(error, smtplib.SMTPRecipientsRefused):
+            ((code, said),) = error.recipients.values()
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        text = TOKEN.sub(r"\1…", text.replace(mailing["password"] or "\0", "…")) or type(error).__name__
+        text = one_line(f"answered {code} {text}" if code else text)
+        return "".join(c if c.isprintable() else "?" for c in text)[:200]
+    return None
+
+
+def one_line(text: str) -> str:
+    """The text in one line, without what a header would decode, such as a line break (RFC 2047)."""
+    return " ".join(text.split()).replace("=?", "= ?")
+
+
+def address(name: str, email: str) -> Address:
+    user, _, domain = email.rpartition("@")
+    return Address(one_line(name), user, domain)
+
+
+def send(member: Row, id: str, subject: str, text: str) -> str | None:
+    """Send the member a mail; returns why it was not taken, or None. The id is that of a mail sent again."""
+    message = EmailMessage()
+    message["From"] = sender = address(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
+    message["To"] = address(member["full_name"], member["email"])
+    message["Subject"] = one_line(subject)
+    message["Date"] = localtime()
+    message["Message-ID"] = f"<{id}@{sender.domain}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message["List-Unsubscribe"] = f"<{mailing['SERVER']['base_url']}/#view=account>"
+    message.set_content(text)
+    reason = why_not_taken(message, member["email"])
+    figures.mailed(reason is None)
+    if reason and not member["mail_error"]:
+        log.warning("mail to member %s is not taken, and tried again: %s", member["id"], reason)
+    return reason
+
+
+def again_after(begun_at: str) -> str:
+    """When to try again what is to be mailed since then: after as long as it has waited, within bounds."""
+    waited = time.time() - datetime.fromisoformat(begun_at).timestamp()
+    return now(min(max(waited, AGAIN_SECONDS), AGAIN_MOST))
+
+
+def lease_end() -> str:
+    """Until when no other process sends what this one does."""
+    return now(mailing["DELIVERY"]["timeout_seconds"] * 2 + LEASE_GRACE)
+
+
+def send_link() -> bool:
+    """Send a link that is to be mailed; returns whether there was one."""
+    with write():
+        link, token = Invitation.to_mail.one(now=now()), secrets.token_urlsafe(32)
+        if not link:
+            return False
+        member = Member.stored(link["member_id"])
+        Invitation.set_columns(link["id"], mail_at=lease_end(), mail_hash=digest(token))
+    name, end = mailing["WORKSPACE"]["name"], f"{local_time(link['expires_at'])} ({Instant.zone})"
+    subject = what = f"Sign in to {name}"
+    if link["new_email"]:
+        subject, what = f"Your address in {name}", f"Make {link['new_email']} your address in {name}"
+        member |= {"email": link["new_email"]}
+    elif member["status"] != Member.ACTIVE:
+        subject, what = f"{link['creator']['full_name']} invites you to {name}", f"Join {name}"
+    text = f"Hello {member['full_name']},\n\n{what} with this link. It works once, until {end}.\n\n"
+    text += f"{Invitation.link(mailing, token)}\n\nWho reads this mail can use it: do not pass it on.\n"
+    reason = send(member, digest(token)[:32], subject, text)
+    with write():
+        Invitation.set_columns(link["id"], mail_at=again_after(link["created_at"]) if reason else None)
+        Member.set_columns(member["id"], mail_error=reason and f"{now()} {reason}")
+    return True
+
+
+def send_digest() -> bool:
+    """Send a member what is new; returns whether there was such a member."""
+    with write():
+        member = Member.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
+        if not member:
+            return False
+        Member.set_columns(member["id"], mail_at=lease_end())
+    after, seen_at = member["mailed_until"], member["seen_at"]
+    news = Notice.news.all(member_id=member["id"], after=after, seen_at=seen_at, most=MOST_NOTICES + 1)
+    if not news:  # the member has just read it
+        return True
+    shown, base_url = news[:MOST_NOTICES], mailing["SERVER"]["base_url"]
+    more = "" if shown == news else " and more"
+    subject = f"{len(shown)}{more} news from {mailing['WORKSPACE']['name']}"
+    if len(news) == 1:
+        subject = sentence_of(news[0])
+    text = f"Hello {member['full_name']},\n"
+    for notice in shown:
+        excerpt = f"    {one_line(notice['excerpt'])}\n" if notice["excerpt"] else ""
+        text += f"\n{sentence_of(notice)}\n{excerpt}    {base_url}/#task={notice['task']['number']}\n"
+    text += f"\nAll that you are told{more}: {base_url}/#view=inbox\n"
+    text += f"When you get such mail: {base_url}/#view=account\n"
+    outcome: Row
+    if reason := send(member, news[0]["id"], subject, text):
+        outcome = {"mail_at": again_after(news[-1]["created_at"]), "mail_error": f"{now()} {reason}"}
+    else:
+        outcome = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}
+    with write():
+        Member.set_columns(member["id"], **outcome)
+    return True
+
+
+def sentence_of(notice: Row) -> str:
+    """What the notice tells, in one line."""
+    due = local_time(notice["due_date"]) if notice["due_date"] else "soon"
+    who, task = (notice["actor"] or {}).get("full_name", "Somebody"), notice["task"]
+    parts = {"who": who, "task": f"#{task['number']} {one_line(task['title'])}", "due": due}
+    return SAYINGS[notice["reason"]].format_map(parts)
+
+
+def has_some() -> bool:
+    """Whether something is to be mailed now."""
+    due: Row = {"now": now()}
+    return Invitation.is_mailed and any(
+        (Invitation.to_mail.one(**due), Member.to_tell.one(**due, until=now(-QUIET_SECONDS)))
+    )
+
+
+def send_all() -> None:
+    """Send everything that is to be mailed now, once."""
+    while not sending.stopping.is_set() and (send_link() or send_digest()):
+        continue

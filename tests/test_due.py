@@ -1,0 +1,118 @@
+"""Tasks that are due soon: the event and the notice, once for each due date."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from harness import PATIENT, hook, last_event, wait_until
+from test_inbox import change, emptied, inbox, of, unread
+from test_members import invite, join_with, token_of
+
+
+@pytest.fixture(scope="module")
+def receivers(make_receiver):
+    return {name: make_receiver().up() for name in ("json", "slack", "others")}
+
+
+@pytest.fixture(scope="module")
+def telling(launch_module, receivers):
+    """A server in Berlin that tells of due dates; one webhook names them not."""
+    others = {"json": {}, "slack": {"format": "slack"}, "others": {"events": ["task.updated"]}}
+    hooks = [
+        hook(receivers[name], name=name, **{"events": ["task.due"]} | more) for name, more in others.items()
+    ]
+    settings = {"TASKS_WORKSPACE__TIMEZONE": "Europe/Berlin", "TASKS_WEBHOOKS": json.dumps(hooks)}
+    return launch_module(**PATIENT, **settings)
+
+
+@pytest.fixture(scope="module")
+def olga(telling):
+    return telling.client()
+
+
+@pytest.fixture(scope="module")
+def ana(telling, olga):
+    invitation = invite(olga, "ana@example.com")
+    client = telling.client(olga.data(join_with(telling, token_of(invitation)), 201)["api_key"])
+    client.member = invitation["member"]
+    return client
+
+
+def soon(hours=1):
+    return (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
+
+
+def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, olga, ana):
+    project = olga.make_project()
+    far = olga.make_task(project, title="Far", assignee_id=of(ana), due_date=soon(25))
+    task = olga.make_task(project, title="Near", assignee_id=of(ana), due_date=soon(23))
+    event = receivers["json"].next().event
+    assert (event["event"], event["actor"]) == ("task.due", None)
+    assert (event["data"]["task"]["id"], event["data"]["task"]["version"]) == (task["id"], 1)
+    listed = olga.data(olga.get("/events", limit=100))["events"]
+    assert [one["event"] for one in listed if one["id"] == event["id"]] == ["task.due"]
+    assert unread(ana) == ["due", "assigned", "assigned"]
+    (notice,) = inbox(ana, limit=1)["notices"]
+    assert (notice["actor"], notice["excerpt"], notice["task"]["id"]) == (None, "", task["id"])
+    emptied(ana)
+    change(olga, task, title="Nearer")
+    change(olga, task, due_date=soon(2))  # a moved one is told again
+    assert receivers["json"].next().event["data"]["task"]["version"] == 3
+    change(olga, far, due_date=soon(3))
+    assert receivers["json"].next().event["data"]["task"]["id"] == far["id"]
+    assert sorted(unread(ana)) == ["due", "due"]
+    assert receivers["json"].all_here() == []
+    assert [call.event["event"] for call in receivers["others"].all_here()] == ["task.updated"] * 3
+
+
+def test_a_chat_says_when_the_task_is_due(receivers, olga):
+    receivers["slack"].all_here()
+    day = (datetime.now(UTC) + timedelta(hours=10)).date().isoformat()
+    for due in (day, f"{day}T21:59:00Z"):
+        olga.make_task(olga.make_project(), title="Ship", due_date=due)
+    texts = [receivers["slack"].next().event["text"].partition("|")[2] for _ in range(2)]
+    assert [text.partition("> ")[0] for text in texts] == ["Ship", "Ship"]
+    assert {text.partition("> ")[2] for text in texts} <= {
+        f"is due {day}",
+        f"is due {day} 22:59",
+        f"is due {day} 23:59",
+    }
+
+
+def test_nobody_is_told_of_what_is_done_archived_or_long_overdue(telling, receivers, olga, ana):
+    wait_until(lambda: not telling.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
+    receivers["json"].all_here()
+    archived, project = olga.make_project(), olga.make_project()
+    tasks = [olga.make_task(archived), olga.make_task(project), olga.make_task(project)]
+    olga.data(olga.patch(f"/projects/{archived['id']}", {"status": "archived"}))
+    olga.data(olga.post(f"/tasks/{tasks[1]['id']}/complete"))
+    for task, due in zip(tasks, (soon(), soon(), soon(-8 * 24)), strict=True):
+        change(olga, task, due_date=due)
+    nobody_s = ana.make_task(project, due_date=soon(), title="Nobody's")
+    emptied(ana)
+    assert receivers["json"].next().event["data"]["task"]["id"] == nobody_s["id"]
+    assert receivers["json"].all_here() == []
+    wait_until(lambda: unread(ana) == ["due"])  # who has created it
+
+
+def test_a_due_date_that_a_crash_interrupts_is_told_once(launch, receiver):
+    webhook = json.dumps([hook(receiver, events=["task.due"])])
+    server = launch(TASKS_WEBHOOKS=webhook, TASKS_DELIVERY__SWEEPER="false")
+    owner = server.client()
+    owner.make_task(owner.make_project(), due_date=soon())
+    server.kill()
+    for _ in range(2):
+        server = launch(folder=server.folder, TASKS_WEBHOOKS=webhook)
+        wait_until(lambda: server.rows("SELECT 1 FROM delivery WHERE status = 'delivered'"))  # noqa: B023
+        server.kill()
+    assert last_event(server)["event"] == "task.due"
+    assert len(server.rows("SELECT 1 FROM event WHERE name = 'task.due'")) == 1
+    assert len(receiver.all_here()) == 1
+
+
+def test_a_setting_switches_it_off(launch):
+    server = launch(TASKS_WORKSPACE__DUE_NOTICE_HOURS="0")
+    owner = server.client()
+    owner.make_task(owner.make_project(), due_date=soon())
+    owner.data(owner.post("/projects", {"name": "another commit"}), 201)
+    assert server.rows("SELECT due_told FROM task") == [{"due_told": None}]

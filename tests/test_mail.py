@@ -1,0 +1,453 @@
+"""Mail: links that join, sign in and confirm an address, and digests, by a real SMTP server."""
+
+import itertools
+import json
+import signal
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from mailbox import Mailbox, token_in
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from harness import OWNER_KEY, PATIENCE, ROOT, at_once, fault, hook, invoke, wait_until
+from playwright.sync_api import expect
+from receivers import certificates
+from test_inbox import comment, of
+from test_members import invite, join_with, removed, token_of
+from test_session import browser, cookie_of, sign_in, submit
+
+from mail import SAYINGS
+from models import REASONS
+from settings import SettingsError, load_settings
+
+QUICK = {"BOUND_QUIET_SECONDS": "0", "BOUND_AGAIN_SECONDS": "0.1", "TASKS_SERVER__TRUSTED_PROXIES": "1"}
+QUICK |= {"TASKS_MAIL__FROM": "tasks@example.org", "TASKS_WORKSPACE__NAME": "Tea"}
+QUICK |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]"}  # and so a beat of the sweeper
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def mailbox():
+    boxes = []
+
+    def make(**options):
+        boxes.append(Mailbox(**options))
+        return boxes[-1]
+
+    yield make
+    for box in boxes:
+        box.close()
+
+
+@pytest.fixture(scope="module")
+def shared_box():
+    box = Mailbox(enable_SMTPUTF8=True)
+    yield box
+    box.close()
+
+
+@pytest.fixture(scope="module")
+def mailing(launch_module, shared_box):
+    return launch_module(**QUICK, TASKS_MAIL__URL=shared_box.url)
+
+
+@pytest.fixture
+def box(shared_box):
+    """The mailbox, in which nothing is left of an earlier test."""
+    while not shared_box.mails.empty():
+        shared_box.mails.get()
+    return shared_box
+
+
+@pytest.fixture
+def olga(mailing):
+    return mailing.client()
+
+
+def member_of(server, box, role="member", full_name="Ana Lima"):
+    """A member with a key, who joined by the mailed link."""
+    email = f"ana-{next(numbers)}@example.com"
+    invitation = invite(server.client(), email, role=role, full_name=full_name)
+    data = server.client(None).data(join_with(server, token_in(box.next(email))), 201)
+    client = server.client(data["api_key"])
+    client.member = invitation["member"]
+    return client
+
+
+@pytest.fixture
+def ana(mailing, box):
+    return member_of(mailing, box)
+
+
+def ask(server, email, client=None):
+    client = client or f"10.0.0.{next(numbers)}"
+    headers = {"X-Forwarded-For": client}
+    return server.client(None).post("/session/link", {"email": email}, headers=headers)
+
+
+def row(server, client):
+    return server.rows("SELECT * FROM member WHERE id = ?", of(client))[0]
+
+
+def test_an_invitation_is_shown_and_mailed_and_both_links_are_one(mailing, box, olga):
+    invitation = invite(olga, "ben@example.com", full_name="Ben Lee")
+    mail = box.next("ben@example.com")
+    assert mail["From"].addresses[0].addr_spec == "tasks@example.org"
+    assert mail["To"].addresses[0] == mail["To"].addresses[0].__class__("Ben Lee", "ben", "example.com")
+    assert (mail["Subject"], mail.get_content_type()) == ("Olga Owner invites you to Tea", "text/plain")
+    assert token_in(mail) != token_of(invitation)
+    assert join_with(mailing, token_in(mail)).status_code == 201
+    for token in (token_of(invitation), token_in(mail)):
+        fault(join_with(mailing, token), 410, "gone")
+    assert not [row for row in mailing.rows("SELECT * FROM invitation") if token_in(mail) in str(row)]
+
+
+def test_a_new_link_of_an_admin_is_mailed_too_and_the_old_mail_is_dead(mailing, box, olga, ana):
+    tokens = []
+    for _ in range(2):
+        olga.data(olga.post(f"/members/{of(ana)}/invitation"), 201)
+        tokens.append(token_in(box.next(ana.member["email"])))
+    fault(join_with(mailing, tokens[0]), 410, "gone")
+    assert submit(mailing, tokens[1]).status_code == 303
+
+
+def test_a_mailed_sign_in_link_works_once_by_its_button_and_for_15_minutes(mailing, box, ana):
+    assert ask(mailing, f" {ana.member['email'].upper()} ").status_code == 202
+    mail = box.next(ana.member["email"])
+    token, page = token_in(mail), f"{mailing.base}/enroll/{token_in(mail)}"
+    assert mail["Subject"] == "Sign in to Tea"
+    for look in (requests.get, requests.head, requests.get, requests.options):  # as scanners of mail do
+        look(page, timeout=PATIENCE)
+    answer = submit(mailing, token)
+    assert answer.status_code == 303
+    me = ana.data(browser(mailing, cookie_of(answer))("GET", "/me"))
+    assert me["member"]["id"] == of(ana)
+    assert submit(mailing, token).status_code == 410
+    ask(mailing, ana.member["email"])
+    late = token_in(box.next(ana.member["email"]))
+    (link,) = mailing.rows("SELECT expires_at FROM invitation ORDER BY id DESC LIMIT 1")
+    left = datetime.fromisoformat(link["expires_at"]) - datetime.now(UTC)
+    assert timedelta(minutes=14) < left <= timedelta(minutes=15)
+    mailing.rows("UPDATE invitation SET expires_at = created_at")
+    assert submit(mailing, late).status_code == 410
+
+
+def test_nobody_learns_who_is_a_member_and_only_active_ones_get_a_link(mailing, box, olga, ana):
+    gone, invited = member_of(mailing, box), "only-invited@example.com"
+    invite(olga, invited)
+    box.next(invited)
+    olga.data(removed(olga, gone.member))
+    others = [ask(mailing, email) for email in ("stranger@example.com", invited, gone.member["email"])]
+    known = ask(mailing, ana.member["email"])
+    for other in others:
+        assert other.status_code == known.status_code == 202
+        assert other.json()["data"].keys() == known.json()["data"].keys() == {"email"}
+        assert other.headers.keys() == known.headers.keys()
+    box.next(ana.member["email"])
+    assert [box.count(email) for email in ("stranger@example.com", invited)] == [0, 1]
+    assert box.count(gone.member["email"]) == 1  # the invitation
+    wait_until(lambda: not mailing.rows("SELECT * FROM invitation WHERE mail_at IS NOT NULL"))
+
+
+def test_a_member_gets_three_links_an_hour_and_a_client_asks_for_twenty(mailing, box, ana):
+    bea = member_of(mailing, box)
+    mailing.rows("DELETE FROM invitation WHERE used_at IS NOT NULL")
+    at_once(*[partial(ask, mailing, ana.member["email"])] * 6)
+    links = "SELECT 1 FROM invitation WHERE member_id = ?"
+    for _ in range(4):  # each is asked after the last one
+        ask(mailing, ana.member["email"])
+    ask(mailing, bea.member["email"])
+    wait_until(lambda: mailing.rows(links, of(bea)))
+    assert 1 <= len(mailing.rows(links, of(ana))) <= 3
+    statuses = [ask(mailing, "x@example.com", "10.9.9.9").status_code for _ in range(20)]
+    assert statuses == [202] * 20
+    error = ask(mailing, "x@example.com", "10.9.9.9")
+    assert int(error.headers["Retry-After"]) > 3000
+    fault(error, 429, "rate_limited")
+
+
+def test_names_and_titles_add_no_header_and_no_recipient(mailing, box, olga):
+    evil = "Eve\u2028Bcc: victim@example.com\x85, <victim@example.com> =?utf-8?q?=0ABcc?="
+    fault(
+        olga.post("/members/invite", {"email": "e@example.com", "full_name": evil, "role": "member"}),
+        422,
+        "validation_error",
+        "full_name",
+    )
+    evil = evil.replace("\x85", "\u2029")
+    eve = member_of(mailing, box, full_name=evil)
+    project = olga.make_project()
+    olga.make_task(project, title=evil, assignee_id=of(eve))
+    told = box.next(eve.member["email"])
+    for mail in [mail for mail in box.seen if mail.recipients == [eve.member["email"]]]:
+        assert mail["Bcc"] is None
+        assert [address.addr_spec for address in mail["To"].addresses] == [eve.member["email"]]
+    assert "Bcc: victim@example.com" in told["Subject"]
+    invite(olga, "=?utf-8?q?=0ABcc=3A_victim=40example.com?=@example.com")
+    error = "SELECT mail_error FROM member WHERE mail_error IS NOT NULL"
+    assert "such an address" in wait_until(lambda: mailing.rows(error))[0]["mail_error"]
+    assert box.count("victim@example.com") == 0
+    mailing.rows("UPDATE invitation SET revoked_at = expires_at WHERE mail_at IS NOT NULL")
+
+
+def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
+    task = olga.make_task(olga.make_project(), title="Café", assignee_id=of(ana))
+    mail = box.next(ana.member["email"])
+    assert mail["Subject"] == f"Olga Owner gave you #{task['number']} Café"
+    assert mail["List-Unsubscribe"] == "<http://127.0.0.1:8000/#view=account>"
+    assert mail["Auto-Submitted"] == "auto-generated"
+    text = mail.get_content().replace("\r\n", "\n")
+    assert f"http://127.0.0.1:8000/#task={task['number']}\n" in text
+    assert "enroll" not in text
+    # The next one is 15 minutes later.
+    comment(olga, task, "Read\nthis")
+    comment(olga, task, "and this")
+    wait_until(lambda: row(mailing, ana)["mailed_until"] > task["id"])
+    first = row(mailing, ana)["mailed_until"]
+    next_at = datetime.fromisoformat(row(mailing, ana)["mail_at"]) - datetime.now(UTC)
+    assert timedelta(minutes=14) < next_at <= timedelta(minutes=15)
+    read = olga.make_task(olga.make_project(), title="Read", assignee_id=of(ana))
+    ana.data(ana.patch(f"/tasks/{read['id']}", {"status": "review"}))
+    mailing.rows("UPDATE member SET mail_at = ''")
+    second = box.next(ana.member["email"])
+    assert second["Subject"] == f"Olga Owner commented on #{task['number']} Café"
+    assert "and this" in second.get_content()
+    assert second["Message-ID"] != mail["Message-ID"]
+    wait_until(lambda: row(mailing, ana)["mailed_until"] > first)
+    mailing.rows("UPDATE member SET mail_at = ''")
+    ask(mailing, ana.member["email"])
+    assert box.next(ana.member["email"])["Subject"] == "Sign in to Tea"  # and nothing before
+
+
+def test_who_is_on_the_page_or_wants_none_or_is_removed_gets_no_digest(mailing, box, olga):
+    here, never, daily, gone = (member_of(mailing, box) for _ in range(4))
+    for client, wish in ((never, "never"), (daily, "daily")):
+        client.data(client.patch(f"/members/{of(client)}", {"mail": wish}))
+    cookie = cookie_of(sign_in(mailing, here.key))
+    mailing.rows("UPDATE member SET mail_at = '9'")  # as if all had just got one
+    tasks = [olga.make_task(olga.make_project(), assignee_id=of(one)) for one in (here, never, daily, gone)]
+    assert len(tasks) == 4
+    browser(mailing, cookie)("GET", "/inbox")
+    olga.data(removed(olga, gone.member))
+    wait_until(
+        lambda: mailing.rows(
+            "SELECT 1 FROM api_key WHERE is_session AND last_used_at > ?", tasks[3]["created_at"]
+        )
+    )
+    mailing.rows("UPDATE member SET mail_at = ''")
+    box.next(daily.member["email"])
+    wait_until(lambda: row(mailing, daily)["mailed_until"] > tasks[2]["id"])
+    next_at = datetime.fromisoformat(row(mailing, daily)["mail_at"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < next_at < timedelta(hours=25)
+    assert [box.count(one.member["email"]) for one in (here, never, gone)] == [1] * 3  # the invitations
+
+
+def test_an_admin_changes_an_address_at_once_and_the_old_one_s_links_end(mailing, box, olga, ana):
+    path, email = f"/members/{of(ana)}", f"new-{next(numbers)}@example.com"
+    admin = member_of(mailing, box, "admin")
+    ask(mailing, ana.member["email"])
+    old = token_in(box.next(ana.member["email"]))
+    changed = admin.data(admin.patch(path, {"email": email.upper()}))
+    assert changed["email"] == email
+    assert submit(mailing, old).status_code == 410
+    fault(admin.patch(path, {"email": admin.member["email"]}), 422, "validation_error", "email")
+    fault(admin.patch(path, {"email": "no address"}), 422, "validation_error", "email")
+    owners = f"/members/{olga.data(olga.get('/me'))['member']['id']}"
+    fault(admin.patch(owners, {"email": email}), 403, "forbidden")
+    member = member_of(mailing, box)
+    fault(member.patch(path, {"email": "x@example.com"}), 403, "forbidden")
+    expiring = {"name": "k", "expires_at": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
+    key = admin.data(admin.post("/keys", expiring), 201)["api_key"]
+    fault(mailing.client(key).patch(path, {"email": "x@example.com"}), 403, "forbidden")
+
+
+def test_one_s_own_address_changes_by_a_link_to_the_new_one(mailing, box, olga, ana):
+    path, email = f"/members/{of(ana)}", f"new-{next(numbers)}@example.com"
+    assert ana.data(ana.patch(path, {"email": email}))["email"] == ana.member["email"]
+    mail = box.next(email)
+    assert mail["Subject"] == "Your address in Tea"
+    shown = requests.get(f"{mailing.base}/enroll/{token_in(mail)}", timeout=PATIENCE).text
+    assert email in shown
+    assert ana.data(ana.get(path))["email"] == ana.member["email"]  # looking changes nothing
+    assert submit(mailing, token_in(mail)).status_code == 303
+    assert ana.data(ana.get(path))["email"] == email
+    other = f"taken-{next(numbers)}@example.com"
+    ana.data(ana.patch(path, {"email": other}))
+    token = token_in(box.next(other))
+    invite(olga, other)
+    assert submit(mailing, token).status_code == 422
+    assert ana.data(ana.get(path))["email"] == email
+    mailing.rows("UPDATE invitation SET used_at = NULL")
+    for number in range(3):
+        last = ana.patch(path, {"email": f"flood-{number}@example.com"})
+    fault(last, 409, "conflict")
+
+
+def test_a_command_s_invitation_is_mailed_and_an_agent_gets_no_mail(mailing, box):
+    invoke(mailing, "member", "invite", "cli@example.com", "Cli")
+    assert join_with(mailing, token_in(box.next("cli@example.com"))).status_code == 201
+    assert invoke(mailing, "member", "add", "Bot", "--agent", "--email", "bot@example.com").exit_code == 0
+    assert mailing.rows("SELECT mail FROM member WHERE email = 'bot@example.com'") == [{"mail": "never"}]
+
+
+def test_there_are_words_for_each_reason():
+    page = (ROOT / "static" / "inbox.js").read_text()
+    assert SAYINGS.keys() == set(REASONS)
+    assert [reason for reason in REASONS if f"  {reason}: " not in page] == []
+
+
+def test_without_mail_nothing_is_asked_for(server, join):
+    member = join()
+    fault(server.client(None).post("/session/link", {"email": "a@example.com"}), 409, "conflict")
+    fault(member.patch(f"/members/{of(member)}", {"email": "b@example.com"}), 403, "forbidden")
+    assert server.rows("SELECT * FROM invitation WHERE mail_at IS NOT NULL") == []
+
+
+def test_a_server_that_refuses_is_tried_again_and_told(launch, mailbox):
+    box = mailbox()
+    server = launch(**QUICK, TASKS_MAIL__URL=box.url)
+    olga = server.client()
+    refusal = "550 no http://x/enroll/abcdef here"
+    box.answers[:] = ["451 later", refusal]
+    invitation = invite(olga, "ben@example.com")
+    wait_until(lambda: len(box.seen) == 2)
+    told = lambda: olga.data(olga.get("/health"))["checks"]["mail"]  # noqa: E731
+    mail = box.next()
+    assert join_with(server, token_in(mail)).status_code == 201
+    for refused in box.seen[:2]:  # what a refused mail had is worth nothing
+        fault(join_with(server, token_in(refused)), 404, "not_found")
+    wait_until(lambda: told() == {"is_sent": True, "unreached": 0})
+    box.answers[:] = [refusal] * 1000
+    invite(olga, "carl@example.com")
+    wait_until(lambda: told()["unreached"] == 1)
+    result = invoke(server, "doctor")
+    assert result.exit_code == 1
+    assert "mail to carl@example.com: " in result.output
+    assert "answered 550 no http://x/enroll/… here" in result.output
+    figures = requests.get(
+        f"{server.base}/metrics", headers={"Authorization": f"Bearer {OWNER_KEY}"}, timeout=PATIENCE
+    )
+    assert "tasks_members_unreached{} 1" in figures.text
+    assert 'tasks_mail_attempts_total{result="sent"} 1' in figures.text
+    assert "/enroll/abc" not in server.log.read_text()
+    assert invitation["member"]["email"] not in server.log.read_text()
+
+
+def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_receiver):
+    hanging = new_receiver()  # which accepts connections, and says nothing
+    hanging.line.listen()
+    port = urlsplit(hanging.url).port
+    webhook = json.dumps([hook(receiver)])
+    settings = {"TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "0", "TASKS_DELIVERY__TIMEOUT_SECONDS": "2"}
+    server = launch(**QUICK, **settings, TASKS_MAIL__URL=f"smtp://127.0.0.1:{port}", TASKS_WEBHOOKS=webhook)
+    olga = server.client()
+    invite(olga, "ben@example.com")
+    connection, _ = hanging.line.accept()  # the sweeper waits there
+    task = olga.make_task(olga.make_project())
+    olga.data(olga.post(f"/tasks/{task['id']}/claim", {"minutes": 1}))
+    server.rows("UPDATE task SET claimed_until = '2026'")
+    events = []
+    while not events or events[-1] != ("task.updated", "todo"):
+        event = receiver.next().event
+        events.append((event["event"], event["data"].get("task", {}).get("status")))
+    wait_until(lambda: olga.data(olga.get("/health"))["checks"]["mail"]["unreached"] == 1)
+    assert (
+        "timed out" in server.rows("SELECT mail_error FROM member WHERE status = 'invited'")[0]["mail_error"]
+    )
+    connection.close()
+
+
+def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launch, mailbox):
+    box = mailbox()
+    server = launch(**QUICK, TASKS_MAIL__URL=box.url, TASKS_DELIVERY__TIMEOUT_SECONDS="0.5")
+    olga, ana = server.client(), member_of(server, box)
+    held = Mailbox.handle_DATA
+
+    async def crash(self, *arguments):
+        server.process.send_signal(signal.SIGSTOP)  # before it can store that the mail was taken
+        return await held(self, *arguments)
+
+    box.handle_DATA = crash.__get__(box)
+    olga.make_task(olga.make_project(), assignee_id=of(ana))
+    first = box.next()
+    server.kill()
+    del box.handle_DATA
+    again = launch(folder=server.folder, **QUICK, TASKS_MAIL__URL=box.url)
+    assert box.next()["Message-ID"] == first["Message-ID"]
+    wait_until(lambda: row(again, ana)["mailed_until"] > of(ana))
+    ask(again, ana.member["email"])
+    assert box.next()["Subject"].startswith("Sign in")  # and no third one
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.parametrize("scheme", ["smtp", "smtps"])
+def test_the_connection_is_private_and_the_certificate_is_checked(launch, mailbox, tls, scheme):
+    authority, contexts = tls
+    context = contexts["right"]
+    options = {"tls_context": context, "require_starttls": True, "auth_required": True}
+    if scheme == "smtps":
+        options = {"at_once_tls": context, "auth_require_tls": False}
+    box = mailbox(**options)
+    settings = QUICK | {"TASKS_MAIL__URL": box.url, "TASKS_MAIL__USER": "tea", "TASKS_MAIL__PASSWORD": "$TEA"}
+    server = launch(**settings, TEA="s3cret", TASKS_DELIVERY__CA_FILE=str(authority))
+    invite(server.client(), "ben@example.com")
+    assert box.next().recipients == ["ben@example.com"]
+    assert box.credentials == [(b"tea", b"s3cret")]
+    result = invoke(server, "doctor")
+    assert result.exit_code == 0, result.output
+    wrong = invoke(server, "doctor", TEA="wr0ng")
+    assert "answered 535" in wrong.output
+    assert "wr0ng" not in wrong.output
+    del server.environment["TASKS_DELIVERY__CA_FILE"]
+    assert "certificate verify failed" in invoke(server, "doctor").output
+    server.environment["TASKS_DELIVERY__CA_FILE"] = str(authority)
+
+
+def test_no_password_is_sent_in_clear(launch, mailbox):
+    box = mailbox(auth_require_tls=False)
+    server = launch(**QUICK, TASKS_MAIL__URL=box.url, TASKS_MAIL__USER="tea", TASKS_MAIL__PASSWORD="s3cret")
+    assert "it offers no TLS" in invoke(server, "doctor").output
+    assert box.credentials == []
+
+
+BAD = {
+    "another scheme": ({"url": "http://x", "from": "a@example.com"}, "mail.url must be an smtp or smtps URL"),
+    "a password in the URL": ({"url": "smtp://a:b@x", "from": "a@example.com"}, "mail.url must be"),
+    "no sender": ({"url": "smtp://x"}, "mail.from is required"),
+    "a sender of two lines": ({"url": "smtp://x", "from": "a@example.com\nBcc: b@example.com"}, "mail.from"),
+    "a user alone": ({"url": "smtp://x", "from": "a@example.com", "user": "u"}, "mail.password is required"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_wrong_setting_is_refused(name):
+    settings, message = BAD[name]
+    with pytest.raises(SettingsError, match=message):
+        load_settings({"mail": settings})
+
+
+def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, mailing, box):
+    ana = member_of(mailing, box)
+    page = browse(refusals=True, own=True)
+    page.goto(f"{mailing.base}/")
+    page.get_by_label("E-mail").fill(ana.member["email"])
+    page.get_by_role("button", name="Mail me a sign-in link").click()
+    expect(page.locator(".entrance").get_by_role("status")).to_contain_text("is on its way")
+    page.goto(f"{mailing.base}/enroll/{token_in(box.next(ana.member['email']))}")
+    page.get_by_role("button", name="Sign in to Tea").click()
+    expect(page.locator("#title")).to_be_visible()
+    page.goto(f"{mailing.base}/#view=account")
+    page.locator("select[name=mail]").select_option("daily")
+    page.get_by_label("E-mail").fill("new-ana@example.com")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("Open the link that is mailed to new-ana@example.com.")).to_be_visible()
+    assert row(mailing, ana)["mail"] == "daily"
+    page.goto(f"{mailing.base}/enroll/{token_in(box.next('new-ana@example.com'))}")
+    page.get_by_role("button", name="Use this address").click()
+    expect(page.locator("#title")).to_be_visible()
+    assert row(mailing, ana)["email"] == "new-ana@example.com"
