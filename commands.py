@@ -438,7 +438,7 @@ def configure_webhooks() -> None:
     """Let this process send to the webhooks, and have links mailed. Raises `click.ClickException`."""
     config = current_app.config
     webhooks.configure(check_webhooks(config), config["DELIVERY"])
-    mail.configure(config, None)
+    mail.configure_mail(config, None)
 
 
 def webhook_id(name_or_id: str) -> str:
@@ -618,7 +618,7 @@ def doctor() -> None:
             problems.append(f"{path} can be read by others; chmod 600 it")
     problems += exposed_secrets(config) + gateway_problems(config)
     try:
-        mail.configure(config, settings.mail_password(config))
+        mail.configure_mail(config, settings.mail_password(config))
         if models.Invitation.is_mailed and (reason := mail.why_not_taken(None)):
             problems.append(f"the mail server {config['MAIL']['url']}: {reason}")
     except Unset as error:

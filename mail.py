@@ -52,7 +52,7 @@ SAYINGS = {
 mailing: Row = {}  # the configuration, with the `password` for the mail server, and the `tls` context
 
 
-def configure(config: Row, password: str | None) -> None:
+def configure_mail(config: Row, password: str | None) -> None:
     """Set the mail server, and whether links are mailed: without a sweeper nobody would send them."""
     mailing.update(config, password=password, tls=tls_context(config["DELIVERY"]["ca_file"]))
     Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
@@ -104,16 +104,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split()).replace("=?", "= ?")
 
 
-def address(name: str, email: str) -> Address:
+def mailbox(name: str, email: str) -> Address:
     user, _, domain = email.rpartition("@")
     return Address(one_line(name), user, domain)
 
 
-def send(member: Row, id: str, subject: str, text: str) -> str | None:
+def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
     """Send the member a mail; returns why it was not taken, or None. The id is that of a mail sent again."""
     message = EmailMessage()
-    message["From"] = sender = address(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
-    message["To"] = address(member["full_name"], member["email"])
+    message["From"] = sender = mailbox(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
+    message["To"] = mailbox(member["full_name"], member["email"])
     message["Subject"] = one_line(subject)
     message["Date"] = localtime()
     message["Message-ID"] = f"<{id}@{sender.domain}>"
@@ -155,7 +155,7 @@ def send_link() -> bool:
         subject, what = f"{link['creator']['full_name']} invites you to {name}", f"Join {name}"
     text = f"Hello {member['full_name']},\n\n{what} with this link. It works once, until {end}.\n\n"
     text += f"{Invitation.link(mailing, token)}\n\nWho reads this mail can use it: do not pass it on.\n"
-    reason = send(member, digest(token)[:32], subject, text)
+    reason = mail_member(member, digest(token)[:32], subject, text)
     with write():
         Invitation.set_columns(link["id"], mail_at=again_after(link["created_at"]) if reason else None)
         Member.set_columns(member["id"], mail_error=reason and f"{now()} {reason}")
@@ -185,7 +185,7 @@ def send_digest() -> bool:
     text += f"\nAll that you are told{more}: {base_url}/#view=inbox\n"
     text += f"When you get such mail: {base_url}/#view=account\n"
     outcome: Row
-    if reason := send(member, news[0]["id"], subject, text):
+    if reason := mail_member(member, news[0]["id"], subject, text):
         outcome = {"mail_at": again_after(news[-1]["created_at"]), "mail_error": f"{now()} {reason}"}
     else:
         outcome = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}

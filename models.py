@@ -566,7 +566,7 @@ class Invitation(Credential):
 
     NOUN = "invitation"
 
-    is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure` sets it
+    is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
     # Addresses for which somebody asks for a link: who asks must not see how long it takes to find a member.
     asked: ClassVar[set[str]] = set()
 

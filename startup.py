@@ -64,7 +64,7 @@ def take_over(config: dict[str, Any], new: Running, threads: int) -> None:
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         log.error("the webhooks are as they were until the next reload: %s", error)
     webhooks.configure(new.webhooks, config["DELIVERY"], threads)
-    mail.configure(config, new.mail_password)
+    mail.configure_mail(config, new.mail_password)
     gateway.open_routes(config)
     Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
