@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from board import pick
 from harness import OWNER_KEY, PATIENCE, ROOT, at_once, fault, hook, invoke, wait_until
 from playwright.sync_api import expect
 from receivers import certificates
@@ -442,7 +443,7 @@ def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, ma
     page.get_by_role("button", name="Sign in to Tea").click()
     expect(page.locator("#title")).to_be_visible()
     page.goto(f"{mailing.base}/#view=account")
-    page.locator("select[name=mail]").select_option("daily")
+    pick(page, "Told by mail", "Once a day")
     page.get_by_label("E-mail").fill("new-ana@example.com")
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_text("Open the link that is mailed to new-ana@example.com.")).to_be_visible()
