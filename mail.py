@@ -48,7 +48,6 @@ SAYINGS = {
     "due": "{task} is due {due}",
 }
 
-
 mailing: Row = {}  # the configuration, with the `password` for the mail server, and the `tls` context
 
 
@@ -184,11 +183,9 @@ def send_digest() -> bool:
         text += f"\n{sentence_of(notice)}\n{excerpt}    {base_url}/#task={notice['task']['number']}\n"
     text += f"\nAll that you are told{more}: {base_url}/#view=inbox\n"
     text += f"When you get such mail: {base_url}/#view=account\n"
-    outcome: Row
+    outcome: Row = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}
     if reason := mail_member(member, news[0]["id"], subject, text):
         outcome = {"mail_at": again_after(news[-1]["created_at"]), "mail_error": f"{now()} {reason}"}
-    else:
-        outcome = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}
     with write():
         Member.set_columns(member["id"], **outcome)
     return True
@@ -204,10 +201,9 @@ def sentence_of(notice: Row) -> str:
 
 def has_some() -> bool:
     """Whether something is to be mailed now."""
-    due: Row = {"now": now()}
-    return Invitation.is_mailed and any(
-        (Invitation.to_mail.one(**due), Member.to_tell.one(**due, until=now(-QUIET_SECONDS)))
-    )
+    at, until = now(), now(-QUIET_SECONDS)
+    due = Invitation.is_mailed and (Invitation.to_mail.one(now=at) or Member.to_tell.one(now=at, until=until))
+    return bool(due)
 
 
 def send_all() -> None:

@@ -108,11 +108,3 @@ def test_a_due_date_that_a_crash_interrupts_is_told_once(launch, receiver):
     assert last_event(server)["event"] == "task.due"
     assert len(server.rows("SELECT 1 FROM event WHERE name = 'task.due'")) == 1
     assert len(receiver.all_here()) == 1
-
-
-def test_a_setting_switches_it_off(launch):
-    server = launch(TASKS_WORKSPACE__DUE_NOTICE_HOURS="0")
-    owner = server.client()
-    owner.make_task(owner.make_project(), due_date=soon())
-    owner.data(owner.post("/projects", {"name": "another commit"}), 201)
-    assert server.rows("SELECT due_told FROM task") == [{"due_told": None}]
