@@ -147,6 +147,7 @@ class Demonstration:
                 "label_keys": "",
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
+                "due_told": fields["due_date"],
                 "version": 1 if status == "todo" else 2,
                 "created_at": transaction.at,
                 "updated_at": completed_at or transaction.at,

@@ -1176,7 +1176,6 @@ class Task(Entity):
     is_labelled: ClassVar[Any] = labels != "[]"
     is_open: ClassVar[Any] = status != "done"
     is_open_with_date: ClassVar[Any] = is_open & due_date.is_null(False)
-    is_untold: ClassVar[Any] = is_open_with_date & Expression(due_told, OP.IS_NOT, due_date)
     is_urgent: ClassVar[Any] = is_open & (priority == "urgent")
     is_overdue: ClassVar[Any] = is_open & (due_date < placeholder("now"))
 
@@ -1391,6 +1390,7 @@ class Task(Entity):
             "metadata": EncodedJSON(fields.get("metadata", "{}")),
             "version": 1,
             "updated_at": transaction.at,
+            "due_told": None if transaction.tells else fields.get("due_date"),
             "search": cls.searchable(**folded),
         }
         row["number"] = cls.insertion.run(**row)
@@ -1630,7 +1630,8 @@ class Task(Entity):
         """Some open tasks that are due by `:until`, and since `:since`, where this due date was not told."""
         is_near = (cls.due_date > placeholder("since")) & (cls.due_date <= placeholder("until"))
         is_active = cls.project.not_in(Project.select_archived())
-        return cls.select(cls.id).where(cls.is_untold, is_near, is_active).limit(SQL("100"))
+        is_untold = Expression(cls.due_told, OP.IS_NOT, cls.due_date)
+        return cls.select(cls.id).where(cls.is_open, is_near, is_untold, is_active).limit(SQL("100"))
 
     @classmethod
     def coming_due(cls, hours: float) -> list[Row]:
@@ -1736,7 +1737,6 @@ _urgent = [Task.is_undated, Task.due_date, Task.id, Task.project]
 Task.add_index(*_urgent, where=Task.is_urgent, name="task_urgent")
 _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
-Task.add_index(Task.due_date, where=Task.is_untold, name="task_due_untold")
 Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
 Task.add_index(Task.rank, name="task_rank")
 

@@ -2,8 +2,6 @@
 
 STATEMENTS = [
     'ALTER TABLE "task" ADD COLUMN "due_told" TEXT',
-    'CREATE INDEX "task_due_untold" ON "task" ("due_date") '
-    'WHERE ((("status" != \'done\') AND ("due_date" IS NOT NULL)) AND ("due_told" IS NOT "due_date"))',
     'ALTER TABLE "member" ADD COLUMN "mail" TEXT NOT NULL DEFAULT \'at_once\'',
     'ALTER TABLE "member" ADD COLUMN "mail_at" TEXT NOT NULL DEFAULT \'\'',
     'ALTER TABLE "member" ADD COLUMN "mailed_until" TEXT NOT NULL DEFAULT \'\'',

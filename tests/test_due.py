@@ -95,6 +95,15 @@ def test_nobody_is_told_of_what_is_done_archived_or_long_overdue(telling, receiv
     wait_until(lambda: unread(ana) == ["due"])  # who has created it
 
 
+def test_an_import_tells_nobody(telling, receivers, olga, tmp_path):
+    receivers["json"].all_here()
+    file = tmp_path / "tasks.csv"
+    file.write_text(f"title,project,due_date\nImported,New,{soon()}\n")
+    assert telling.flask("import", str(file), "--apply").returncode == 0
+    task = olga.make_task(olga.make_project(), due_date=soon(2))
+    assert receivers["json"].next().event["data"]["task"]["id"] == task["id"]
+
+
 def test_a_due_date_that_a_crash_interrupts_is_told_once(launch, receiver):
     webhook = json.dumps([hook(receiver, events=["task.due"])])
     server = launch(TASKS_WEBHOOKS=webhook, TASKS_DELIVERY__SWEEPER="false")

@@ -85,7 +85,7 @@ READS = [
     (Task, "claims_over", "task_claimed"),
     *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Task, "of_calendar", "task_"),  # assignee or, with statistics, overdue
-    (Task, "due_soon", "task_due_untold"),
+    (Task, "due_soon", "task_overdue"),
     (Invitation, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
     (Member, "to_tell", "notice_member (member_id=? AND id>?)"),
