@@ -636,7 +636,7 @@ class Invitation(Credential):
         """
         if not cls.is_mailed:
             raise Forbidden("this server sends no mail; an owner or admin changes your address")
-        if cls.newest.value(member_id=member_id, since=first_id(now(-3600))) >= MAX_MAILED:
+        if cls.count_of_new.value(member_id=member_id, since=first_id(now(-3600))) >= MAX_MAILED:
             raise Conflict("many links were made within an hour; try again later")
         fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
         cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
@@ -651,7 +651,7 @@ class Invitation(Credential):
                     cls.mail_to(transaction, member["id"])
 
     @statement
-    def newest(cls: Any):
+    def count_of_new(cls: Any):
         is_new = (cls.member == placeholder("member_id")) & (cls.id > placeholder("since"))
         return cls.select(fn.COUNT(cls.id)).where(is_new)
 

@@ -48,7 +48,7 @@ class Mailbox:
     def next(self, to=""):
         """The next mail, or that to this address."""
         while True:
-            mail = self.mails.get(timeout=8)
+            mail = self.mails.get(timeout=PATIENCE)
             if not to or mail.recipients == [to]:
                 return mail
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -366,7 +367,7 @@ def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launc
     held = Mailbox.handle_DATA
 
     async def crash(self, *arguments):
-        server.process.send_signal(signal.SIGSTOP)  # before it can store that the mail was taken
+        os.kill(*server.children(), signal.SIGSTOP)  # before it can store that the mail was taken
         return await held(self, *arguments)
 
     box.handle_DATA = crash.__get__(box)
