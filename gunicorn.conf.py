@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import selectors
+import signal
 import socket
 import sys
 import time
@@ -285,6 +286,14 @@ def pre_fork(server, worker):
         cores, taken = sorted(os.sched_getaffinity(0)), [other.core for other in server.WORKERS.values()]
         first = server.pid % len(cores)  # spreads several servers on one machine over its cores
         worker.core = min(cores[first:] + cores[:first], key=taken.count)
+
+
+def post_fork(server, worker):
+    """Let a worker that is told to stop before gunicorn has set its handlers end at once.
+
+    The master's handler, which it has inherited, would only note that, and a stop take `graceful_timeout`.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def post_worker_init(worker):
