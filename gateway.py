@@ -424,16 +424,6 @@ def _as_doubles(value: Any) -> Any:
     return value
 
 
-class TrueOrFalse(fields.Field):
-    described = {"type": "boolean"}
-    default_error_messages = schemas.MESSAGES
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
-        if value is not True and value is not False:
-            raise ValidationError("must be true or false")
-        return value
-
-
 class CamelCase(Schema):
     """A schema whose names are camelCase in JSON, and snake_case here."""
 
@@ -462,7 +452,7 @@ class RunTask(ActionFields):
     agent_id = NonEmpty()
     run_id = NonEmpty()
     label = NonEmpty()
-    prefer_metadata = TrueOrFalse()
+    prefer_metadata = schemas.JSONBoolean()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(OPEN_STATUSES)
     started_at = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER)
