@@ -491,10 +491,11 @@ class Delivery(Entity):
         If the lease expired and another thread has tried since, the delivery is left to that one. Returns
         what the log tells of the webhook.
         """
-        webhook_id, milliseconds = row["webhook_id"], round(result.seconds * 1000)
-        columns = {"last_status": result.status, "last_error": result.error, "duration_ms": milliseconds}
+        webhook_id = row["webhook_id"]
+        columns: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
+        columns["duration_ms"] = round(result.seconds * 1000)
         if result.delivered:
-            cls._end_lease(row, status="delivered", delivered_at=transaction.at, **columns)
+            cls._update(row, status="delivered", delivered_at=transaction.at, **columns)
             Webhook.reached(transaction, webhook_id, None)
             return []
         if not cls.stored_row.one(id=row["id"]):
@@ -503,20 +504,16 @@ class Delivery(Entity):
             until = result.wait(Webhook.stored(webhook_id)["failures"], schedule)
             latest = now(longest_wait(schedule))
             until = Webhook.failed(transaction, webhook_id, result.error, until, latest)
-            cls._end_lease(row, blocks_later=1, next_at=until, **columns)
+            cls._update(row, blocks_later=1, next_at=until, **columns)
         else:
             status = "refused" if row["attempts"] >= REFUSALS else "pending"
             until = result.wait(row["attempts"] - 1, schedule)
-            cls._end_lease(row, status=status, blocks_later=0, next_at=until, **columns)
+            cls._update(row, status=status, blocks_later=0, next_at=until, **columns)
             Webhook.reached(transaction, webhook_id, result.error)
         told = [f": delivery {row['id']}: {result.error}"]
         if reason := Webhook.disable_if_lost(transaction, webhook_id, result.status):
             told.append(f" is disabled: {reason}")
         return told
-
-    @classmethod
-    def _end_lease(cls, row: Row, **fields: Any) -> None:
-        cls._update(row, leased_until=None, **fields)
 
     @classmethod
     def _update(cls, row: Row, **fields: Any) -> int:
