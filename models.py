@@ -1874,8 +1874,7 @@ class Blocker(Base):
     @statement
     def dependants(cls: Any):
         """The tasks that the task with this number blocks, and those that they block, and so on."""
-        first = cls.select(cls.task.alias("number")).where(cls.blocker == placeholder("number"))
-        waiting = first.cte("waiting", recursive=True, columns=("number",))
+        waiting = cls.blocked.query.cte("waiting", recursive=True, columns=("number",))
         waiting = waiting.union(cls.select(cls.task).join(waiting, on=(cls.blocker == waiting.c.number)))
         return Select([waiting], [waiting.c.number.alias("number")]).with_cte(waiting)
 
