@@ -140,17 +140,6 @@ def test_who_deleted_a_task_is_found_by_its_number(owner, join, busy):
     fault(owner.get(f"/tasks/{busy['id']}/activity", task=number), 422, "validation_error", "task")
 
 
-def test_the_log_names_the_prefix_of_the_key(server, owner, join):
-    other = join()
-    ids = [client.get("/me").json()["meta"]["request_id"] for client in (owner, other)]
-    health = server.client(None).get("/health").json()["meta"]["request_id"]
-    log = {
-        line.split()[5]: line.split()[6:] for line in server.log.read_text().splitlines() if " req_" in line
-    }
-    assert [log[id][1] for id in ids] == [owner.key[:12], other.key[:12]]
-    assert log[health] == ["-", "-", "127.0.0.1"]
-
-
 def test_a_client_sees_the_history_of_tasks_alone(owner, join, busy):
     client = join("client")
     assert history(client, of(busy)) == history(owner, of(busy))

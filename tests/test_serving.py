@@ -24,16 +24,17 @@ requests = 1
 """
 
 
-def test_the_log_has_one_line_per_request_without_a_key(server, owner):
+def test_the_log_has_one_line_per_request_with_the_prefix_of_the_key_alone(server, owner):
     member = owner.data(owner.get("/me"))["member"]["id"]
     id = owner.get("/tasks?q=secret-words").headers["X-Request-Id"]
     wrong = server.client("tms_wrong-key").get("/tasks").headers["X-Request-Id"]
     log = server.log.read_text()
     instant = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     (line,) = [line for line in log.splitlines() if id in line]
-    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {member} 127.0.0.1", line)
+    who = f"{member} {OWNER_KEY[:12]}"
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {who} 127.0.0.1", line)
     (line,) = [line for line in log.splitlines() if wrong in line]
-    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} - 127.0.0.1", line)
+    assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} - - 127.0.0.1", line)
     for secret in (OWNER_KEY, "tms_wrong-key", "secret-words"):
         assert secret not in log
 
