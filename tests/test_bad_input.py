@@ -191,12 +191,18 @@ WRONG = {
         "sort": ["title", "id", "--priority", "project__name", "priority;DROP TABLE task"],
         "include": ["comments"],
         "archived": ["true"],
+        "ready": ["false"],
+        "wait": ["26", "-1", "x", "1"],  # which takes ready, or after
         **unknown("order", "project_id[]", "page", "limit "),
     },
     "GET /activity": HISTORY,
     "GET /tasks/{task}/activity": HISTORY,
     "GET /tasks/{task}/comments": {"limit": [0, 501], "before": ["x"], "offset": [1]},
     "GET /projects": {"status": ["done"]},
+    "GET /inbox": {"wait": ["26", "1.5"]},
+    "GET /events": {"after": ["evt_0"]},
+    "GET /deliveries": {"status": ["lost"], "event": ["task.moved"], "webhook_id": ["x"], "limit": [0]}
+    | unknown("endpoint"),
     "POST /tasks": {
         "title": TITLE,
         "description": TEXT,
@@ -219,7 +225,8 @@ WRONG = {
     },
     "PATCH /tasks/{task}/details": {"description": TEXT, "priority": PRIORITY, "due_date": DATE}
     | {"milestone_id": ID, **unknown("colour")},
-    "POST /tasks/{task}/comments": {"content": [None, "", " \n", *TEXT]},
+    "POST /tasks/{task}/comments": {"content": [None, "", " \n", *TEXT], "question": ["true", 1, None, []]},
+    "POST /tasks/{task}/claim": {"minutes": [0, -1, 1441, "5", True, 1.5, 2**64]},
     "PATCH /tasks/{task}/comments/{comment}": {"content": [None, " "], **unknown("author_id")},
     "POST /projects": {"name": NAME, "description": TEXT, "owner_id": ID, **unknown("status", "stats", "id")},
     "PATCH /projects/{project}": {"name": NAME, "status": ["done"], "owner_id": [None, *ID]}

@@ -207,22 +207,6 @@ def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
     assert 0 < figures(quiet)[name] - before < 3
 
 
-WRONG = {
-    "/tasks": [
-        {"wait": 26, "ready": "true"},
-        {"wait": -1, "ready": "true"},
-        {"wait": "x", "ready": "true"},
-        {"wait": 1},
-    ],
-    "/inbox": [{"wait": 26}, {"wait": "1.5"}],
-}
-
-
-@pytest.mark.parametrize(("path", "query"), [(path, query) for path in WRONG for query in WRONG[path]])
-def test_a_wait_is_for_up_to_25_seconds_and_for_what_is_ready_or_changes(owner, path, query):
-    fault(owner.get(path, **query), 422, "validation_error", "wait")
-
-
 def test_another_worker_s_commit_is_seen_too(launch, begin):
     server = launch("--workers", "2")
     owner = server.client()
