@@ -116,6 +116,7 @@ RECEIVER = "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n"
 ROUTE = "[plugins.entries.webhooks.config.routes.x]\nsessionKey = 'agent:main'\nsecret = 'S3CRET'\n"
 REFERENCE = ROUTE.replace("'S3CRET'", "{ source = 'SOURCE', provider = 'a', id = '../b' }")
 PROVIDER = "[secrets.providers.x]\nsource = "
+SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,11 @@ PROVIDER = "[secrets.providers.x]\nsource = "
         ("bootstrap = 'S3CRET'", {}, ["bootstrap must be an object"]),
         ("[plugins.entries.webhooks.config]\nroutes.a = 'S3CRET'", {}, ["routes.a must be an object"]),
         ("[secrets.providers]\na = 'S3CRET'", {}, ["secrets.providers.a must be an object"]),
+        ("[mail]\nurl = 'http://x'", {}, ["mail.url must be an smtp or smtps URL"]),
+        ("[mail]\nurl = 'smtp://a:S3CRET@x'", {}, ["mail.url must be"]),
+        ("[mail]\nurl = 'smtp://x'", {}, ["mail.from is required"]),
+        ('[mail]\nurl = "smtp://x"\nfrom = "a@example.com\\nBcc: b@example.com"', {}, ["mail.from must"]),
+        (f"{SENDER}user = 'u'", {}, ["mail.password is required"]),
         ("webhooks = ['https://a/S3CRET']", {}, ["webhooks.0 must be an object"]),
         ("[[webhooks]]\nurl = 'http://a/'", {}, ["webhooks.0.secret", "is required"]),
         ("[[webhooks]]\nsecret = 'S3CRET'", {}, ["webhooks.0.url", "is required"]),
