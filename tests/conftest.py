@@ -151,6 +151,11 @@ def project(owner):
 
 
 @pytest.fixture
+def milestone(owner, project):
+    return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
+
+
+@pytest.fixture
 def task(owner, project):
     return owner.make_task(project)
 

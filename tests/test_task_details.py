@@ -3,7 +3,6 @@
 import json
 from functools import partial
 
-import pytest
 from harness import NOBODY, at_once, fault
 
 DETAILS = {
@@ -16,11 +15,6 @@ DETAILS = {
 
 def path(task):
     return f"/tasks/{task['id']}/details"
-
-
-@pytest.fixture
-def milestone(owner, project):
-    return owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
 
 
 def test_every_field_is_changed_at_once_and_nothing_else(owner, join, task, milestone):
@@ -45,17 +39,20 @@ def test_one_detail_leaves_the_others(owner, task):
         assert after == before
 
 
-def test_null_clears(owner, task, milestone):
-    owner.patch(path(task), DETAILS | {"milestone_id": milestone["id"]})
-    names = [*DETAILS, "milestone_id"]
+def test_null_clears(owner, join, task, milestone):
+    more = {"milestone_id": milestone["id"], "assignee_id": join().member["id"], "metadata": {"a": 1}}
+    owner.data(owner.patch(path(task), DETAILS | more))
+    names = [*DETAILS, *more]
     cleared = owner.data(owner.patch(path(task), dict.fromkeys(names)))
     # Without a priority a task has the one that a task is created with.
-    assert {name: cleared[name] for name in names} == dict.fromkeys(names) | {"priority": "medium"}
+    empty = {"priority": "medium", "metadata": {}}
+    assert {name: cleared[name] for name in names} == dict.fromkeys(names) | empty
 
 
 def test_what_changes_nothing_makes_no_version(owner, task):
-    before = owner.data(owner.patch(path(task), DETAILS))
-    for body in ({}, DETAILS, {"start_date": "2026-12-01T09:00:00+01:00"}, {"milestone_id": None}):
+    before = owner.data(owner.patch(path(task), DETAILS | {"metadata": {"a": 1}}))
+    same = {"title": task["title"], "status": "todo", "metadata": {"a": 1.0}, "assignee_id": None}
+    for body in ({}, DETAILS, {"start_date": "2026-12-01T09:00:00+01:00"}, {"milestone_id": None}, same):
         assert owner.data(owner.patch(path(task), body)) == before
 
 
