@@ -283,16 +283,6 @@ def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, p
     assert join_with(server, token_of(again)).status_code == 201
 
 
-def test_a_new_link_kills_the_old_one(owner, server):
-    first = invite(owner, "renewed@example.com", phone_number="+1")
-    path = f"/members/{first['member']['id']}/invitation"
-    second = owner.data(owner.post(path), 201)
-    assert second["member"] == first["member"]
-    assert token_of(second) != token_of(first)
-    fault(join_with(server, token_of(first)), 410, "gone")
-    assert join_with(server, token_of(second)).status_code == 201
-
-
 def test_a_revoked_link_is_gone_until_there_is_a_new_one(owner, server):
     invitation = invite(owner, "revoked@example.com")
     path = f"/members/{invitation['member']['id']}/invitation"

@@ -298,13 +298,6 @@ def sign_in_by_link(server, owner, maker, member):
     return server.client(owner.data(used, 201)["api_key"])
 
 
-def test_the_link_of_a_removed_member_is_dead(server, owner, join):
-    member = join()
-    token = token_of(link_of(member, member.member))
-    assert removed(owner, member.member).status_code == 200
-    assert submit(server, token).status_code == 410
-
-
 # The form of the page behind a link
 
 
