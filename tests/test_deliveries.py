@@ -63,16 +63,6 @@ def test_a_ping_that_fails_says_why_and_can_be_sent_again(owner, webhook, receiv
     assert (data["status"], data["attempts"]) == ("delivered", 2)
 
 
-def test_a_ping_goes_to_the_one_that_is_tested(launch, new_receiver):
-    one, other = new_receiver().up(), new_receiver().up()
-    hooks = [hook(one, name="one"), hook(other, name="other", events=["task.updated"])]
-    owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
-    (id,) = [row["id"] for row in owner.data(owner.get("/webhooks"))["webhooks"] if row["name"] == "other"]
-    owner.data(owner.post(f"/webhooks/{id}/test"))
-    assert other.next().event["event"] == "ping"
-    assert one.all_here() == []
-
-
 def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_it_waits(launch, receiver):
     server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)
     owner = server.client()
@@ -238,11 +228,6 @@ def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked, words):
     done = hooked.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
     said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
     assert (done.returncode, done.stderr) == (1, said)
-
-
-def test_doctor_finds_a_ca_file_that_is_none(hooked):
-    told = hooked.flask("doctor", TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
-    assert "problem: delivery.ca_file" in told.stdout
 
 
 def test_parked_deliveries_of_an_older_version_become_refused_or_waiting():
