@@ -1,8 +1,6 @@
 """Claiming a task, and telling apart who did something with which key."""
 
 import json
-import os
-import signal
 from datetime import datetime
 from functools import partial
 
@@ -207,18 +205,6 @@ def test_what_ends_while_all_is_killed_is_given_back_once_at_the_restart(launch)
     assert [owner.data(owner.get(f"/tasks/{task['id']}"))["version"] for task in tasks[3:]] == [2, 2]
     moves = server.rows("SELECT COUNT(*) AS count FROM activity WHERE action = 'moved'")
     assert moves == [{"count": 5 + 3}]
-
-
-def test_another_worker_gives_back_when_the_one_that_sweeps_is_killed(launch):
-    server = launch("--workers", "2")
-    owner = server.client()
-    for _ in range(3):
-        task = owner.make_task(owner.make_project())
-        claim(owner, task, 1)
-        os.kill(server.children()[0], signal.SIGKILL)  # in the end each has been killed once
-        let_end(server, task)
-        owner = server.client()
-        assert wait_until(lambda task=task, owner=owner: is_free(owner, task))["version"] == 3
 
 
 def test_without_a_sweeper_no_claim_ends_and_doctor_says_so(launch):
