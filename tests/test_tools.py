@@ -1,7 +1,6 @@
 """What the tools at /mcp take, do, answer and refuse."""
 
 import json
-from collections import ChainMap
 from functools import partial
 from zoneinfo import ZoneInfo
 
@@ -600,12 +599,15 @@ def test_metadata_is_merged_key_by_key(owner, project):
     assert metadata(3, metadata={"new": None}, if_version=2) == expected
 
 
-def test_metadata_is_merged_with_what_others_write_meanwhile(owner, task):
+def test_metadata_and_blockers_are_added_to_what_others_write_meanwhile(owner, project, task):
     """Of five writers each is in the way of another once, and the tool tries five times."""
-    added = [{f"key {number}": number} for number in range(5)]
-    at_once(*[partial(use, owner, "update_task", task_id=task["id"], metadata=part) for part in added])
+    numbers = [owner.make_task(project)["number"] for _ in range(5)]
+    added = [{"metadata": {f"key {number}": number}, "add_blocked_by": [number]} for number in numbers]
+    at_once(*[partial(use, owner, "update_task", task_id=task["id"], **part) for part in added])
     now = stored(owner, task["id"])
-    assert (now["metadata"], now["version"]) == (dict(ChainMap(*added)), 6)
+    assert now["metadata"] == {f"key {number}": number for number in numbers}
+    assert [blocker["number"] for blocker in now["blocked_by"]] == numbers
+    assert now["version"] == 6
 
 
 def test_a_task_is_claimed_of_one_s_own_first_and_then_of_nobody_s(owner, join, project):
@@ -646,13 +648,6 @@ def test_blockers_are_added_and_removed_one_by_one(owner, project, task):
     ):
         assert words in refused(owner, "update_task", task_id=task["id"], **wrong)
     assert blockers(blocked_by=[]) is None
-
-
-def test_blockers_are_added_to_those_that_others_add_meanwhile(owner, project, task):
-    numbers = [owner.make_task(project)["number"] for _ in range(5)]
-    added = [partial(use, owner, "update_task", task_id=task["id"], add_blocked_by=[one]) for one in numbers]
-    at_once(*added)
-    assert [blocker["number"] for blocker in stored(owner, task["id"])["blocked_by"]] == numbers
 
 
 def test_a_task_that_its_assignee_gives_back_is_nobody_s(owner, join, project, task):

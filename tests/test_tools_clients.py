@@ -109,6 +109,15 @@ def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
     assert str(error) == "the API key is unknown, or expired, or was revoked"
 
 
+def tokens(value):
+    """How many tokens a model reads for this JSON."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 warn of open_binary
+        import bpe_openai  # which holds the vocabulary, and takes a second that few tests need spend
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return len(bpe_openai.get_encoding("o200k_base").encode(text))
+
+
 MAILS = [
     ("The menu of the café", "Website relaunch", "high"),
     ("Photos for the front page", "Website relaunch", ""),
@@ -152,19 +161,13 @@ async def weekly_report(call):
 @pytest.mark.parametrize(("work", "most"), [(next_task, 2000), (ten_mails, 3000), (weekly_report, 4000)])
 def test_a_day_costs_few_tokens(launch, capsys, work, most):
     """Of the demonstration workspace, with the definitions and the instructions that a model reads before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.11 and 3.12 warn of open_binary
-        import bpe_openai  # which holds the vocabulary, and takes a second that no other test need spend
-
-        encoding = bpe_openai.get_encoding("o200k_base")
     server = launch()
     assert server.flask("seed").returncode == 0
     costs = Counter()
 
     def spend(kind, *values):
         for value in values:
-            text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-            costs[kind] += len(encoding.encode(text))
+            costs[kind] += tokens(value)
 
     async def day():
         async with connected(server) as client:
