@@ -352,15 +352,10 @@ class Member(Entity):
         return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role == "owner").order_by(cls.id)
 
     @statement
-    def team_rows(cls: Any):
-        return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role != "client")
-
-    @statement
     def to_tell(cls: Any):
         """A member to send a digest: of notices, made by `:until`, neither read nor seen on the page."""
-        is_session = (ApiKey.is_session == 1) | ApiKey.started_with.is_null(False)
         seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
-        seen = seen.where(ApiKey.member == cls.id, is_session)
+        seen = seen.where(ApiKey.member == cls.id, ApiKey.is_started)
         is_new = Notice.read_at.is_null() & (Notice.id > cls.mailed_until) & (Notice.created_at > seen)
         is_new &= (Notice.member == cls.id) & (Notice.created_at <= placeholder("until"))
         may_be_told = (cls.status == cls.ACTIVE) & (cls.mail != "never") & (cls.mail_at <= placeholder("now"))
@@ -380,7 +375,7 @@ class Member(Entity):
     @classmethod
     def team(cls) -> list[Row]:
         """The active members by name, without clients."""
-        return sorted_by(cls.team_rows.all(), "full_name")
+        return [row for row in cls.everyone() if row["status"] == cls.ACTIVE and row["kind"] == "team"]
 
     @classmethod
     def mentioned(cls, text: str) -> list[str]:
@@ -737,6 +732,7 @@ class ApiKey(Credential):
     started_with = TextField(null=True)  # of a session: the id of the first key, with which it ends
 
     NOUN = "key"
+    is_started: ClassVar[Any] = (is_session == 1) | started_with.is_null(False)  # by a browser, as a session
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
     # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
@@ -841,9 +837,8 @@ class ApiKey(Credential):
 
     @statement
     def pruning(cls: Any):
-        is_session = (cls.is_session == 1) | cls.started_with.is_null(False)
         ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
-        return deletion_of_some(cls, is_session & (ended < placeholder("before")))
+        return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")))
 
     @classmethod
     def prune_sessions(cls) -> int:
