@@ -42,7 +42,7 @@ def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
         fields = {"project_id": project["id"], "title": "T", "folded": {"title": "t"}}
         older, newer = (Task.add(transaction, **fields) for _ in range(2))
     frozen, after = time.time_ns(), None
-    monkeypatch.setattr(time, "time_ns", lambda: frozen)
+    monkeypatch.setattr("times.time_ns", lambda: frozen)
     for task in (newer, older):  # whose id is smaller than that of the cursor
         with write(owner) as transaction:
             changed, _ = Task.edit(transaction, task["id"], {"title": "Changed"}, None)
