@@ -44,7 +44,8 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
 
 
 @pytest.mark.parametrize(
-    "path", ["/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x"]
+    "path",
+    ["/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x", "/enroll/x/y"],
 )
 def test_outside_the_api_is_a_plain_404(server, path):
     answer = requests.get(server.base + path, timeout=PATIENCE)
@@ -232,9 +233,8 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
         project = Project.add(transaction, name="P")
-        task = Task.add(transaction, project_id=project["id"], title="T", folded={"title": "t"}) | {
-            "search": "t"
-        }
+        task = Task.add(transaction, project_id=project["id"], title="T", folded={"title": "t"})
+        task |= {"search": "t", "label_keys": "", "number": None}
         Task.insertion.run_many(task | {"id": new_id()} for _ in range(5_000))
     client = Client(app)
     headers = {"Authorization": f"Bearer {OWNER_KEY}"}
