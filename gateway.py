@@ -105,7 +105,7 @@ def open_routes(config: Row) -> None:
 
 def find_route(path_info: str) -> Route | None:
     """The route with this path, or with this path less one slash at its end."""
-    return intake.routes.get(path_info) or intake.routes.get(path_info.removesuffix("/"))
+    return intake.routes.get(path_info.removesuffix("/"))  # no path of a route has one
 
 
 def prune_flows() -> None:
