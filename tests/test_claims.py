@@ -7,17 +7,13 @@ from functools import partial
 import pytest
 from harness import at_once, fault, last_event, wait_until
 from test_inbox import comment, unread
+from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 
 
-def make_key(client, name):
-    made = client.data(client.post("/keys", {"name": name}), 201)
-    return made["api_key"]
-
-
 def test_of_many_callers_one_gets_the_task(server, owner, task):
-    clients = [server.client(make_key(owner, f"agent {number}")) for number in range(16)]
+    clients = [server.client(make_key(owner, name=f"agent {number}")["api_key"]) for number in range(16)]
     answers = at_once(*[partial(client.post, f"/tasks/{task['id']}/claim") for client in clients])
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 15
     (winner,) = [n for n, answer in enumerate(answers) if answer.status_code == 200]
@@ -52,7 +48,7 @@ def test_a_claim_of_another_version_is_refused(owner, task):
 
 
 def test_activity_and_comments_tell_the_key_but_not_a_session_s(server, owner, task):
-    agent = server.client(make_key(owner, "triage"))
+    agent = server.client(make_key(owner, name="triage")["api_key"])
     path = f"/tasks/{task['id']}/comments"
     assert agent.data(agent.post(path, {"content": "Found"}), 201)["via"] == "triage"
     of_a_page = browser(server, cookie_of(start_session(server)))

@@ -9,7 +9,7 @@ def labels_of(owner, **filters):
 
 
 def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner, project):
-    first = owner.make_task(project, labels=["Straße", "UI, not".replace(",", "")])
+    first = owner.make_task(project, labels=["Straße", "UI not"])
     second = owner.make_task(project, labels=["STRASSE", "Other"])
     assert (first["labels"], second["labels"]) == (["Straße", "UI not"], ["Straße", "Other"])
     path = f"/tasks/{second['id']}/details"

@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 from harness import at_once, fault, last_event, wait_until
-from test_claims import claim, is_free, let_end, make_key
+from test_claims import claim, is_free, let_end
 from test_inbox import change, comment, emptied, of, unread
+from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 from test_tools import refused, stored, use
@@ -105,7 +106,7 @@ def test_a_client_asks_nothing_and_may_answer(owner, bot, join, task):
 
 
 def test_another_kind_of_key_of_the_same_member_answers_and_another_browser_does_not(server, owner, task):
-    agent = server.client(make_key(owner, "agent of Olga"))
+    agent = server.client(make_key(owner, name="agent of Olga")["api_key"])
     pages = [browser(server, cookie_of(start_session(server))) for _ in range(2)]
 
     def write(page, content, **fields):

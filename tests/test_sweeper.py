@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from harness import PATIENCE, at_once, hook, resolved, wait_until
+from test_retries import titles
 
 import webhooks
 from errors import Unavailable
@@ -42,10 +43,6 @@ def held(new_receiver, let_go):
         return receiver
 
     return make
-
-
-def titles(calls):
-    return [call.event["data"]["task"]["title"] for call in calls]
 
 
 def make_tasks(server, many):
