@@ -36,6 +36,7 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const url = root + path + (chosen.length ? `?${new URLSearchParams(chosen)}` : "");
   const options = { method, headers, body: isJson ? JSON.stringify(body) : body };
+  options.keepalive = method === "DELETE"; // it may be sent when the page goes
   const answer = await fetch(url, options).catch(() => null);
   if (!answer) throw new CallError(0, "The server cannot be reached");
   if (!answer.ok) throw await failureOf(answer, body);

@@ -17,26 +17,32 @@ const isDone = ({ status }) => status === "done";
 
 /** What the filters ask of a task's fields; null means that there is no value. */
 export function filteredFields() {
-  const { project, person, milestone, priority } = address.value;
+  const { project, person, milestone, priority, label } = address.value;
   const meant = { me: session.value.member?.id, none: null };
   return {
     project_id: project || undefined,
     assignee_id: Object.hasOwn(meant, person) ? meant[person] : person || undefined,
     milestone_id: milestone || undefined,
     priority: priority || undefined,
+    labels: label ? [label] : undefined,
   };
 }
 
+/** What the board is ordered by: that of a project by hand, if nothing else is chosen. */
+export const orderOf = ({ project, sort }) => sort || (project ? "rank" : "-updated_at");
+
 function queryOf(status) {
-  const { project, person, q, due, sort = "-updated_at" } = address.value;
+  const { project, person, label, q, due } = address.value;
   const due_before = { overdue: serverTime(), week: later(serverTime(), 7 * 86_400) }[due];
   return {
     ...filteredFields(),
     assignee_id: person || undefined,
+    labels: undefined,
+    label,
     q: q?.trim(),
     due_before,
     status,
-    sort,
+    sort: orderOf(address.value),
     archived: project ? "" : "false", // of all projects only those that are not archived
     include: "comment_count",
   };
@@ -62,12 +68,13 @@ function joined(tasks, others) {
 
 /** Whether a task passes the filters; of a search only the server knows. */
 function passes(task) {
-  const { due_before, archived } = queryOf();
-  const wanted = Object.entries(filteredFields());
+  const { due_before, archived, label = "" } = queryOf();
+  const { labels, ...wanted } = filteredFields();
+  const isLabelled = !labels || task.labels.some((one) => one.toLowerCase() === label.toLowerCase());
   const isOfActive = !archived || projectOf(task.project_id)?.status !== "archived";
   const isDue = !due_before || (task.due_date !== null && task.due_date < due_before);
   const isWanted = ([name, value]) => value === undefined || task[name] === value;
-  return isOfActive && isDue && wanted.every(isWanted);
+  return isOfActive && isDue && isLabelled && Object.entries(wanted).every(isWanted);
 }
 
 // What the orders compare; tasks without a date are the last, and ties are ordered by id.
@@ -76,6 +83,7 @@ const KEYS = {
   due_date: (task) => task.due_date ?? "9999",
   priority: (task) => Object.keys(PRIORITIES).indexOf(task.priority),
   created_at: (task) => task.id,
+  rank: (task) => task.rank,
 };
 
 /** Whether the server lists a task before another one. */
@@ -181,11 +189,12 @@ let loaded = ""; // the place of which the columns are
 
 export const isBoardOf = (place) => place === loaded;
 
-/** Show a task where it will be when the server has answered. */
-export function showAt(task) {
+/** Show tasks where they will be when the server has answered. */
+export function showAt(...tasks) {
   for (const column of columns) {
-    const isThere = column.value.tasks.some(({ id }) => id === task.id);
-    if (isThere || task.status === column.status) column.take([task]);
+    const isShown = (task) => column.value.tasks.some(({ id }) => id === task.id);
+    const some = tasks.filter((task) => task.status === column.status || isShown(task));
+    if (some.length) column.take(some);
   }
 }
 

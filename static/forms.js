@@ -2,11 +2,11 @@
 import { CallError, isEqual, serverTime } from "./api.js";
 import { faultText } from "./notices.js";
 import { button } from "./parts.js";
-import { Choice } from "./picker.js";
+import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
-import { activeMembers, memberOf, milestoneOf, projectOf, projectsThatAre } from "./workspace.js";
-import { teamPairs } from "./workspace.js";
+import { activeMembers, labelPairs, memberOf, milestoneOf, projectOf } from "./workspace.js";
+import { projectsThatAre, teamPairs } from "./workspace.js";
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
@@ -20,6 +20,7 @@ const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 
 // How a kind of field shows a stored value, and sends what was typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
+const SEVERAL = { shown: (value) => value ?? [], sent: (chosen) => chosen };
 const FIELD_KINDS = {
   text: TEXT,
   lines: TEXT,
@@ -32,7 +33,8 @@ const FIELD_KINDS = {
   checkbox: { shown: Boolean, sent: Boolean },
   date: { ...TEXT, shown: dayOf },
   "datetime-local": { shown: localTimeOf, sent: instantOf },
-  people: { shown: (value) => value ?? [], sent: (typed) => typed },
+  people: SEVERAL,
+  labels: SEVERAL,
   tasks: {
     shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
     sent: numbersOf,
@@ -41,6 +43,7 @@ const FIELD_KINDS = {
 };
 
 function fieldKind(name, { type, format, enum: values, maxLength }) {
+  if (name === "labels") return name;
   if (type.includes("array")) return name.endsWith("_ids") ? "people" : "tasks";
   if (type.includes("object")) return "json";
   if (type.includes("integer")) return "number";
@@ -67,6 +70,7 @@ export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].pr
 
 /** The `[value, words]` pairs of a choice; `none` stands for no value where there may be none. */
 function pairsOf({ name, values, none, pairs }, chosen) {
+  if (name === "labels") return labelPairs(chosen);
   if (name.endsWith("_ids")) return activeMembers().map(({ id, full_name }) => [id, full_name]);
   const known = {
     project_id: () => projectsThatAre("active").map((project) => [project.id, project.name]),
@@ -80,12 +84,16 @@ function pairsOf({ name, values, none, pairs }, chosen) {
   return [...(none ? [["", none]] : []), ...listed, ...(isListed ? [] : [[chosen, other]])];
 }
 
+/** The pairs of a field of an operation, `settings` of which replace its members. */
+export const choicesOf = (operation, name, settings, chosen) =>
+  pairsOf({ ...fieldOf(operation, name), ...settings }, chosen);
+
 /** A field's value in words, as the form of the operation shows it. */
 export function valueInWords(operation, name, value) {
   if (value?.omitted_bytes) return "a long text";
   const field = fieldOf(operation, name);
   const shown = FIELD_KINDS[field.kind].shown(value);
-  if (field.kind !== "choice") return String(shown) || "none";
+  if (field.kind !== "choice") return [].concat(shown).join(", ") || "none";
   return pairsOf(field, shown).find(([id]) => id === shown && id)?.[1] ?? "none";
 }
 
@@ -108,7 +116,8 @@ function Field({ field, value, change, save, disabled }) {
   };
   const choice =
     () => html`<${Choice} ...${{ name, label, look, disabled, value }} onChoose=${choose}
-    options=${pairsOf(field, value)} multiple=${kind === "people"} />`;
+    options=${pairsOf(field, value)} multiple=${Array.isArray(value)}
+    ...${kind === "labels" && { isNewAllowed: true, draw: labelOption }} />`;
   const lines = (more) => html`<textarea ...${common} ...${more} />`;
   if (field.isHeading)
     return lines({ class: "heading", "aria-label": label, rows: 1, onKeyDown: sendOnEnter });
@@ -116,6 +125,7 @@ function Field({ field, value, change, save, disabled }) {
   const controls = {
     choice,
     people: choice,
+    labels: choice,
     lines: () => lines({ rows: 4 }),
     tasks: () => html`<input ...${common} placeholder="None" />`,
     checkbox: () => html`<input ...${common} type="checkbox" required=${false} checked=${value} />`,

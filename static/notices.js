@@ -9,22 +9,28 @@ const place = document.createElement("div");
 place.id = "notices";
 let latest = 0;
 
-export const dismiss = (gone) =>
-  shown.set({ notices: shown.value.notices.filter(({ id }) => id !== gone) });
-export const dismissAll = () => shown.set({ notices: [] });
+/** Show these alone, and do what those that leave have put off. */
+function keep(notices) {
+  const gone = shown.value.notices.filter((one) => !notices.includes(one));
+  shown.set({ notices });
+  return Promise.all(gone.map(({ onLeave }) => onLeave?.()));
+}
+
+export const dismiss = (gone) => keep(shown.value.notices.filter(({ id }) => id !== gone));
+export const dismissAll = () => keep([]);
 
 function add(notice) {
   latest += 1;
   const others = shown.value.notices
-    .filter(({ text }) => text !== notice.text)
+    .filter(({ text, onLeave }) => onLeave || text !== notice.text)
     .slice(1 - NOTICES_MOST);
-  shown.set({ notices: [...others, { id: latest, ...notice }] });
+  keep([...others, { id: latest, ...notice }]);
   return latest;
 }
 
-/** Say what was done, with what can be done about it: `{words, run}`. */
-export function notify(text, action) {
-  setTimeout(expire, SHOWN * 1000, add({ text, action }));
+/** Say what was done, with what can be done about it (`{words, run}`), and what is done when this leaves. */
+export function notify(text, action, onLeave) {
+  setTimeout(expire, SHOWN * 1000, add({ text, action, onLeave }));
 }
 
 /** Dismiss a notice, unless somebody is about to use it. */
@@ -47,8 +53,8 @@ export function notifyFault(error, retry, before = "") {
 
 function Notice({ id, text, action, isFault }) {
   const act = () => {
-    dismiss(id);
     action.run();
+    dismiss(id);
   };
   return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
     <p class="grow">${text}</p>
@@ -73,3 +79,4 @@ export function placeNotices() {
 
 render(html`<${Notices} />`, place);
 placeNotices();
+addEventListener("pagehide", dismissAll);

@@ -14,7 +14,7 @@ import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { inWords } from "./words.js";
+import { count, inWords } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
 import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
 import { session, signOut, workspace } from "./workspace.js";
@@ -157,8 +157,8 @@ function ProjectView() {
     await change({ status }).then(say, notifyFault);
   };
   const drop = async () => {
-    const what = `“${project.name}” and its ${project.stats.total} tasks`;
-    if (!confirm(`Delete ${what} for good?`)) return;
+    const { total } = project.stats;
+    if (total && !confirm(`Delete “${project.name}” and its ${count(total, "task")} for good?`)) return;
     const leave = () => go({ project: "", view: "" });
     await remove(`/projects/${id}`, { force: "true" }).then(leave, notifyFault);
     await refresh();

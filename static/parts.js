@@ -55,6 +55,12 @@ export const Priority = ({ of }) => html`<svg class="priority ${of}" viewBox="0 
   ${of === "urgent" ? html`<path d="M3 0h8a3 3 0 0 1 3 3v8a3 3 0 0 1-3 3H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3zm3 3v5h2V3zm0 6v2h2V9z" />` : [1, 2, 3].map((at) => bar(at, RANKS[of]))}
 </svg>`;
 
+const hueOf = (text) =>
+  Array.from(text).reduce((sum, letter) => (31 * sum + letter.codePointAt(0)) % 360, 0);
+
+export const Label = ({ text }) =>
+  html`<span class="label" style=${{ "--hue": hueOf(text) }}>${text}</span>`;
+
 export const ProjectDot = ({ of }) => html`<span class="dot" style=${hue(of)}></span>`;
 export const ProjectName = ({ project }) =>
   html`<span><${ProjectDot} of=${project} />${project.name}</span>`;

@@ -1,5 +1,5 @@
 // A list to choose from that can be typed into, at the button that opens it: ARIA's combobox with a listbox.
-import { Avatar, Dot, Popover, Priority, ProjectDot } from "./parts.js";
+import { Avatar, Dot, Label, Popover, Priority, ProjectDot } from "./parts.js";
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 import { foldedText, hasWordWith, PRIORITIES, STATUSES } from "./words.js";
 import { memberOf, projectOf } from "./workspace.js";
@@ -17,12 +17,17 @@ function markOf(id) {
 const shownOption = ([id, text]) =>
   html`<span class="mark" aria-hidden="true">${markOf(id)}</span><span>${text}</span>`;
 
+/** An option whose value is a label. */
+export const labelOption = ([label, text]) =>
+  html`<span>${label && label === text ? html`<${Label} text=${text} />` : text}</span>`;
+
 /**
  * The `options`, as `[value, words]`, of which `value` is chosen, or each in `value` if there may be `multiple`;
- * where something new `isNewAllowed`, what was typed is one of them. `onChoose` gets what is chosen from now on.
+ * where something new `isNewAllowed`, what was typed is one of them. `onChoose` gets what is chosen from now on,
+ * and `draw` an option that is to be shown.
  */
 export function Picker({ label, anchor, start = "", options, value, multiple, ...rest }) {
-  const { isNewAllowed, onChoose, onClose } = rest;
+  const { isNewAllowed, onChoose, onClose, draw = shownOption } = rest;
   const [typed, setTyped] = useState(start);
   const [moved, setMoved] = useState(null);
   const list = useRef(null);
@@ -61,7 +66,7 @@ export function Picker({ label, anchor, start = "", options, value, multiple, ..
   const optionOf = (option, place) => html`<li role="option" id="option-${place}" key=${option[0]}
     aria-selected=${isChosen(option)} class=${place === at ? "line current" : "line"}
     onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(option)}>
-    ${shownOption(option)}</li>`;
+    ${draw(option)}</li>`;
   const stay = (event) => event.preventDefault(); // no press here is one on the field's label
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }} onKeyDown=${press} onClick=${stay}>
     <input role="combobox" aria-label="Find" placeholder=${label} value=${typed} onInput=${input}
@@ -76,7 +81,7 @@ export function Picker({ label, anchor, start = "", options, value, multiple, ..
 
 /** A button that shows what is chosen, and opens the picker; a letter typed on it begins to find. */
 export function Choice({ label, look = "", name, disabled, ...rest }) {
-  const { options, value, multiple } = rest;
+  const { options, value, multiple, draw } = rest;
   const [opened, setOpened] = useState(null);
   const open = (event, start) => setOpened({ anchor: event.currentTarget, start });
   const press = (event) => {
@@ -87,8 +92,8 @@ export function Choice({ label, look = "", name, disabled, ...rest }) {
     open(event, isLetter ? key : "");
   };
   const shown = options.filter(([id]) => (multiple ? value.includes(id) : id === value));
-  const words =
-    shown.length > 1 ? shown.map(([, text]) => text).join(", ") : shown.map(shownOption);
+  const isListed = shown.length > 1 && !draw;
+  const words = isListed ? shown.map(([, text]) => text).join(", ") : shown.map(draw ?? shownOption);
   const said = { "aria-expanded": Boolean(opened), "aria-controls": opened && "options" };
   return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-label=${label} ...${said}
     class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>

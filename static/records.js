@@ -1,5 +1,6 @@
 // Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
-import { create, get, patch, post, remove } from "./api.js";
+import { create, get, patch, post } from "./api.js";
+import { deleted, isKept, removeLater } from "./deletions.js";
 import { Form } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
@@ -127,7 +128,7 @@ const KINDS = {
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
     removeWords: "Remove",
     removal: ({ full_name }) =>
-      `Remove ${full_name}? Their keys end, and their tasks are nobody's.`,
+      `Removed ${full_name}. Their keys end, and their tasks are nobody's.`,
     group: ({ status, kind }) =>
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
     facts: ({ role, email, phone_number }) => html`${pill(inWords(role))}
@@ -149,7 +150,7 @@ const KINDS = {
     mayChange: () => false,
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
-    removal: ({ name }) => `Revoke “${name}”? Whatever uses it is signed out.`,
+    removal: ({ name }) => `Revoked “${name}”. Whatever uses it is signed out.`,
     group: ({ member, is_session }) =>
       isMe(member) ? (is_session ? "Your sessions" : "Your keys") : "Of others",
     facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`
@@ -165,7 +166,7 @@ const KINDS = {
     names: ["title", "due_date", "description"],
     mayAdd: isTeam,
     mayChange: isTeam,
-    removal: ({ title }) => `Delete the milestone “${title}”? Its tasks stay.`,
+    removal: ({ title }) => `Deleted the milestone “${title}”. Its tasks stay.`,
     facts: ({ id, title, due_date, stats }) => html`
       ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
       <${Progress} of=${title} stats=${stats} />
@@ -219,7 +220,7 @@ function kindOf(name, project) {
     add: `create_${kind.noun}`,
     addPath: collection,
     addWords: `New ${kind.shownNoun ?? kind.noun}`,
-    removal: (row) => `Delete the ${kind.shownNoun ?? kind.noun} “${kind.titleOf(row)}”?`,
+    removal: (row) => `Deleted the ${kind.shownNoun ?? kind.noun} “${kind.titleOf(row)}”.`,
     mayOpen: kind.mayChange,
     mayRemove: kind.mayChange,
     ...kind,
@@ -230,9 +231,8 @@ function Row({ kind, row, open, drop, run }) {
   const name = kind.titleOf(row);
   const actions = [...kind.actions(row)];
   if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", open]);
-  if (kind.mayRemove(row)) actions.push([kind.removeWords, drop]);
-  const buttonOf = ([words, action]) =>
-    button(words, () => run(action), "quiet", { "aria-label": `${words}: ${name}` });
+  const buttonOf = (words, press) =>
+    button(words, press, "quiet", { "aria-label": `${words}: ${name}` });
   return html`<li class="row line">
     ${row.full_name && html`<${Avatar} person=${row} />`}
     <div class="grow">
@@ -240,7 +240,10 @@ function Row({ kind, row, open, drop, run }) {
       <p class="facts line">${kind.facts(row)}</p>
       ${row.description && html`<p class="dim">${row.description}</p>`}
     </div>
-    <div>${actions.map(buttonOf)}</div>
+    <div>
+      ${actions.map(([words, action]) => buttonOf(words, () => run(action)))}
+      ${kind.mayRemove(row) && buttonOf(kind.removeWords, drop)}
+    </div>
   </li>`;
 }
 
@@ -293,10 +296,11 @@ export function Records({ of: name, project }) {
   const run = (action) => action().then(settle, (error) => notifyFault(error, () => run(action)));
   const rowOf = (row) => {
     const open = async () => setEdited({ base: await kind.edited(row) });
-    const drop = async () => confirm(kind.removal(row)) && remove(`${kind.path}/${row.id}`);
+    const drop = () => removeLater(row.id, `${kind.path}/${row.id}`, kind.removal(row), reload);
     return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
   };
-  const groups = Map.groupBy(rows ?? [], (row) => kind.group?.(row) ?? "");
+  useStore(deleted);
+  const groups = Map.groupBy((rows ?? []).filter(isKept), (row) => kind.group?.(row) ?? "");
   const listOf = ([heading, some]) => html`<section class="stack" key=${heading}>
     ${heading && html`<h2>${heading}</h2>`}
     <ul class="rows">${some.map(rowOf)}</ul>

@@ -1,10 +1,11 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
-import { changeTask, create, download, get, patch, remove, serverTime } from "./api.js";
+import { changeTask, create, download, get, patch, serverTime } from "./api.js";
 import { filteredFields, shownTask } from "./columns.js";
+import { deleted, isKept, removeLater } from "./deletions.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
-import { focusCard, showTab } from "./place.js";
+import { focusCard, focusOn, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
@@ -44,12 +45,10 @@ const PREVIEW_MOST = 4e6; // bytes
 
 const draftOfTask = (id) => draftOf(`task ${id}`);
 const draftOfComment = (id) => draftOf(`a comment on ${id}`);
+const draftsOf = (id) => [draftOfTask(id), draftOfComment(id)];
 
-/** Do what the user asked for, and look what has changed; before something is lost, with a question. */
-async function act(run, question) {
-  if (question && !confirm(question)) return;
-  await run().then(refresh, (error) => notifyFault(error, () => act(run)));
-}
+/** Do what the user asked for, and look what has changed. */
+const act = (run) => run().then(refresh, (error) => notifyFault(error, () => act(run)));
 
 /** All comments of a task, of which the API lists 500 at a time, the latest first. */
 async function loadComments(path, before) {
@@ -143,8 +142,7 @@ function Preview({ path, type, filename }) {
 function Attachment({ attachment: { id, task_id, filename, content_type: type, size: bytes } }) {
   const path = `/tasks/${task_id}/attachments/${id}`;
   const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
-  const drop = () =>
-    act(() => remove(path).then(() => notify(`Removed ${filename}.`)), `Remove ${filename}?`);
+  const drop = () => removeLater(id, path, `Removed ${filename}.`);
   const isPicture = PICTURES.includes(type) && bytes <= PREVIEW_MOST;
   return html`<li class="file line">
     ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
@@ -197,12 +195,9 @@ function Comment({ comment, isSent, isOpen }) {
     setEdited(false);
     refresh();
   };
-  const drop = async () => {
-    await act(
-      () => remove(path).then(() => notify("Deleted the comment.")),
-      "Delete this comment?",
-    );
-    document.getElementById("comments-title")?.focus();
+  const drop = () => {
+    removeLater(id, path, "Deleted the comment.");
+    focusOn("comments-title");
   };
   const leave = () => setEdited(false);
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
@@ -253,13 +248,13 @@ function Comments({ id, comments, said, question }) {
 function leave({ task, isGone }) {
   if (session.value.isOut || !task) return;
   const { id, number, title, status } = task;
-  const unsent = [draftOfTask(id), draftOfComment(id)].filter((name) => drafts().includes(name));
+  const unsent = draftsOf(id).filter((name) => drafts().includes(name));
   if (isGone) unsent.forEach(dropDraft);
-  else if (unsent.length) {
+  else if (unsent.length && isKept({ id })) {
     const open = { words: "Open", run: () => go({ task: number }) };
     notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
-  if (!document.querySelector("dialog[open]")) focusCard(isGone ? "" : id, status);
+  if (!document.querySelector("dialog[open]")) focusCard(isGone || !isKept({ id }) ? "" : id, status);
 }
 
 const tabOf = ({ number, title, project_id }) =>
@@ -278,6 +273,7 @@ export function TaskDialog({ name }) {
   const latest = useRef({});
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
+  useStore(deleted);
   const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
@@ -309,13 +305,10 @@ export function TaskDialog({ name }) {
     if (isTeam()) add([...files].map(named));
     else notify("Only the team attaches files.");
   };
-  const drop = async () => {
-    await remove(`/tasks/${id}`);
-    latest.current.isGone = true; // not drawn again before it is closed
+  const drop = () => {
+    removeLater(id, `/tasks/${id}`, `Deleted “${task.title}”.`, () => draftsOf(id).forEach(dropDraft));
     close();
-    notify(`Deleted “${task.title}”.`);
   };
-  const question = `Delete “${task.title}” with its comments and files, for good?`;
   const gone = html`<p class="fault" role="alert">
     This task was deleted meanwhile. What you typed is still here, to be copied.
   </p>`;
@@ -329,7 +322,7 @@ export function TaskDialog({ name }) {
   const more = { "aria-label": "More", "aria-haspopup": "true" };
   const items = html`<${Menu} label="More" anchor=${menu} onClose=${() => setMenu(null)}>
     ${navigator.clipboard && button("Copy the link", copy, "")}
-    ${isTeam() && button("Delete task", () => (setMenu(null), act(drop, question)), "danger")}
+    ${isTeam() && button("Delete task", drop, "danger")}
   <//>`;
   const head = html`<div class="dim line">#${task.number} ${ofProject}
     <span class="end">${button("⋯", (event) => setMenu(event.currentTarget), "icon", more)}</span>
@@ -341,8 +334,8 @@ export function TaskDialog({ name }) {
       onDrop=${(event) => receive(event, event.dataTransfer)}>
       <${TaskForm} ...${{ task, take }} />
       <div class="stack">
-        <${Attachments} attachments=${task.attachments} add=${add} />
-        <${Comments} ...${{ id, comments, said }} question=${task.question_id} />
+        <${Attachments} attachments=${task.attachments.filter(isKept)} add=${add} />
+        <${Comments} ...${{ id, said }} comments=${comments.filter(isKept)} question=${task.question_id} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>

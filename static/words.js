@@ -19,6 +19,8 @@ const SCOPES = {
 /** The words for values; any other one is a word itself. */
 export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL };
 const LABELS = {
+  after: "The task above",
+  before: "The task below",
   email: "E-mail",
   full_name: "Name",
   phone_number: "Phone",
@@ -45,8 +47,10 @@ const SAYINGS = [
 /** What the API says of the fields of a body. */
 export function refusalsOf(details, body) {
   const refusalOf = ({ field, message }) => {
-    const [name, place] = field.split(".");
-    const isUnknown = name === "blocked_by" && message.startsWith("no such");
+    const [, at, ofTask] = /^tasks\[(\d+)\]\.(.+)/.exec(field) ?? [];
+    if (at) return `#${body.tasks[at]}: ${refusalOf({ field: ofTask, message })}`;
+    const [name, place] = field.replace(/^changes\./, "").split(".");
+    const isUnknown = ["blocked_by", "tasks"].includes(name) && message.startsWith("no such");
     if (isUnknown) return `There is ${message.replace("such ", "")} #${body[name][place]}`;
     return `${labelOf(name)} ${SAYINGS.reduce((said, pair) => said.replace(...pair), message)}`;
   };

@@ -40,6 +40,7 @@ export function mayManage(person) {
 export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}`;
 
 export async function signOut() {
+  await dismissAll(); // what was deleted is sent before
   await remove("/session");
   sessionStorage.clear();
   // A new page: nothing of the workspace stays in memory.
@@ -61,13 +62,18 @@ document.addEventListener("signed-out", ({ detail }) => {
   session.set({ ...NOBODY, isOut: true, why: member ? `You are signed out: ${detail}.` : why });
 });
 
-const NOTHING = { members: [], projects: [], milestones: {}, isLoaded: false };
+const NOTHING = { members: [], projects: [], labels: [], milestones: {}, isLoaded: false };
 
 /** `milestones` are lists by project, as far as they were needed; `isLoaded` says that names are known. */
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
 const loadProjects = async () => workspace.set(await get("/projects"));
+
+async function loadLabels() {
+  const { labels } = await get("/labels");
+  workspace.set({ labels: labels.map(({ label }) => label) });
+}
 
 /** Load the milestones of a project; one that does not exist has none. */
 async function loadMilestones(project) {
@@ -85,7 +91,7 @@ export function useMilestones(project) {
 }
 
 export async function loadWorkspace() {
-  await Promise.all([loadMembers(), loadProjects()]);
+  await Promise.all([loadMembers(), loadProjects(), loadLabels()]);
   workspace.set({ isLoaded: true });
 }
 
@@ -102,6 +108,10 @@ export const milestoneOf = (id) =>
 export const chosenProject = () => projectOf(address.value.project);
 export const projectsThatAre = (status) => ofStatus("projects", status);
 export const activeMembers = () => ofStatus("members", "active");
+
+/** The known labels, and these, as `[value, words]` pairs to choose from. */
+export const labelPairs = (others) =>
+  [...new Set([...workspace.value.labels, ...others])].map((label) => [label, label]);
 
 /** The team as `[value, words]` pairs to choose from. */
 export const teamPairs = () =>
@@ -122,9 +132,11 @@ onRefresh(({ tasks, activity, isPartial }) => {
   const concerns = (...names) => isPartial || activity.some(({ entity }) => names.includes(entity));
   const isGone = activity.some(({ entity, action }) => entity === "task" && action === "deleted");
   const isAny = concerns("project") || isGone;
+  const isNew = (label) => !workspace.value.labels.includes(label);
   return Promise.all([
     concerns("member") && loadMembers(),
     isAny && loadProjects(),
+    tasks.some(({ labels }) => labels.some(isNew)) && loadLabels(),
     ...(concerns("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
     !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
   ]);
