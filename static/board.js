@@ -1,52 +1,43 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { changeTask, create, patch, serverTime } from "./api.js";
+import { CARD_KEYS, SelectionBar, TaskMenu } from "./actions.js";
+import { create, patch, serverTime } from "./api.js";
+import {
+  announced,
+  changeTasks,
+  clearSelection,
+  put,
+  selectedTasks,
+  selection,
+} from "./changes.js";
+import { selectUpTo, toggleSelected, withSelected } from "./changes.js";
 import { columns, filteredFields, isBoardOf, isLate } from "./columns.js";
-import { loadBoard, showAt, shownTask } from "./columns.js";
+import { loadBoard, orderOf, shownTask } from "./columns.js";
+import { deleted, isKept } from "./deletions.js";
 import { drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
-import { Avatar, button, DateOf, Dot, Empty, Icon } from "./parts.js";
+import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
 import { Priority, ProjectName } from "./parts.js";
-import { Choice, Picker } from "./picker.js";
+import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
-import { focusCard } from "./place.js";
 import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
-import { chosenProject, isTeam, memberOf, projectOf } from "./workspace.js";
+import { chosenProject, isTeam, labelPairs, memberOf, projectOf } from "./workspace.js";
 import { teamPairs, useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
-  "": "Last changed",
+  rank: "By hand",
+  "-updated_at": "Last changed",
   due_date: "Due date",
   "-priority": "Priority",
   "-created_at": "Newest",
 };
-const FILTERS = ["q", "person", "priority", "due", "milestone", "sort"];
+const FILTERS = ["q", "person", "priority", "due", "milestone", "label", "sort"];
 
 const isFiltered = () => FILTERS.some((name) => address.value[name] && name !== "sort");
 const clearFilters = () => go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
-
-/** Move a task, unless somebody else has moved it meanwhile. The focus goes with its card. */
-async function move(task, status, { isUndo = false } = {}) {
-  const hadFocus = document.activeElement.closest(`[data-task="${task.id}"]`);
-  showAt({ ...task, status, updated_at: serverTime() });
-  if (hadFocus) queueMicrotask(() => focusCard(task.id, status)); // when it is drawn
-  try {
-    const moved = await changeTask(task, { status });
-    const undo = { words: "Undo", run: () => move(moved, task.status, { isUndo: true }) };
-    notify(`Moved “${task.title}” to ${STATUSES[status]}.`, isUndo ? null : undo);
-  } catch (error) {
-    showAt(task);
-    const before = `“${task.title}” was not moved. `;
-    if (error.theirs) notify(`${before}Someone has moved it meanwhile; you see now where it is.`);
-    else notifyFault(error, () => move(task, status), before);
-    if (error.isTemporary) return;
-  }
-  await refresh();
-  if (document.activeElement === document.body) focusCard(task.id, status);
-}
 
 /** The ids of tasks with something typed that was not sent, as one text. */
 function unsentTasks() {
@@ -68,21 +59,24 @@ function Facts({ task, isUnsent }) {
     ${due_date && due}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}
+    ${task.labels.map((text) => html`<${Label} text=${text} />`)}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
   </div>`;
 }
 
-function Card({ task, unsent, unread, openMenu }) {
+function Card({ task, unsent, unread, selected, open }) {
   const project = !address.value.project && projectOf(task.project_id);
   const assignee = memberOf(task.assignee_id);
-  const open = (event) => openMenu(task, event.currentTarget);
-  const more = { "aria-label": `Move “${task.title}”`, title: "Move", "aria-haspopup": "dialog" };
-  return html`<li class="card panel stack" data-task=${task.id} draggable=${isTeam()}>
-    <p class="dim line"><span>#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
+  const openMenu = (event) => open(withSelected(task), event.currentTarget);
+  const more = { "aria-label": `More for “${task.title}”`, title: "More", "aria-haspopup": "true" };
+  const isSelected = selected.includes(task.id);
+  const mark = html`<span class="check" role="img" aria-label="Selected">✓</span>`;
+  return html`<li class="card panel stack ${isSelected ? "selected" : ""}" data-task=${task.id} draggable=${isTeam()}>
+    <p class="dim line"><span>${isSelected && mark}#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
       ${project && html`<${ProjectName} project=${project} />`}
       ${assignee && html`<span class="end"><${Avatar} person=${assignee} /></span>`}</p>
     <a class="title" href=${link({ task: task.number })} draggable=${false}>${task.title}</a>
-    ${isTeam() && button("⋯", open, "move icon", more)}
+    ${isTeam() && button("⋯", openMenu, "move icon", more)}
     <${Facts} task=${task} isUnsent=${unsent.includes(task.id)} />
   </li>`;
 }
@@ -90,7 +84,10 @@ function Card({ task, unsent, unread, openMenu }) {
 /** Some cards of a column, which are drawn again only when something changes of which they are made. */
 function Chunk({ tasks, ...context }) {
   const cardOf = (task) => html`<${Card} key=${task.id} task=${task} ...${context} />`;
-  return useMemo(() => html`<ul>${tasks.map(cardOf)}</ul>`, [tasks, ...Object.values(context)]);
+  return useMemo(
+    () => html`<ul>${tasks.filter(isKept).map(cardOf)}</ul>`,
+    [tasks, ...Object.values(context)],
+  );
 }
 
 /** The end of a column with more tasks, which are loaded when one scrolls there. */
@@ -107,6 +104,9 @@ function More({ column, tasks }) {
   return html`<div ref=${end}>${button("Show more", load)}</div>`;
 }
 
+/** Where a new task is that is not seen: the order by hand has it at the end. */
+const where = () => (isFiltered() ? "which the filters hide" : "which is further down");
+
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
   const add = async (event) => {
@@ -118,7 +118,7 @@ function QuickAdd({ status, title }) {
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
       await refresh();
       const open = { words: "Open", run: () => go({ task: task.number }) };
-      if (!shownTask(task.id)) notify(`Created “${text}”, which the filters hide.`, open);
+      if (!shownTask(task.id)) notify(`Created “${text}”, ${where()}.`, open);
     } catch (error) {
       setText((since) => since || text);
       notifyFault(error, add);
@@ -146,6 +146,7 @@ function ColumnView({ column, isOver, ...context }) {
   const canAdd = isTeam() && chosenProject()?.status === "active";
   const id = `column-${column.status}`;
   const isLoading = isBusy && !tasks.length;
+  const left = total - tasks.length + tasks.filter(isKept).length;
   const isFolded = useStore(folded).includes(column.status);
   const about = `${isFolded ? "Unfold" : "Fold"} ${column.title}`;
   const more = { "aria-label": about, title: about, "aria-expanded": String(!isFolded) };
@@ -156,7 +157,7 @@ function ColumnView({ column, isOver, ...context }) {
     <div class="top line">
       <h2 id=${id} class="line grow" tabindex="-1">
         <span><${Dot} status=${column.status} />${column.title}</span>
-        ${!isLoading && html`<span class="dim">${number(total)}${!isExact && "+"}</span>`}
+        ${!isLoading && html`<span class="dim">${number(left)}${!isExact && "+"}</span>`}
       </h2>
       ${button(html`<${Icon} of="chevron" />`, () => foldColumn(column.status), "icon", more)}
     </div>
@@ -168,23 +169,92 @@ function ColumnView({ column, isOver, ...context }) {
   </section>`;
 }
 
+/** The shown tasks of a column, in their order, without this one. */
+function tasksIn(column, { id }) {
+  const all = Array.from(column.querySelectorAll("[data-task]"), ({ dataset }) =>
+    shownTask(dataset.task),
+  );
+  return all.filter((task) => task && task.id !== id);
+}
+
+const isByHand = () => orderOf(address.value) === "rank";
+const BY_HAND = "Cards are put in an order of your own where that is “By hand”.";
+
 function stepCards(event) {
   const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
   if (!steps[event.key] || !event.target.matches(".card .title")) return;
-  event.preventDefault();
   const [aside, down] = steps[event.key];
+  if (event.altKey && aside) return; // the browser goes back
+  event.preventDefault();
   const cardsOf = (column) => [...column.querySelectorAll(".card .title")];
   const board = [...document.querySelectorAll(".column")].map(cardsOf);
   const from = board.findIndex((column) => column.includes(event.target));
   const place = board[from].indexOf(event.target);
+  if (event.altKey) return board[from][place + down] && putBy(event.target, place + down);
   if (down) return board[from][place + down]?.focus();
   for (let next = from + aside; board[next]; next += aside) {
     if (board[next].length) return board[next][Math.min(place, board[next].length - 1)].focus();
   }
 }
 
+function putBy(title, at) {
+  const task = shownTask(title.closest(".card").dataset.task);
+  if (!isByHand()) notify(BY_HAND);
+  else if (isTeam()) put(task, task.status, tasksIn(title.closest(".column"), task), at);
+}
+
+/** The keys of a card, which act on all that are selected if it is one of them; the bar has them too. */
+function pressKey(event, open) {
+  const { key, target, ctrlKey, metaKey, altKey } = event;
+  const isCard = target.matches(".card .title");
+  if (ctrlKey || metaKey || altKey || !(isCard || target.matches("#filters button"))) return;
+  const task = shownTask(target.closest(".card")?.dataset.task);
+  if (key === "Escape") clearSelection();
+  else if (key === "e" && task) go({ task: task.number });
+  else if (key === "x" && task && isTeam()) toggleSelected(task);
+  else if (CARD_KEYS[key] && isTeam()) {
+    open(
+      task ? withSelected(task) : selectedTasks(),
+      target.closest(".card, button"),
+      CARD_KEYS[key],
+    );
+  } else return;
+  event.preventDefault();
+}
+
+function selectByClick(event) {
+  const task =
+    event.target.matches(".title") && shownTask(event.target.closest(".card").dataset.task);
+  if (!task || !isTeam() || !(event.shiftKey || event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  const cards = document.querySelectorAll("#board :not([hidden]) > ul > [data-task]");
+  if (event.shiftKey)
+    selectUpTo(
+      task,
+      Array.from(cards, ({ dataset }) => dataset.task),
+    );
+  else toggleSelected(task);
+}
+
+/** Where in a column a card is let go: before how many others, and the line to show there. */
+function placeUnder(event, column, task) {
+  const isOther = ({ dataset }) => dataset.task !== task.id;
+  const cards = [...column.querySelectorAll("[data-task]")].filter(isOther);
+  const boxes = cards.map((one) => one.getBoundingClientRect());
+  const below = boxes.findIndex(({ top, height }) => event.clientY < top + height / 2);
+  const at = below < 0 ? boxes.length : below;
+  const { left, width } = column.getBoundingClientRect();
+  const top = boxes[at]?.top ?? boxes.at(-1)?.bottom;
+  return {
+    at,
+    line: top && { left: `${left + 6}px`, width: `${width - 12}px`, top: `${top - 4}px` },
+  };
+}
+
+const NOWHERE = { status: "" };
+
 function useDragging() {
-  const [over, setOver] = useState("");
+  const [over, setOver] = useState(NOWHERE);
   const dragged = useRef(null);
   const start = (event) => {
     dragged.current = shownTask(event.target.dataset?.task);
@@ -192,36 +262,41 @@ function useDragging() {
     event.dataTransfer.setData("text/plain", dragged.current.title); // without data Firefox drags nothing
     pauseRefresh(true);
   };
-  const columnOf = (event) => event.target.closest(".column")?.dataset.status ?? "";
+  const placeOver = (event) => {
+    const column = event.target.closest(".column");
+    if (!column) return NOWHERE;
+    const place = isByHand() ? placeUnder(event, column, dragged.current) : {};
+    return { status: column.dataset.status, column, ...place };
+  };
   const pass = (event) => {
     if (!dragged.current) return;
     event.preventDefault();
-    setOver(columnOf(event));
+    setOver(placeOver(event));
   };
   const end = () => {
     dragged.current = null;
     pauseRefresh(false);
-    setOver("");
+    setOver(NOWHERE);
   };
   const drop = (event) => {
     event.preventDefault();
-    const [task, status] = [dragged.current, columnOf(event)];
+    if (!dragged.current) return;
+    const [task, { status, column, at }] = [dragged.current, placeOver(event)];
+    const isSame = status === task.status;
+    const some = isSame ? [task] : withSelected(task).filter((one) => one.status !== status);
     end();
-    if (task && status && status !== task.status) move(task, status);
+    if (!status) return;
+    if (some.length === 1 && at !== undefined) put(task, status, tasksIn(column, task), at);
+    else if (!isSame) changeTasks(some.map((one) => [one, { status }]));
   };
   return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
 }
 
-function MoveMenu({ menu: { task, anchor }, close }) {
-  const choose = (status) => status !== task.status && move(task, status);
-  return html`<${Picker} label="Move to" options=${Object.entries(STATUSES)} value=${task.status}
-    ...${{ anchor }} onChoose=${choose} onClose=${close} />`;
-}
-
-function Filter({ name, label, pairs }) {
-  const value = address.value[name] ?? "";
-  const look = value && name !== "sort" ? "chip set" : "chip";
-  return html`<${Choice} ...${{ label, look, value }} options=${pairs}
+function Filter({ name, label, pairs, draw }) {
+  const isOrder = name === "sort";
+  const value = isOrder ? orderOf(address.value) : (address.value[name] ?? "");
+  const look = value && !isOrder ? "chip set" : "chip";
+  return html`<${Choice} ...${{ label, look, value, draw }} options=${pairs}
     onChoose=${(chosen) => go({ [name]: chosen })} />`;
 }
 
@@ -254,6 +329,9 @@ function Filters({ isEmpty }) {
   ];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
   const milestones = [["", "Any milestone"], ...useMilestones(address.value.project)];
+  const { label } = address.value;
+  const labels = [["", "Any label"], ...labelPairs(label ? [label] : [])];
+  const ofLabel = html`<${Filter} name="label" label="Label" pairs=${labels} draw=${labelOption} />`;
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
@@ -261,6 +339,7 @@ function Filters({ isEmpty }) {
     <${Filter} name="priority" label="Priority" pairs=${priorities} />
     <${Filter} name="due" label="Due" pairs=${Object.entries(DUES)} />
     ${milestones.length > 1 && ofMilestone}
+    ${labels.length > 1 && ofLabel}
     <${Filter} name="sort" label="Order" pairs=${Object.entries(ORDERS)} />
     ${isFiltered() && !isEmpty && clearButton()}
   </div>`;
@@ -303,9 +382,14 @@ export function Board({ onNewTask }) {
   const place = placeOf(shown);
   useEffect(() => {
     const load = () => loadBoard().catch((error) => notifyFault(error, load));
-    if (!isBoardOf(place)) load();
+    if (isBoardOf(place)) return;
+    clearSelection();
+    load();
   }, [place]);
-  const openMenu = useRef((chosen, anchor) => setMenu({ task: chosen, anchor })).current;
+  const open = useRef((tasks, anchor, name) => {
+    setMenu({ ids: tasks.map(({ id }) => id), anchor, name });
+  }).current;
+  const closeMenu = () => setMenu((now) => (now === menu ? null : now));
   const project = chosenProject();
   const unsent = unsentTasks();
   useStore(inbox);
@@ -314,18 +398,27 @@ export function Board({ onNewTask }) {
   const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
   const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards
   const [unread, hour] = [unreadTasks(), serverTime().slice(0, 13)];
-  const context = { place, unsent, unread, openMenu, names, hour };
+  const [selected, gone] = [useStore(selection), useStore(deleted)];
+  const context = { place, unsent, unread, selected, gone, open, names, hour };
   const viewOf = (column) => html`<${ColumnView} key=${column.status} column=${column} ...${context}
-    isOver=${dragging.over === column.status} />`;
-  const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${stepCards}
-    ...${dragging.handlers}>${columns.map(viewOf)}</div>`;
+    isOver=${dragging.over.status === column.status && !dragging.over.line} />`;
+  const press = (event) => {
+    stepCards(event);
+    pressKey(event, open);
+  };
+  const chosen = selectedTasks();
+  const { line } = dragging.over;
+  const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${press}
+    onClick=${selectByClick} ...${dragging.handlers}>${columns.map(viewOf)}</div>
+    ${line && html`<div class="drop" style=${line}></div>`}`;
   const isUnknown = shown.project && isLoaded && !project;
   const unknown = html`<p class="band">There is no such project.
     <a href=${viewLink("", { project: "", milestone: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
     ${isUnknown && unknown}
-    <${Filters} isEmpty=${isEmpty} />
+    ${chosen.length ? html`<${SelectionBar} tasks=${chosen} open=${open} onKeyDown=${press} />` : html`<${Filters} isEmpty=${isEmpty} />`}
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
     ${(project || !(isEmpty || isUnknown)) && board}
-    ${menu && html`<${MoveMenu} menu=${menu} close=${() => setMenu(null)} />`}`;
+    <p class="skip" role="status">${useStore(announced)}</p>
+    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} open=${open} onClose=${closeMenu} />`}`;
 }

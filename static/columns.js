@@ -68,9 +68,9 @@ function joined(tasks, others) {
 
 /** Whether a task passes the filters; of a search only the server knows. */
 function passes(task) {
-  const { due_before, archived, label = "" } = queryOf();
+  const { due_before, archived, label } = queryOf();
   const { labels, ...wanted } = filteredFields();
-  const isLabelled = !labels || task.labels.some((one) => one.toLowerCase() === label.toLowerCase());
+  const isLabelled = !label || task.labels.some((one) => one.toLowerCase() === label.toLowerCase());
   const isOfActive = !archived || projectOf(task.project_id)?.status !== "archived";
   const isDue = !due_before || (task.due_date !== null && task.due_date < due_before);
   const isWanted = ([name, value]) => value === undefined || task[name] === value;

@@ -1,5 +1,6 @@
 // The page: signing in, the frame around the views, and the keyboard.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
+import { CARD_KEYS } from "./actions.js";
 import { Board } from "./board.js";
 import { columns, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
@@ -14,7 +15,7 @@ import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
-import { count, inWords } from "./words.js";
+import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
 import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
 import { session, signOut, workspace } from "./workspace.js";
@@ -25,7 +26,13 @@ const SHORTCUTS = {
   n: "New task",
   "/": "Search",
   "← ↑ ↓ →": "From card to card",
-  Esc: "Close what is open, or leave the search",
+  "Alt ↑ ↓": "Move a card, in the order by hand",
+  ...Object.fromEntries(
+    Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
+  ),
+  e: "Open a card",
+  x: "Select a card, as Shift or Ctrl with a click does",
+  Esc: "Close what is open, leave the search, or select nothing",
   "?": "This list",
 };
 
@@ -158,7 +165,8 @@ function ProjectView() {
   };
   const drop = async () => {
     const { total } = project.stats;
-    if (total && !confirm(`Delete “${project.name}” and its ${count(total, "task")} for good?`)) return;
+    if (total && !confirm(`Delete “${project.name}” and its ${count(total, "task")} for good?`))
+      return;
     const leave = () => go({ project: "", view: "" });
     await remove(`/projects/${id}`, { force: "true" }).then(leave, notifyFault);
     await refresh();

@@ -93,7 +93,9 @@ export function Choice({ label, look = "", name, disabled, ...rest }) {
   };
   const shown = options.filter(([id]) => (multiple ? value.includes(id) : id === value));
   const isListed = shown.length > 1 && !draw;
-  const words = isListed ? shown.map(([, text]) => text).join(", ") : shown.map(draw ?? shownOption);
+  const words = isListed
+    ? shown.map(([, text]) => text).join(", ")
+    : shown.map(draw ?? shownOption);
   const said = { "aria-expanded": Boolean(opened), "aria-controls": opened && "options" };
   return html`<button type="button" role="combobox" aria-haspopup="dialog" aria-label=${label} ...${said}
     class="picked line ${look}" ...${{ name, disabled }} onClick=${open} onKeyDown=${press}>

@@ -1,5 +1,6 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, serverTime } from "./api.js";
+import { CHOICES, OPERATION } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
@@ -16,12 +17,13 @@ import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
 import { projectsThatAre, rights, session, useMilestones, workspace } from "./workspace.js";
 
-const OPERATION = "update_task_details";
 const FIELDS = [
   "status",
   "assignee_id",
   "priority",
+  "project_id",
   "milestone_id",
+  "labels",
   "start_date",
   "due_date",
   "blocked_by",
@@ -34,10 +36,9 @@ const CONTENT = {
 };
 const ASKED = { label: "A question: the task waits for its answer" };
 const SETTINGS = {
+  ...CHOICES,
   title: { placeholder: "What is to be done?" },
   description: { placeholder: "Description, in Markdown" },
-  assignee_id: { none: "Nobody" },
-  priority: { none: false },
   project_id: { clears: ["milestone_id"] },
 };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -254,7 +255,8 @@ function leave({ task, isGone }) {
     const open = { words: "Open", run: () => go({ task: number }) };
     notify(`What you typed into “${title}” is not saved; it is kept in this tab.`, open);
   }
-  if (!document.querySelector("dialog[open]")) focusCard(isGone || !isKept({ id }) ? "" : id, status);
+  if (!document.querySelector("dialog[open]"))
+    focusCard(isGone || !isKept({ id }) ? "" : id, status);
 }
 
 const tabOf = ({ number, title, project_id }) =>
@@ -306,7 +308,9 @@ export function TaskDialog({ name }) {
     else notify("Only the team attaches files.");
   };
   const drop = () => {
-    removeLater(id, `/tasks/${id}`, `Deleted “${task.title}”.`, () => draftsOf(id).forEach(dropDraft));
+    removeLater(id, `/tasks/${id}`, `Deleted “${task.title}”.`, () =>
+      draftsOf(id).forEach(dropDraft),
+    );
     close();
   };
   const gone = html`<p class="fault" role="alert">
@@ -319,9 +323,17 @@ export function TaskDialog({ name }) {
     await navigator.clipboard.writeText(location.href);
     notify(`Copied the link to #${task.number}.`);
   };
+  const duplicate = () =>
+    act(async () => {
+      setMenu(null);
+      const made = await create(`/tasks/${id}/copy`, {});
+      notify(`This is #${made.number}, a copy of #${task.number}.`);
+      go({ task: made.number });
+    });
   const more = { "aria-label": "More", "aria-haspopup": "true" };
   const items = html`<${Menu} label="More" anchor=${menu} onClose=${() => setMenu(null)}>
     ${navigator.clipboard && button("Copy the link", copy, "")}
+    ${isTeam() && button("Copy", duplicate, "")}
     ${isTeam() && button("Delete task", drop, "danger")}
   <//>`;
   const head = html`<div class="dim line">#${task.number} ${ofProject}
@@ -354,7 +366,7 @@ export function NewTask({ onClose }) {
   const chosen = chosenProject();
   const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
   const names = ["title", "description", "project_id", "priority", "assignee_id", "due_date"];
-  const all = [...names, "milestone_id"];
+  const all = [...names, "labels", "milestone_id"];
   const [base] = useState(() => {
     const { milestone_id, ...filtered } = filteredFields();
     const ofProject = { project_id: project?.id, ...(project === chosen && { milestone_id }) };
@@ -374,7 +386,7 @@ export function NewTask({ onClose }) {
       ${(field, value) => html`${field("title", { isHeading: true })}
         ${field("description", { isBare: true })}
         <div class="task-fields">
-          ${names.slice(2).map((name) => field(name))}
+          ${all.slice(2, -1).map((name) => field(name))}
           <${MilestoneField} project=${value("project_id")} ...${{ field }} />
         </div>`}
     <//>

@@ -186,8 +186,8 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS]) == sorted(taken)
-    programs = {"labels", "metadata", "external_id"}  # which people do not set
-    assert of_the_page("FIELDS") == taken - {"title", "description", "project_id"} - programs
+    programs = {"metadata", "external_id"}  # which people do not set
+    assert of_the_page("FIELDS") == taken - {"title", "description"} - programs
     assert of_the_page("names") < taken
     named = {ARGUMENTS.get(name, name) for name in taken}
     assert arguments("create_task") == named - {"status"} | {"more"}

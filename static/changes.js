@@ -1,0 +1,126 @@
+// Changes of one task or several, which are shown before the server has answered; which tasks are selected.
+import { changeTask, patch, serverTime } from "./api.js";
+import { showAt, shownTask } from "./columns.js";
+import { isKept } from "./deletions.js";
+import { valueInWords } from "./forms.js";
+import { notify, notifyFault } from "./notices.js";
+import { focusCard } from "./place.js";
+import { refresh } from "./refresh.js";
+import { Store } from "./store.js";
+import { count, labelOf, STATUSES } from "./words.js";
+
+export const OPERATION = "update_task_details";
+
+/** How its choices differ from what the schema says. */
+export const CHOICES = { assignee_id: { none: "Nobody" }, priority: { none: false } };
+
+/** What screen readers say that is seen anyway. */
+export const announced = new Store("");
+
+export const selection = new Store([]); // ids, the latest last
+
+export const selectedTasks = () =>
+  selection.value.map(shownTask).filter((task) => task && isKept(task));
+
+function select(ids) {
+  selection.replace(ids);
+  announced.replace(`${selectedTasks().length} selected`);
+}
+
+export const clearSelection = () => selection.value.length && select([]);
+
+export function toggleSelected({ id }) {
+  const others = selection.value.filter((one) => one !== id);
+  select(others.length < selection.value.length ? others : [...others, id]);
+}
+
+/** Select what is between the latest selected and this one, of all ids in their order. */
+export function selectUpTo({ id }, all) {
+  const [from, to] = [all.indexOf(selection.value.at(-1)), all.indexOf(id)];
+  const between = all.slice(Math.min(from < 0 ? to : from, to), Math.max(from, to) + 1);
+  select([...new Set([...selection.value, ...between])].filter((one) => one !== id).concat(id));
+}
+
+/** What a change of this task acts on: all that are selected, if it is one of them. */
+export const withSelected = (task) =>
+  selection.value.includes(task.id) ? selectedTasks() : [task];
+
+const tasksInWords = (tasks) =>
+  tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
+
+function doneInWords(tasks, changes) {
+  if (changes.status) return `Moved ${tasksInWords(tasks)} to ${STATUSES[changes.status]}.`;
+  const [[name, value]] = Object.entries(changes);
+  return `Changed ${tasksInWords(tasks)}. ${labelOf(name)}: ${valueInWords(OPERATION, name, value)}.`;
+}
+
+/** A task as the server will answer it, but for its rank, which is directly after that of the one above. */
+function expected(task, { after, before, ...fields }) {
+  const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
+  if (fields.due_date?.length === 10) fields.due_date += "T12:00:00.000Z";
+  return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
+}
+
+let turn = Promise.resolve(); // what was changed first is sent first
+
+async function sendTogether(pairs) {
+  const changed = [];
+  for (const group of Map.groupBy(pairs, ([, changes]) => JSON.stringify(changes)).values()) {
+    const [[task, changes]] = group;
+    const numbers = group.map(([{ number }]) => number);
+    const versions = Object.fromEntries(group.map(([{ number, version }]) => [number, version]));
+    if (numbers.length === 1) changed.push(await changeTask(task, changes));
+    else
+      changed.push(...(await patch("/tasks/batch", { tasks: numbers, changes, versions })).tasks);
+  }
+  return new Map(changed.map((task) => [task.id, task]));
+}
+
+/** Make changes, as `[task, changes]` pairs, unless somebody else has made others meanwhile. The focus goes with a card. */
+export async function changeTasks(pairs, isUndo = false) {
+  if (!pairs.length) return;
+  const tasks = pairs.map(([task]) => task);
+  const [[first, changes]] = pairs;
+  const shown = pairs.map((pair) => expected(...pair));
+  const focused = document.activeElement.closest("[data-task]")?.dataset.task;
+  showAt(...shown);
+  const moved = shown.find(({ id }) => id === focused);
+  if (moved) queueMicrotask(() => focusCard(moved.id, moved.status)); // when it is drawn
+  try {
+    const run = () => sendTogether(pairs);
+    turn = turn.then(run, run);
+    const answers = await turn;
+    const isLatest = ({ id, version }) => shownTask(id)?.version === version;
+    showAt(...shown.filter(isLatest).map((task) => ({ ...task, ...answers.get(task.id) })));
+    const { after, before, ...fields } = changes;
+    const valuesOf = (task) =>
+      Object.fromEntries(Object.keys(fields).map((name) => [name, task[name]]));
+    const undo = () =>
+      changeTasks(
+        tasks.map((task) => [answers.get(task.id), valuesOf(task)]),
+        true,
+      );
+    const action = isUndo ? null : { words: "Undo", run: undo };
+    if (Object.keys(fields).length) notify(doneInWords(tasks, fields), action);
+  } catch (error) {
+    showAt(...tasks);
+    const isMove = ["status", "after", "before"].some((name) => name in changes);
+    const [verb, how] = isMove ? ["moved", "where"] : ["changed", "how"];
+    const refused = `${tasksInWords(tasks)} ${tasks.length > 1 ? "were" : "was"} not ${verb}. `;
+    const which = tasks.length > 1 ? /#\d+/.exec(error.message)?.[0] : "it";
+    const why = `Someone has ${verb} ${which} meanwhile; you see now ${how} it is.`;
+    if (error.status === 412) notify(refused + why);
+    else notifyFault(error, () => changeTasks(pairs, isUndo), refused);
+    if (error.isTemporary) return;
+  }
+  await refresh();
+  if (tasks.length === 1 && document.activeElement === document.body) focusCard(first.id);
+}
+
+/** Put a task at this place among `others`, the shown tasks of a column. */
+export function put(task, status, others, at) {
+  const [above, top] = [others[at - 1], others[0]];
+  const place = above ? { after: above.number } : top && { before: top.number };
+  announced.replace(`“${task.title}” is number ${at + 1} of ${others.length + 1}`);
+  return changeTasks([[task, { ...(status !== task.status && { status }), ...place }]]);
+}
