@@ -1,5 +1,5 @@
 // Changes of one task or several, which are shown before the server has answered; which tasks are selected.
-import { changeTask, patch, serverTime } from "./api.js";
+import { changeTask, isEqual, patch, serverTime } from "./api.js";
 import { showAt, shownTask } from "./columns.js";
 import { isKept } from "./deletions.js";
 import { valueInWords } from "./forms.js";
@@ -95,13 +95,14 @@ export async function changeTasks(pairs, isUndo = false) {
     const { after, before, ...fields } = changes;
     const valuesOf = (task) =>
       Object.fromEntries(Object.keys(fields).map((name) => [name, task[name]]));
-    const undo = () =>
-      changeTasks(
-        tasks.map((task) => [answers.get(task.id), valuesOf(task)]),
-        true,
-      );
-    const action = isUndo ? null : { words: "Undo", run: undo };
-    if (Object.keys(fields).length) notify(doneInWords(tasks, fields), action);
+    /** The task as it is shown, unless somebody has changed the same since. */
+    const since = (task) => {
+      const now = shownTask(task.id);
+      return now && isEqual(valuesOf(now), valuesOf(task)) ? now : task;
+    };
+    const undone = (task) => [since(answers.get(task.id)), valuesOf(task)];
+    const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
+    if (Object.keys(fields).length) notify(doneInWords(tasks, fields), isUndo ? null : undo);
   } catch (error) {
     showAt(...tasks);
     const isMove = ["status", "after", "before"].some((name) => name in changes);

@@ -140,9 +140,9 @@ def fault(page):
 
 
 def choose(page, title, status):
-    """Move a card with its menu, by keyboard alone."""
-    page.get_by_role("button", name=f"Move “{title}”", exact=True).focus()
-    page.keyboard.press("Enter")
+    """Move a card by its key and the keyboard alone."""
+    page.get_by_role("link", name=title, exact=True).focus()
+    page.keyboard.press("s")
     expect(page.get_by_role("combobox", name="Find")).to_be_focused()
     page.keyboard.type(status)
     expect(page.locator(".current")).to_have_text(status)

@@ -1,6 +1,7 @@
 """The page at / as people use it: the opened task, together with others, and without a network."""
 
 import re
+import time
 
 import pytest
 from board import (
@@ -8,6 +9,7 @@ from board import (
     check_page,
     choice,
     choose,
+    column,
     comment,
     fault,
     held,
@@ -166,10 +168,14 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     expect(comments.nth(1)).to_contain_text("Second thoughts")
     expect(comments.nth(1)).to_contain_text("(edited)")
     expect(dialog.get_by_label("New comment")).to_have_value("a draft")
-    board.once("dialog", lambda question: question.accept())
     press(comments.nth(1), "Delete")
     expect(comments).to_have_count(2)
     expect(dialog.get_by_role("heading", name="Comments")).to_be_focused()
+    press(notice(board), "Undo")
+    expect(comments).to_have_count(3)
+    press(comments.nth(1), "Delete")
+    with board.expect_response("**/comments/*"):
+        press(notice(board), "Dismiss")
     left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
     assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
     expect(history_of(dialog)).to_contain_text("deleted a comment")
@@ -207,9 +213,10 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
     assert download.value.path().read_bytes() == content
     assert download.value.suggested_filename.startswith("Grüße")
     expect(dialog.get_by_label("Attach files")).to_have_value("")
-    board.once("dialog", lambda question: question.accept())
     press(dialog, "Remove other.txt")
     expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(1)
+    with board.expect_response("**/attachments/*"):
+        press(notice(board), "Dismiss")
     history = history_of(dialog)
     expect(history).to_contain_text(f"attached {name}")
     expect(history).to_contain_text("removed other.txt")
@@ -297,15 +304,40 @@ def test_a_task_is_deleted_with_what_was_typed_into_it(board, owner, project):
     dialog = opened(board, "Superfluous")
     dialog.get_by_label("New comment").fill("Never mind")
     press(dialog, "More")
-    press(dialog, "Delete task")  # without an answer given to it the question is dismissed
-    assert owner.get(f"/tasks/{task['id']}").status_code == 200
-    board.once("dialog", lambda question: question.accept())
-    press(dialog, "More")
     press(dialog, "Delete task")
     expect(card(board, "Superfluous")).to_have_count(0)
-    assert owner.get(f"/tasks/{task['id']}").status_code == 404
+    expect(column(board, "To do")).to_have_accessible_name("To do 0")
+    press(notice(board), "Undo")
+    expect(card(board, "Superfluous")).to_contain_text("Not saved")
+    opened(board, "Superfluous")
+    board.clock.install()
+    board.clock.pause_at(time.time() + 60)
+    press(dialog, "More")
+    press(dialog, "Delete task")
     expect(notice(board).locator(".notice")).to_have_text(re.compile("^Deleted “Superfluous”."))
+    board.clock.run_for(5000)
+    assert owner.get(f"/tasks/{task['id']}").status_code == 200
+    with board.expect_response(f"**/tasks/{task['id']}"):
+        board.clock.run_for(2000)
+    assert owner.get(f"/tasks/{task['id']}").status_code == 404
+    expect(card(board, "Superfluous")).to_have_count(0)
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
+
+
+def test_what_was_deleted_is_gone_when_the_page_is_left_and_shown_again_where_it_is_refused(
+    board, owner, project
+):
+    task, other = (owner.make_task(project, title=title) for title in ("Going", "Staying"))
+    for title in ("Going", "Staying"):
+        dialog = opened(board, title)
+        press(dialog, "More")
+        press(dialog, "Delete task")
+    board.route(f"**/tasks/{other['id']}", lambda route: route.fulfill(status=503))
+    press(notice(board).locator(".notice", has_text="Staying"), "Dismiss")
+    expect(fault(board)).to_contain_text("It was not deleted.")
+    expect(card(board, "Staying")).to_be_visible()
+    board.goto("about:blank")
+    wait_until(lambda: owner.get(f"/tasks/{task['id']}").status_code == 404)
 
 
 def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missing(board, owner, project):

@@ -1,0 +1,269 @@
+"""The page at / as people use it: the order by hand, labels, another project, and several cards at once."""
+
+import re
+
+from board import (
+    card,
+    check_page,
+    choice,
+    column,
+    fault,
+    fill_in,
+    held,
+    message,
+    new_task,
+    notice,
+    opened,
+    pick,
+    press,
+    refresh,
+    seen,
+    show,
+    unseen,
+)
+from harness import wait_until
+from playwright.sync_api import expect
+
+
+def titles(page, status="To do"):
+    return column(page, status).locator(".card .title")
+
+
+def link(page, title):
+    return page.get_by_role("link", name=title, exact=True)
+
+
+def announced(page):
+    return page.locator("p.skip[role=status]")
+
+
+def drag(page, title, onto, half):
+    """Drag a card over the upper or lower half of another one."""
+    box = card(page, onto).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 if half == "upper" else 0.75)
+    card(page, title).hover()
+    page.mouse.down()
+    page.mouse.move(x, y - 3)
+    page.mouse.move(x, y)
+    expect(page.locator(".drop")).to_be_visible()
+
+
+def find(page, words):
+    """Choose in the list that a key or a button has opened."""
+    expect(page.get_by_role("combobox", name="Find")).to_be_focused()
+    page.keyboard.type(words)
+    page.keyboard.press("Enter")
+
+
+def task_of(owner, task):
+    return owner.data(owner.get(f"/tasks/{task['id']}"))
+
+
+# The order by hand
+
+
+def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(board, sign_in, owner, project):
+    a, b, c, d = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot"))
+    owner.data(owner.patch(f"/tasks/{d['id']}", {"status": "review"}))
+    refresh(board, "Dot")
+    other = sign_in(address=f"#project={project['id']}")
+    expect(choice(board, "Order")).to_have_text("By hand")
+    expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
+    with held(board, f"**/tasks/{c['id']}/details"):
+        drag(board, "Cyd", "Ada", "upper")
+        board.mouse.up()
+        expect(titles(board)).to_have_text(["Cyd", "Ada", "Bob"])  # before the server has answered
+    drag(board, "Ada", "Bob", "lower")
+    board.mouse.up()
+    expect(titles(board)).to_have_text(["Cyd", "Bob", "Ada"])
+    drag(board, "Dot", "Cyd", "lower")
+    board.mouse.up()
+    expect(titles(board)).to_have_text(["Cyd", "Dot", "Bob", "Ada"])
+    expect(notice(board)).to_contain_text("Moved “Dot” to To do.")
+    link(board, "Ada").focus()
+    for place in (3, 2):
+        board.keyboard.press("Alt+ArrowUp")
+        expect(announced(board)).to_have_text(f"“Ada” is number {place} of 4")
+        expect(link(board, "Ada")).to_be_focused()
+    expect(titles(board)).to_have_text(["Cyd", "Ada", "Dot", "Bob"])
+    order = ["Cyd", "Ada", "Dot", "Bob"]
+
+    def listed():
+        tasks = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank"))["tasks"]
+        return [task["title"] for task in tasks]
+
+    wait_until(lambda: listed() == order)
+    refresh(other)
+    expect(titles(other)).to_have_text(order)
+    board.reload()
+    expect(titles(board)).to_have_text(order)
+    pick(board, "Order", "Last changed")
+    link(board, "Bob").press("Alt+ArrowUp")
+    expect(notice(board)).to_contain_text("By hand")
+    assert listed() == order
+
+
+def test_a_place_that_is_refused_is_taken_back_and_a_card_that_was_moved_meanwhile_is_where_it_was_moved(
+    board, owner, project
+):
+    a, b, c = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
+    refresh(board, "Cyd")
+    unseen(board)
+    owner.data(owner.delete(f"/tasks/{b['id']}"))
+    drag(board, "Ada", "Bob", "lower")
+    board.mouse.up()
+    expect(fault(board)).to_have_text(
+        re.compile("“Ada” was not moved. The task above does not exist any longer.")
+    )
+    expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
+    owner.data(owner.patch(f"/tasks/{c['id']}", {"status": "done"}))
+    link(board, "Cyd").press("s")
+    find(board, "Review")
+    expect(notice(board)).to_contain_text("“Cyd” was not moved. Someone has moved it meanwhile")
+    seen(board)
+    expect(titles(board)).to_have_text(["Ada"])
+    expect(titles(board, "Done")).to_have_text(["Cyd"])
+
+
+# Labels, another project, copies
+
+
+def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
+    owner.make_task(project, title="Known", labels=["bug"])
+    task = owner.make_task(project, title="Labelled")
+    refresh(board, "Labelled")
+    dialog = opened(board, "Labelled")
+    choice(dialog, "Labels").click()
+    expect(board.get_by_role("option", name="bug")).to_be_visible()
+    for typed in ("BUG", "needs thought"):
+        find(board, typed)
+    board.keyboard.press("Escape")
+    expect(choice(dialog, "Labels")).to_have_text("bugneeds thought")
+    wait_until(lambda: task_of(owner, task)["labels"] == ["bug", "needs thought"])
+    check_page(board)
+    press(dialog, "Close")
+    expect(card(board, "Labelled").locator(".label")).to_have_text(["bug", "needs thought"])
+    pick(board, "Label", "needs thought")
+    expect(card(board, "Known")).to_have_count(0)
+    assert "label=needs" in board.url
+    quick = column(board, "To do").get_by_label("New task in To do")
+    quick.fill("Quick")
+    quick.press("Enter")
+    expect(card(board, "Quick").locator(".label")).to_have_text(["needs thought"])
+    dialog = new_task(board)
+    expect(choice(dialog, "Labels")).to_have_text("needs thought")
+    fill_in(dialog, {"Title": "Careful"}, "Create task")
+    expect(card(board, "Careful").locator(".label")).to_have_text(["needs thought"])
+    check_page(board)
+    show(board, f"project={project['id']}&label=BUG")  # as somebody may write it
+    expect(titles(board)).to_have_text(["Known", "Labelled"])
+
+
+def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(board, owner, project):
+    other = owner.make_project(name="Elsewhere")
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Beta"}), 201)
+    task = owner.make_task(project, title="Nomad", milestone_id=milestone["id"], labels=["bug"])
+    refresh(board)
+    dialog = opened(board, "Nomad")
+    pick(dialog, "Project", "Elsewhere")
+    expect(message(dialog)).to_have_text("Saved.")
+    expect(choice(dialog, "Milestone")).to_have_text("None")
+    moved = task_of(owner, task)
+    assert (moved["project_id"], moved["milestone_id"]) == (other["id"], None)
+    press(dialog, "More")
+    press(dialog, "Copy")
+    expect(notice(board)).to_contain_text(f"a copy of #{task['number']}.")
+    expect(dialog).not_to_contain_text(f"#{task['number']} Elsewhere")
+    expect(dialog.get_by_label("Title")).to_have_value("Nomad")
+    expect(choice(dialog, "Labels")).to_have_text("bug")
+    press(dialog, "Close")
+    expect(titles(board)).to_have_count(0)
+
+
+# Several at once
+
+
+def test_the_details_of_a_card_are_planned_by_keys(board, owner, project):
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Beta"}), 201)
+    task = owner.make_task(project, title="Plan me")
+    refresh(board, "Plan me")
+    link(board, "Plan me").focus()
+    for key, words in {"s": "In progress", "a": "Olga", "p": "High", "m": "Beta"}.items():
+        board.keyboard.press(key)
+        find(board, words)
+        expect(link(board, "Plan me")).to_be_focused()
+    board.keyboard.press("d")
+    expect(board.get_by_role("textbox", name="Due date")).to_be_focused()
+    check_page(board)
+    board.get_by_role("textbox", name="Due date").fill("2098-12-03")
+    board.keyboard.press("Enter")
+    expect(card(board, "Plan me", "In progress")).to_contain_text("3 Dec 2098")
+    expect(link(board, "Plan me")).to_be_focused()
+    wait_until(lambda: (task_of(owner, task)["due_date"] or "").startswith("2098-12-03"))
+    planned = task_of(owner, task)
+    chosen = [planned[name] for name in ("status", "priority", "milestone_id")]
+    assert chosen == ["in_progress", "high", milestone["id"]]
+    press(card(board, "Plan me"), "More for “Plan me”")
+    expect(board.get_by_role("button", name="Open", exact=True)).to_be_focused()
+    check_page(board)
+    press(board, "Status")
+    find(board, "Done")
+    expect(card(board, "Plan me", "Done")).to_be_visible()
+    link(board, "Plan me").press("e")
+    expect(board.get_by_role("dialog", name="Plan me")).to_be_visible()
+
+
+def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_once(board, owner, project):
+    made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve")]
+    owner.data(owner.patch(f"/tasks/{made[1]['id']}/details", {"priority": "high", "labels": ["old"]}))
+    refresh(board, "Eve")
+    link(board, "Ada").press("x")
+    link(board, "Cyd").click(modifiers=["Shift"])
+    link(board, "Eve").click(modifiers=["ControlOrMeta"])
+    expect(announced(board)).to_have_text("4 selected")
+    expect(board.get_by_role("img", name="Selected")).to_have_count(4)
+    bar = board.get_by_role("toolbar", name="Selected tasks")
+    expect(bar).to_contain_text("4 selected")
+    check_page(board)
+    with board.expect_request("**/tasks/batch") as asked:
+        press(bar, "Priority")
+        find(board, "Urgent")
+    expect(board.get_by_role("img", name="Urgent priority")).to_have_count(4)
+    assert set(asked.value.post_data_json["versions"]) == {str(made[n]["number"]) for n in (0, 1, 2, 4)}
+    link(board, "Bob").press("l")
+    find(board, "new")
+    board.keyboard.press("Escape")
+    expect(card(board, "Bob").locator(".label")).to_have_text(["new", "old"])
+    expect(board.locator(".label")).to_have_count(5)
+    wait_until(lambda: task_of(owner, made[4])["labels"] == ["new"])
+    expect(notice(board)).to_contain_text("Changed 4 tasks. Labels: new.")
+    press(notice(board).locator(".notice", has_text="Priority: Urgent"), "Undo")
+    wait_until(lambda: [task_of(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"])
+    expect(board.get_by_role("img", name="Urgent priority")).to_have_count(0)
+    link(board, "Ada").press("Escape")
+    expect(bar).to_have_count(0)
+    expect(board.get_by_role("img", name="Selected")).to_have_count(0)
+
+
+def test_of_several_none_is_changed_where_somebody_has_changed_one_meanwhile(board, owner, project):
+    ada, bob = (owner.make_task(project, title=title) for title in ("Ada", "Bob"))
+    refresh(board, "Bob")
+    unseen(board)
+    owner.data(owner.patch(f"/tasks/{bob['id']}", {"title": "Rob"}))
+    for title in ("Ada", "Bob"):
+        link(board, title).press("x")
+    link(board, "Ada").press("s")
+    find(board, "Done")
+    refused = f"2 tasks were not moved. Someone has moved #{bob['number']} meanwhile"
+    expect(notice(board)).to_contain_text(refused)
+    expect(titles(board)).to_have_text(["Ada", "Bob"])
+    assert task_of(owner, ada)["status"] == "todo"
+    seen(board)
+    expect(titles(board)).to_have_text(["Ada", "Rob"])
+    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Beta"}), 201)
+    link(board, "Ada").press("m")
+    expect(board.get_by_role("option", name="Beta")).to_be_visible()
+    owner.data(owner.delete(f"/milestones/{milestone['id']}"))
+    find(board, "Beta")
+    refused = f"2 tasks were not changed. #{ada['number']}: Milestone does not exist any longer."
+    expect(fault(board)).to_contain_text(refused)
