@@ -1,19 +1,13 @@
 // What can be done with a task where it is listed, or with those that are selected: its menu, lists to choose from, the bar.
 import { serverTime } from "./api.js";
-import {
-  changeTasks,
-  CHOICES,
-  clearSelection,
-  OPERATION,
-  selection,
-  toggleSelected,
-} from "./changes.js";
+import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
+import { toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
 import { choicesOf } from "./forms.js";
 import { button, Menu, Popover } from "./parts.js";
 import { labelOption, Picker } from "./picker.js";
 import { focusCard } from "./place.js";
-import { html, useState } from "./preact.js";
+import { html } from "./preact.js";
 import { go, useStore } from "./store.js";
 import { dayInWeek, dayOf, labelOf, later } from "./words.js";
 import { useMilestones, workspace } from "./workspace.js";
@@ -33,7 +27,6 @@ const DAYS_AHEAD = [0, 1, 7];
 const hide = (event) => event.target.closest("[popover]").hidePopover(); // which gives the focus back
 
 function DayMenu({ label, anchor, value, onChoose, onClose }) {
-  const [day, setDay] = useState(value);
   const choose = (chosen) => (event) => {
     event.preventDefault();
     hide(event);
@@ -42,8 +35,8 @@ function DayMenu({ label, anchor, value, onChoose, onClose }) {
   };
   const ahead = DAYS_AHEAD.map((days) => dayOf(later(serverTime(), days * 86_400)));
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>
-    <form class="line" onSubmit=${choose(day)}>
-      <input type="date" class="grow" aria-label=${label} value=${day} onInput=${({ target }) => setDay(target.value)} />
+    <form class="line" onSubmit=${(event) => choose(event.target.elements.day.value)(event)}>
+      <input type="date" name="day" class="grow" aria-label=${label} value=${value} />
       <button class="primary">Set</button>
     </form>
     ${ahead.map((one) => button(dayInWeek(one, serverTime()), choose(one), ""))}
@@ -119,8 +112,6 @@ export function SelectionBar({ tasks, open, onKeyDown }) {
     return button(labelOf(name), press, "chip", { "aria-haspopup": "dialog" });
   };
   return html`<div id="filters" class="line" role="toolbar" aria-label="Selected tasks" onKeyDown=${onKeyDown}>
-    <b>${tasks.length} selected</b>
-    ${AT_HAND.map(choiceOf)}
-    ${button("Clear", clear)}
+    <b>${tasks.length} selected</b> ${button("Clear", clear)} ${AT_HAND.map(choiceOf)}
   </div>`;
 }

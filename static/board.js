@@ -1,15 +1,8 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { CARD_KEYS, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
-import {
-  announced,
-  changeTasks,
-  clearSelection,
-  put,
-  selectedTasks,
-  selection,
-} from "./changes.js";
-import { selectUpTo, toggleSelected, withSelected } from "./changes.js";
+import { announced, changeTasks, clearSelection, put, selectedTasks } from "./changes.js";
+import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
 import { columns, filteredFields, isBoardOf, isLate } from "./columns.js";
 import { loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
@@ -104,9 +97,6 @@ function More({ column, tasks }) {
   return html`<div ref=${end}>${button("Show more", load)}</div>`;
 }
 
-/** Where a new task is that is not seen: the order by hand has it at the end. */
-const where = () => (isFiltered() ? "which the filters hide" : "which is further down");
-
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
   const add = async (event) => {
@@ -118,7 +108,8 @@ function QuickAdd({ status, title }) {
       if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
       await refresh();
       const open = { words: "Open", run: () => go({ task: task.number }) };
-      if (!shownTask(task.id)) notify(`Created “${text}”, ${where()}.`, open);
+      const where = isFiltered() ? "which the filters hide" : "the last of its column";
+      if (!shownTask(task.id)) notify(`Created “${text}”, ${where}.`, open);
     } catch (error) {
       setText((since) => since || text);
       notifyFault(error, add);
@@ -169,14 +160,7 @@ function ColumnView({ column, isOver, ...context }) {
   </section>`;
 }
 
-/** The shown tasks of a column, in their order, without this one. */
-function tasksIn(column, { id }) {
-  const all = Array.from(column.querySelectorAll("[data-task]"), ({ dataset }) =>
-    shownTask(dataset.task),
-  );
-  return all.filter((task) => task && task.id !== id);
-}
-
+const taskOn = (element) => shownTask(element.closest("[data-task]")?.dataset.task);
 const isByHand = () => orderOf(address.value) === "rank";
 const BY_HAND = "Cards are put in an order of your own where that is “By hand”.";
 
@@ -190,71 +174,63 @@ function stepCards(event) {
   const board = [...document.querySelectorAll(".column")].map(cardsOf);
   const from = board.findIndex((column) => column.includes(event.target));
   const place = board[from].indexOf(event.target);
-  if (event.altKey) return board[from][place + down] && putBy(event.target, place + down);
+  if (event.altKey)
+    return board[from][place + down] && putBy(taskOn(event.target), board[from], place + down);
   if (down) return board[from][place + down]?.focus();
   for (let next = from + aside; board[next]; next += aside) {
     if (board[next].length) return board[next][Math.min(place, board[next].length - 1)].focus();
   }
 }
 
-function putBy(title, at) {
-  const task = shownTask(title.closest(".card").dataset.task);
+function putBy(task, titles, at) {
+  const others = titles.map(taskOn).filter(({ id }) => id !== task.id);
   if (!isByHand()) notify(BY_HAND);
-  else if (isTeam()) put(task, task.status, tasksIn(title.closest(".column"), task), at);
+  else if (isTeam()) put(task, task.status, others, at);
 }
 
 /** The keys of a card, which act on all that are selected if it is one of them; the bar has them too. */
 function pressKey(event, open) {
   const { key, target, ctrlKey, metaKey, altKey } = event;
-  const isCard = target.matches(".card .title");
-  if (ctrlKey || metaKey || altKey || !(isCard || target.matches("#filters button"))) return;
-  const task = shownTask(target.closest(".card")?.dataset.task);
+  if (ctrlKey || metaKey || altKey || !target.matches(".card .title, #filters button")) return;
+  const task = taskOn(target);
+  const tasks = () => (task ? withSelected(task) : selectedTasks());
   if (key === "Escape") clearSelection();
   else if (key === "e" && task) go({ task: task.number });
   else if (key === "x" && task && isTeam()) toggleSelected(task);
-  else if (CARD_KEYS[key] && isTeam()) {
-    open(
-      task ? withSelected(task) : selectedTasks(),
-      target.closest(".card, button"),
-      CARD_KEYS[key],
-    );
-  } else return;
+  else if (!CARD_KEYS[key] || !isTeam()) return;
+  else open(tasks(), target.closest(".card, button"), CARD_KEYS[key]);
   event.preventDefault();
 }
 
 function selectByClick(event) {
-  const task =
-    event.target.matches(".title") && shownTask(event.target.closest(".card").dataset.task);
+  const task = event.target.matches(".title") && taskOn(event.target);
   if (!task || !isTeam() || !(event.shiftKey || event.ctrlKey || event.metaKey)) return;
   event.preventDefault();
-  const cards = document.querySelectorAll("#board :not([hidden]) > ul > [data-task]");
-  if (event.shiftKey)
-    selectUpTo(
-      task,
-      Array.from(cards, ({ dataset }) => dataset.task),
-    );
-  else toggleSelected(task);
+  const cards = [...document.querySelectorAll("#board :not([hidden]) > ul > [data-task]")];
+  if (!event.shiftKey) return toggleSelected(task);
+  selectUpTo(
+    task.id,
+    cards.map(({ dataset }) => dataset.task),
+  );
 }
 
-/** Where in a column a card is let go: before how many others, and the line to show there. */
-function placeUnder(event, column, task) {
-  const isOther = ({ dataset }) => dataset.task !== task.id;
-  const cards = [...column.querySelectorAll("[data-task]")].filter(isOther);
+/** Where a dragged card is: over a column, in the order by hand with its `others`, the place `at` among them, and a line. */
+function placeUnder(event, task) {
+  const column = event.target.closest(".column");
+  const status = column?.dataset.status;
+  if (!column || !isByHand()) return { status };
+  const cards = [...column.querySelectorAll(`[data-task]:not([data-task="${task.id}"])`)];
   const boxes = cards.map((one) => one.getBoundingClientRect());
   const below = boxes.findIndex(({ top, height }) => event.clientY < top + height / 2);
   const at = below < 0 ? boxes.length : below;
   const { left, width } = column.getBoundingClientRect();
   const top = boxes[at]?.top ?? boxes.at(-1)?.bottom;
-  return {
-    at,
-    line: top && { left: `${left + 6}px`, width: `${width - 12}px`, top: `${top - 4}px` },
-  };
+  const line = top && { left: `${left + 6}px`, width: `${width - 12}px`, top: `${top - 4}px` };
+  return { status, others: cards.map(taskOn), at, line };
 }
 
-const NOWHERE = { status: "" };
-
 function useDragging() {
-  const [over, setOver] = useState(NOWHERE);
+  const [over, setOver] = useState({});
   const dragged = useRef(null);
   const start = (event) => {
     dragged.current = shownTask(event.target.dataset?.task);
@@ -262,32 +238,25 @@ function useDragging() {
     event.dataTransfer.setData("text/plain", dragged.current.title); // without data Firefox drags nothing
     pauseRefresh(true);
   };
-  const placeOver = (event) => {
-    const column = event.target.closest(".column");
-    if (!column) return NOWHERE;
-    const place = isByHand() ? placeUnder(event, column, dragged.current) : {};
-    return { status: column.dataset.status, column, ...place };
-  };
   const pass = (event) => {
     if (!dragged.current) return;
     event.preventDefault();
-    setOver(placeOver(event));
+    setOver(placeUnder(event, dragged.current));
   };
   const end = () => {
     dragged.current = null;
     pauseRefresh(false);
-    setOver(NOWHERE);
+    setOver({});
   };
   const drop = (event) => {
     event.preventDefault();
-    if (!dragged.current) return;
-    const [task, { status, column, at }] = [dragged.current, placeOver(event)];
-    const isSame = status === task.status;
-    const some = isSame ? [task] : withSelected(task).filter((one) => one.status !== status);
+    const task = dragged.current;
+    if (!task) return;
+    const { status, others, at } = placeUnder(event, task);
     end();
-    if (!status) return;
-    if (some.length === 1 && at !== undefined) put(task, status, tasksIn(column, task), at);
-    else if (!isSame) changeTasks(some.map((one) => [one, { status }]));
+    const some = withSelected(task).filter((one) => one.status !== status);
+    if (others && (status === task.status || some.length === 1)) put(task, status, others, at);
+    else if (status && status !== task.status) changeTasks(some.map((one) => [one, { status }]));
   };
   return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
 }

@@ -34,11 +34,12 @@ export function toggleSelected({ id }) {
   select(others.length < selection.value.length ? others : [...others, id]);
 }
 
-/** Select what is between the latest selected and this one, of all ids in their order. */
-export function selectUpTo({ id }, all) {
-  const [from, to] = [all.indexOf(selection.value.at(-1)), all.indexOf(id)];
-  const between = all.slice(Math.min(from < 0 ? to : from, to), Math.max(from, to) + 1);
-  select([...new Set([...selection.value, ...between])].filter((one) => one !== id).concat(id));
+/** Select what is between the latest selected and this id, of all in their order. */
+export function selectUpTo(id, all) {
+  const [to, from] = [id, selection.value.at(-1) ?? id].map((one) => all.indexOf(one));
+  const between = all.slice(Math.min(Math.max(from, 0), to), Math.max(from, to) + 1);
+  const others = [...selection.value, ...between].filter((one) => one !== id);
+  select([...new Set([...others, id])]);
 }
 
 /** What a change of this task acts on: all that are selected, if it is one of them. */
@@ -69,9 +70,9 @@ async function sendTogether(pairs) {
     const [[task, changes]] = group;
     const numbers = group.map(([{ number }]) => number);
     const versions = Object.fromEntries(group.map(([{ number, version }]) => [number, version]));
+    const all = { tasks: numbers, changes, versions };
     if (numbers.length === 1) changed.push(await changeTask(task, changes));
-    else
-      changed.push(...(await patch("/tasks/batch", { tasks: numbers, changes, versions })).tasks);
+    else changed.push(...(await patch("/tasks/batch", all)).tasks);
   }
   return new Map(changed.map((task) => [task.id, task]));
 }

@@ -7,7 +7,7 @@ import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
 import { focusCard, focusOn, showTab } from "./place.js";
-import { Avatar, button, Dialog, Menu, Moment, ProjectName } from "./parts.js";
+import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { Mentions } from "./mentions.js";
@@ -316,8 +316,6 @@ export function TaskDialog({ name }) {
   const gone = html`<p class="fault" role="alert">
     This task was deleted meanwhile. What you typed is still here, to be copied.
   </p>`;
-  const project = projectOf(task.project_id);
-  const ofProject = project && html`<${ProjectName} project=${project} />`;
   const copy = async () => {
     setMenu(null);
     await navigator.clipboard.writeText(location.href);
@@ -336,7 +334,7 @@ export function TaskDialog({ name }) {
     ${isTeam() && button("Copy", duplicate, "")}
     ${isTeam() && button("Delete task", drop, "danger")}
   <//>`;
-  const head = html`<div class="dim line">#${task.number} ${ofProject}
+  const head = html`<div class="dim line">#${task.number}
     <span class="end">${button("⋯", (event) => setMenu(event.currentTarget), "icon", more)}</span>
   </div>${menu && items}`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
