@@ -362,7 +362,7 @@ export function Board({ onNewTask }) {
   const project = chosenProject();
   const unsent = unsentTasks();
   useStore(inbox);
-  const isEmpty = states.every(({ tasks, isBusy }) => !tasks.length && !isBusy);
+  const isEmpty = states.every(({ tasks, isBusy }) => !tasks.some(isKept) && !isBusy);
   const { members, projects } = workspace.value;
   const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
   const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards

@@ -300,7 +300,8 @@ export function Records({ of: name, project }) {
     return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
   };
   useStore(deleted);
-  const groups = Map.groupBy((rows ?? []).filter(isKept), (row) => kind.group?.(row) ?? "");
+  const kept = (rows ?? []).filter(isKept);
+  const groups = Map.groupBy(kept, (row) => kind.group?.(row) ?? "");
   const listOf = ([heading, some]) => html`<section class="stack" key=${heading}>
     ${heading && html`<h2>${heading}</h2>`}
     <ul class="rows">${some.map(rowOf)}</ul>
@@ -310,8 +311,8 @@ export function Records({ of: name, project }) {
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
   <//>`;
   return html`<div class="stack" aria-busy=${rows === null}>
-    ${rows?.length > 0 && html`<div class="create">${add}</div>`}
-    ${rows?.length === 0 && html`<${Empty} text=${kind.empty}>${add}<//>`}
+    ${kept.length > 0 && html`<div class="create">${add}</div>`}
+    ${rows && !kept.length && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${[...groups].map(listOf)}
     ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
     ${secret && shown()}

@@ -134,6 +134,13 @@ def notice(page):
     return page.locator("#notices").get_by_role("status")
 
 
+def drop(page, button, place=None):
+    """Delete something by its button, and have that sent at once."""
+    press(place or page, button)
+    with page.expect_response(lambda answer: answer.request.method == "DELETE"):
+        press(notice(page).locator(".notice").last, "Dismiss")
+
+
 def fault(page):
     """What failed, at the edge of the page."""
     return page.locator("#notices").get_by_role("alert")

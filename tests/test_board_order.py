@@ -239,7 +239,9 @@ def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_o
     wait_until(lambda: task_of(owner, made[4])["labels"] == ["new"])
     expect(notice(board)).to_contain_text("Changed 4 tasks. Labels: new.")
     press(notice(board).locator(".notice", has_text="Priority: Urgent"), "Undo")
-    wait_until(lambda: [task_of(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"])
+    wait_until(
+        lambda: [task_of(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"]
+    )
     expect(board.get_by_role("img", name="Urgent priority")).to_have_count(0)
     link(board, "Ada").press("Escape")
     expect(bar).to_have_count(0)

@@ -5,14 +5,9 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import requests
-from board import card, check_page, choice, fill_in, message, notice, press, refresh, row, secret, view
+from board import card, check_page, choice, drop, fill_in, message, notice, press, refresh, row, secret, view
 from harness import PATIENCE
 from playwright.sync_api import expect
-
-
-def accept(page):
-    page.on("dialog", lambda dialog: dialog.accept())
-    return page
 
 
 def check_form(page, button, name=None):
@@ -26,7 +21,7 @@ def check_form(page, button, name=None):
 
 def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server, join):
     ida = join(full_name="Ida Ilves")
-    page = accept(sign_in(address="#view=people"))
+    page = sign_in(address="#view=people")
     check_page(page)
     fields = {"E-mail": "tom@example.com", "Name": "Tom Toll", "Role": "Client"}
     fill_in(check_form(page, "Invite"), fields)
@@ -45,9 +40,9 @@ def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server
     assert ida.data(ida.get("/me"))["member"]["phone_number"] == "+351 1"
     press(page, "Sign-in link: Ida Ilves")
     assert "/enroll/" in secret(page, "Sign-in link for Ida Ilves")
-    press(page, "Remove: Tom Toll")
+    drop(page, "Remove: Tom Toll")
     expect(row(page, "Tom Toll")).to_have_count(0)
-    press(page, "Remove: Ida Ilves")
+    drop(page, "Remove: Ida Ilves")
     expect(row(page, "Ida Ilves")).to_have_count(0)
     assert ida.get("/me").status_code == 401
 
@@ -67,7 +62,7 @@ def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
 
 def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
     eva = join(full_name="Eva Eng")
-    page = accept(sign_in(eva.key, "#view=account"))
+    page = sign_in(eva.key, "#view=account")
     check_page(page)
     fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
     expect(page.get_by_role("button", name="You: Eva Engel")).to_be_visible()
@@ -83,26 +78,26 @@ def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
     assert key not in page.content()
     program = server.client(key)
     assert program.data(program.get("/me"))["key"]["scope"] == "read"
-    press(page, "Revoke: CI")
+    drop(page, "Revoke: CI")
     expect(row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
 
 
 def test_one_makes_a_calendar_link_and_revokes_it(sign_in, join, server):
-    page = accept(sign_in(join("client").key, "#view=account"))
+    page = sign_in(join("client").key, "#view=account")
     press(page, "Calendar link")
     expect(row(page, "Calendar link")).to_contain_text("shows a calendar")
     check_page(page)
     path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path
     assert requests.get(server.base + path, timeout=PATIENCE).text.startswith("BEGIN:VCALENDAR")
-    press(page, "Revoke: Calendar link")
+    drop(page, "Revoke: Calendar link")
     expect(row(page, "Calendar link")).to_have_count(0)
     assert requests.get(server.base + path, timeout=PATIENCE).status_code == 404
 
 
 def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     eva = join(full_name="Eva Eng")
-    page = accept(sign_in(eva.key, "#view=meetings", locale="pt-BR", timezone_id="America/Sao_Paulo"))
+    page = sign_in(eva.key, "#view=meetings", locale="pt-BR", timezone_id="America/Sao_Paulo")
     expect(page.get_by_text("No meetings yet.")).to_be_visible()
     fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
     dialog = check_form(page, "New meeting")
@@ -126,7 +121,7 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     refresh(page)
     expect(page.get_by_role("heading", name="Past")).to_be_visible()
     check_page(page)
-    press(page, "Delete: Call")
+    drop(page, "Delete: Call")
     expect(row(page, "Call")).to_have_count(0)
 
 
@@ -137,9 +132,9 @@ def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
     expect(dialog.locator("em")).to_have_text("Here")
     press(dialog, "Close")
     expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
-    page = accept(sign_in(address="#view=whiteboards"))
+    page = sign_in(address="#view=whiteboards")
     press(check_form(page, "New note"), "Cancel")
-    press(page, "Delete: Map")
+    drop(page, "Delete: Map")
     expect(row(page, "Map")).to_have_count(0)
     assert owner.get(f"/whiteboards/{made['id']}").status_code == 404
 
@@ -169,7 +164,7 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
 
 
 def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
-    page = accept(sign_in(address=f"#view=project&project={project['id']}"))
+    page = sign_in(address=f"#view=project&project={project['id']}")
     fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
     expect(row(page, "Beta")).to_contain_text("0 of 0 tasks done")
     (milestone,) = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
@@ -183,7 +178,7 @@ def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     expect(choice(page, "Milestone")).to_have_text("Beta")
     page.go_back()
     fill_in(check_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
-    press(page, "Delete: Gamma")
+    drop(page, "Delete: Gamma")
     expect(page.get_by_text("No milestones yet.")).to_be_visible()
 
 

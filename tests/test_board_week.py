@@ -10,6 +10,7 @@ from board import (
     choose,
     column,
     comment,
+    drop,
     fill_in,
     new_task,
     notice,
@@ -42,7 +43,6 @@ def enter(prepared, browse):
 
     def open_page(link, words, **options):
         page = browse(own=True, refusals=True, **options)
-        page.on("dialog", lambda dialog: dialog.accept())
         page.goto(prepared[0].base + urlsplit(link).path)
         with page.expect_response("**/activity?*"):
             page.get_by_role("button", name=re.compile(f"^{words}")).click()
@@ -165,7 +165,7 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     expect(phone.get_by_role("dialog", name="Check the prices").locator("strong")).to_have_text("twelve")
     # Somebody leaves
     view(page, "People")
-    press(page, "Remove: Carl Cole")
+    drop(page, "Remove: Carl Cole")
     expect(row(page, "Carl Cole")).to_have_count(0)
     refresh(carl)
     expect(carl.locator(".fault")).to_contain_text("You are signed out")
