@@ -1,5 +1,5 @@
 // What can be done with a task where it is listed, or with those that are selected: its menu, lists to choose from, the bar.
-import { serverTime } from "./api.js";
+import { isEqual, serverTime } from "./api.js";
 import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
 import { toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
@@ -47,34 +47,29 @@ function DayMenu({ label, anchor, value, onChoose, onClose }) {
 /** A list to choose a field's value from for some tasks; of labels the tasks keep what they do not share. */
 function Chooser({ name, tasks, anchor, onClose }) {
   useStore(workspace);
-  const common = (field) => {
-    const [first, ...others] = tasks.map((task) => task[field]);
-    return others.every((value) => value === first) ? first : undefined;
-  };
-  const milestones = useMilestones(common("project_id"));
-  const pairs = name === "milestone_id" ? milestones : undefined;
-  const shared = tasks[0].labels.filter((label) =>
-    tasks.every(({ labels }) => labels.includes(label)),
-  );
+  const isShared = (field) => tasks.every((task) => task[field] === tasks[0][field]);
+  const isOfMilestone = name === "milestone_id";
+  const project = isOfMilestone && isShared("project_id") && tasks[0].project_id;
+  const milestones = useMilestones(project);
   const isLabels = name === "labels";
-  const value = isLabels ? shared : (common(name) ?? (tasks.length > 1 ? undefined : ""));
-  const set = (chosen) => {
+  const labels = tasks[0].labels.filter((one) => tasks.every((task) => task.labels.includes(one)));
+  const value = isLabels ? labels : isShared(name) ? (tasks[0][name] ?? "") : undefined;
+  const valueFor = (task, chosen) => {
+    const own = isLabels && task.labels.filter((one) => !labels.includes(one));
+    if (isLabels) return [...new Set([...chosen, ...own])];
+    return name === "due_date" && dayOf(task[name]) === chosen ? task[name] : chosen || null;
+  };
+  const choose = (chosen) => {
     const more = name === "project_id" && { milestone_id: null };
-    const isOther = (task) =>
-      chosen !== (name === "due_date" ? dayOf(task[name]) : (task[name] ?? ""));
-    changeTasks(tasks.filter(isOther).map((task) => [task, { [name]: chosen || null, ...more }]));
+    const pairs = tasks.map((task) => [task, { [name]: valueFor(task, chosen), ...more }]);
+    changeTasks(pairs.filter(([task, changes]) => !isEqual(task[name], changes[name])));
   };
-  const label = (chosen) => {
-    const without = (labels) => labels.filter((one) => !shared.includes(one));
-    const labelled = ({ labels }) => [...new Set([...chosen, ...without(labels)])];
-    changeTasks(tasks.map((task) => [task, { labels: labelled(task) }]));
-  };
-  const about = { label: labelOf(name), anchor, onClose };
-  if (name === "due_date")
-    return html`<${DayMenu} ...${about} value=${dayOf(value)} onChoose=${set} />`;
-  const options = choicesOf(OPERATION, name, { pairs, ...CHOICES[name] }, value);
+  const about = { label: labelOf(name), anchor, onClose, onChoose: choose };
+  if (name === "due_date") return html`<${DayMenu} ...${about} value=${dayOf(value)} />`;
+  const settings = { ...CHOICES[name], ...(isOfMilestone && { pairs: milestones }) };
+  const options = choicesOf(OPERATION, name, settings, value);
   const several = isLabels && { multiple: true, isNewAllowed: true, draw: labelOption };
-  return html`<${Picker} ...${{ ...about, options, value, ...several }} onChoose=${isLabels ? label : set} />`;
+  return html`<${Picker} ...${{ ...about, options, value, ...several }} />`;
 }
 
 /** What a card's button opens; with the `name` of a field its choices. */
@@ -83,10 +78,7 @@ export function TaskMenu({ ids, name, anchor, open, onClose }) {
   if (!tasks.length) return null;
   if (name) return html`<${Chooser} ...${{ name, tasks, anchor, onClose }} />`;
   const item = (key, words, run) => {
-    const press = (event) => {
-      hide(event);
-      run();
-    };
+    const press = (event) => (hide(event), run());
     const shortcut = key && html`<kbd class="end dim" aria-hidden="true">${key}</kbd>`;
     return button(html`${words}${shortcut}`, press, "", { "aria-keyshortcuts": key });
   };

@@ -63,7 +63,7 @@ function Card({ task, unsent, unread, selected, open }) {
   const openMenu = (event) => open(withSelected(task), event.currentTarget);
   const more = { "aria-label": `More for “${task.title}”`, title: "More", "aria-haspopup": "true" };
   const isSelected = selected.includes(task.id);
-  const mark = html`<span class="check" role="img" aria-label="Selected">✓</span>`;
+  const mark = html`<b role="img" aria-label="Selected">✓ </b>`;
   return html`<li class="card panel stack ${isSelected ? "selected" : ""}" data-task=${task.id} draggable=${isTeam()}>
     <p class="dim line"><span>${isSelected && mark}#${task.number}</span>${unread.includes(task.id) && html`<span class="news" role="img" aria-label="New for you" title="New for you"></span>`}
       ${project && html`<${ProjectName} project=${project} />`}
