@@ -2,6 +2,7 @@
 import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { CARD_KEYS } from "./actions.js";
 import { Board } from "./board.js";
+import { clearSelection } from "./changes.js";
 import { columns, loadBoard } from "./columns.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
@@ -330,6 +331,7 @@ function useKeys(keys) {
     const press = (event) => {
       const { target, key, ctrlKey, metaKey, altKey } = event;
       if (key === "Escape" && target.id === "search") target.blur();
+      if (key === "Escape" && target === document.body) clearSelection();
       const isTyped =
         target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
       if (isTyped || document.querySelector("dialog[open]") || !keys[key]) return;
