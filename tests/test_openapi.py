@@ -19,7 +19,7 @@ import openapi
 import schemas
 import transfer
 from lists import FILTERS
-from tools import ARGUMENTS, TOOLS
+from tools import ARGUMENTS, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
@@ -169,7 +169,7 @@ def test_the_examples_pass_the_schemas_that_check_bodies():
 
 
 def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
-    """In the table, the requests, the answers, the tools, the page and docs/api.md."""
+    """In the table, requests, answers and copies, in tools, page and export, and in docs/api.md."""
 
     def arguments(tool):
         return set(TOOLS[tool].definition["inputSchema"]["properties"])
@@ -186,6 +186,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
     assert set(schemas.TaskInput().fields) == taken
     assert sorted([*schemas.UPDATED, *schemas.DETAILS]) == sorted(taken)
+    assert {*models.PLANNED, "labels"} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
     programs = {"metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description"} - programs
     assert of_the_page("names") < taken
@@ -193,6 +194,9 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert arguments("create_task") == named - {"status"} | {"more"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project", "external_id"} | changing
+    texts = (schemas.Text, schemas.Id, schemas.Instant)
+    no_texts = {name for name, field in schemas.TaskInput().fields.items() if not isinstance(field, texts)}
+    assert no_texts - SCHEMAS.keys() == set() == no_texts - transfer.CELLS.keys()
     names = {
         "project_id": "project",
         "milestone_id": "milestone",

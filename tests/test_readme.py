@@ -1,5 +1,6 @@
 """What README.md says is so: its sessions run, its receivers receive, its tables are complete."""
 
+import ast
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from wire import PathError
 
 README = (ROOT / "README.md").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 GATEWAY = (ROOT / "docs" / "gateway.md").read_text()
 WEBHOOKS = (ROOT / "docs" / "webhooks.md").read_text()
 
@@ -165,12 +167,36 @@ def test_the_retry_schedule_is_told():
     assert f"for {sum(schedule) / 3600:.0f} hours" in WEBHOOKS
 
 
+def test_contributing_has_every_module_above_those_that_import_it_and_every_file_of_the_page():
+    told = dict(re.findall(r"^\| `([\w.]+\.py)` \| (.*) \|$", CONTRIBUTING, re.MULTILINE))
+    assert told.keys() == {file.name for file in ROOT.glob("*.py")}
+    below = [name.removesuffix(".py") for name in told]
+    for name, text in told.items():
+        code = (ROOT / name).read_text()
+        assert text.startswith(re.split(r"\.\s|\.?$", ast.get_docstring(ast.parse(code)))[0])
+        assert not {*re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)} & {*below}, name
+        below.remove(name.removesuffix(".py"))
+    texts = ("LICENSE", "VENDORED")
+    files = [file.name for file in (ROOT / "static").iterdir() if not file.name.startswith(texts)]
+    assert [name for name in files if f"`{name}`" not in CONTRIBUTING] == []
+
+
+def test_the_ideas_of_our_own_are_where_contributing_says():
+    ideas = CONTRIBUTING.partition("## Ideas of our own")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]*`[^|]*) \| ([^|]+) \|", ideas, re.MULTILINE)
+    assert f" {len(rows)} ideas" in ideas
+    for names, files in rows:
+        places = [ROOT / file if "/" in file else ROOT / f"{file}.py" for file in files.split(", ")]
+        code = "".join(place.read_text() for place in places)
+        for name in re.findall(r"`@?([\w.]+)", names):
+            assert re.search(rf"\b{name.rpartition('.')[2]}\b", code), name
+
+
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
 def test_contributing_says_what_each_dependency_is_for(file):
     ours = (ROOT / file).read_text().partition("# What those bring along.")[0]
-    text = (ROOT / "CONTRIBUTING.md").read_text().lower()
     for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
-        assert f"[{name.lower()}]" in text or name in ("mypy", "ruff"), name
+        assert f"[{name.lower()}]" in CONTRIBUTING.lower() or name in ("mypy", "ruff"), name
 
 
 def test_the_files_that_are_linked_exist():
