@@ -248,7 +248,7 @@ def when_ready(server):
 
 
 def on_reload(server):
-    """Read the configuration and its secrets again; with an error, nothing changes."""
+    """Read the configuration and its secrets again, on SIGHUP; with an error, nothing changes."""
     limit_unread(server)  # the address may be another one
     before = db.database
     try:

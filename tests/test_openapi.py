@@ -194,6 +194,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert arguments("create_task") == named - {"status"} | {"more"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project", "external_id"} | changing
+    assert {*models.PLANNED, "labels"} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
     texts = (schemas.Text, schemas.Id, schemas.Instant)
     no_texts = {name for name, field in schemas.TaskInput().fields.items() if not isinstance(field, texts)}
     assert no_texts - SCHEMAS.keys() == set() == no_texts - transfer.CELLS.keys()

@@ -22,6 +22,7 @@ from settings import load_settings
 from wire import PathError
 
 README = (ROOT / "README.md").read_text()
+AGENTS = (ROOT / "docs" / "agents.md").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 GATEWAY = (ROOT / "docs" / "gateway.md").read_text()
@@ -153,9 +154,9 @@ def test_every_event_action_and_filter_is_told():
         assert [name for name in names if not re.search(f"`{name}[`=]", page)] == []
 
 
-def test_the_readme_s_configurations_of_agents_can_be_read():
-    cursor = json.loads(block("json", "mcpServers"))["mcpServers"]["tasks"]
-    codex = tomllib.loads(block("toml", "mcp_servers"))["mcp_servers"]["tasks"]
+def test_the_configurations_of_agents_can_be_read():
+    cursor = json.loads(block("json", "mcpServers", AGENTS))["mcpServers"]["tasks"]
+    codex = tomllib.loads(block("toml", "mcp_servers", AGENTS))["mcp_servers"]["tasks"]
     assert cursor["url"] == codex["url"] == "http://127.0.0.1:8000" + tools.PATHS[0]
     assert cursor["headers"]["Authorization"].startswith("Bearer tms_")
     assert [name for name in tools.TOOLS if f"`{name}`" not in README] == []
