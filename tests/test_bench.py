@@ -9,6 +9,7 @@ import pytest
 from harness import PATIENCE, ROOT
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("wrk"), reason="wrk is not installed")
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler, for what makes a disk slow")
 def test_measures_and_finds_no_error(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from harness import BIN, OWNER_KEY, ROOT, npm_packages
 from test_readme import block
 
+pytestmark = pytest.mark.long
 PAGE = (ROOT / "docs" / "clients.md").read_text()
 SECONDS = 240  # for a program: compilers are slow on a machine that does other things too
 

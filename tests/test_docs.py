@@ -46,6 +46,7 @@ def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
     assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
 
 
+@pytest.mark.long
 def test_the_set_up_for_pytest_runs_in_parallel_however_tests_are_imported_and_under_throwaway(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     tests = tmp_path / "tests"
@@ -71,6 +72,7 @@ def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
     assert "ValueError" not in said
 
 
+@pytest.mark.long
 @needs_node
 def test_the_set_up_for_vitest_runs(tmp_path, packages):
     (tmp_path / "node_modules").symlink_to(packages)

@@ -15,6 +15,7 @@ from harness import PATIENCE, ROOT, ending
 import schemas
 
 pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
+pytestmark = pytest.mark.long
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 FILES = ("*.py", "migrations/*.py", "static/*", "templates/*", "config.example.toml")
 ASK = "import os, requests; print(requests.get(os.environ['TASKS_URL'] + '/api/v1/health').text)"
