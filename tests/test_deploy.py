@@ -23,6 +23,7 @@ import requests
 import yaml
 from harness import BIN, OWNER_KEY, PATIENCE, ROOT, wait_until
 from nginx import NGINX, nginx
+from test_members import invite, token_of
 
 from app import create_app
 from settings import load_settings, read_settings
@@ -303,7 +304,7 @@ class SignIn(BaseHTTPRequestHandler):
     """What oauth2-proxy and Authelia answer a proxy for somebody whose cookie `who` is an address."""
 
     def do_GET(self):
-        who = self.headers.get("Cookie", "").removeprefix("who=")
+        _, _, who = self.headers.get("Cookie", "").partition("who=")
         oauth2 = self.path == "/oauth2/auth"
         self.send_response((202 if oauth2 else 200) if who else (401 if oauth2 else 302))
         if "@" in who:
@@ -372,6 +373,19 @@ def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
         passes_no_name_on(site.base, site.authority)
     with nginx(tmp_path, entered, more=more) as site:
         guards(site.base, site.authority, f"{site.base}/oauth2/start?rd=/")
+        joins_by_a_link_alone(site, entered)
+
+
+def joins_by_a_link_alone(site, server):
+    """Who has no account with the program in front reaches the page with a session, also from a mail."""
+    options = {"verify": site.authority, "allow_redirects": False}
+    token, html = token_of(invite(server.client(), "client@example.com")), {"Accept": "text/html"}
+    session = requests.post(f"{site.base}/enroll/{token}", headers=html, timeout=PATIENCE, **options).cookies
+    forged = html | {"Remote-Email": "owner@example.com"}
+    answer = requests.get(site.base, headers=forged, cookies=session, timeout=PATIENCE, **options)
+    assert (answer.status_code, 'id="schemas"' in answer.text, len(answer.cookies)) == (200, True, 0)
+    mailed = requests.get(site.base, headers={"Sec-Fetch-Site": "cross-site"}, timeout=PATIENCE, **options)
+    assert "location.replace" in mailed.text
 
 
 @needs_caddy
