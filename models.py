@@ -647,8 +647,9 @@ class Invitation(Credential):
 
     @statement
     def count_of_new(cls: Any):
+        """How many links a member made, or asked for, since then; an admin's must not lock the member out."""
         is_new = (cls.member == placeholder("member_id")) & (cls.id > placeholder("since"))
-        return cls.select(fn.COUNT(cls.id)).where(is_new)
+        return cls.select(fn.COUNT(cls.id)).where(is_new, cls.created_by == cls.member)
 
     @statement
     def to_mail(cls: Any):
