@@ -271,10 +271,10 @@ def expected_versions() -> frozenset[str] | None:
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
     """An HTML page, which may load only its own scripts and styles."""
     nonce = secrets.token_urlsafe(16)
-    workspace, base_url = request().config["WORKSPACE"], request().config["SERVER"]["base_url"]
+    workspace, server = request().config["WORKSPACE"], request().config["SERVER"]
     values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
     values["is_mailed"] = Invitation.is_mailed
-    values |= {"base_url": base_url, "root": root_path()}
+    values |= {"base_url": server["base_url"], "sign_out": server["sign_out_url"], "root": root_path()}
     values["static"] = f"{root_path()}/static/{static_version()}"
     with request().app.app_context():
         html = render_template(template, nonce=nonce, api=API, **values)
@@ -411,9 +411,8 @@ def show_board() -> Response:
     """Show the page for people, or to what is no browser the addresses of this service."""
     base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
-        values = {"schemas": form_schemas(base_url), "sign_out": request().config["SERVER"]["sign_out_url"]}
-        headers = request().success_headers
-        shown = sign_in_by_proxy() or page("board.html", more=headers, modules=MODULES, **values)
+        more, schemas_of_forms = request().success_headers, form_schemas(base_url)
+        shown = sign_in_by_proxy() or page("board.html", more=more, modules=MODULES, schemas=schemas_of_forms)
     else:
         name = request().config["WORKSPACE"]["name"]
         text = f"{name}\n\nThe page for people, in a browser: {base_url}/\nThe API: {base_url}{API}/docs\n"

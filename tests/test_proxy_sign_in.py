@@ -103,6 +103,7 @@ def test_a_stranger_is_told_whom_to_ask(entered, member, said):
     answer = ask(entered, f"Remote-Email: {said}")
     assert answer.startswith("HTTP/1.1 403")
     assert "Ask Olga Owner to invite you" in answer
+    assert '<a href="https://auth.example.com/logout">' in answer  # to come with another address
     assert "<script>alert" not in answer
     assert key_of(answer) is None
 
