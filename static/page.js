@@ -205,7 +205,7 @@ function Account() {
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
-    <p>Open it there. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
+    <p>Open it there${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">

@@ -37,7 +37,11 @@ function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
   const what = member.status === "invited" ? "Invitation" : "Sign-in link";
-  const text = html`Pass it on. It works once, until <${Moment} at=${expires_at} />.`;
+  const isMailed = document.documentElement.dataset.mail !== undefined;
+  const pass = isMailed
+    ? `It is mailed to ${member.email}. You can pass on this link, too.`
+    : "Pass it on.";
+  const text = html`${pass} It works once, until <${Moment} at=${expires_at} />.`;
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
 
