@@ -3,7 +3,7 @@ import { CARD_KEYS, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
-import { columns, filteredFields, isBoardOf, isLate } from "./columns.js";
+import { columns, doneSince, filteredFields, isBoardOf, isLate } from "./columns.js";
 import { loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { drafts } from "./forms.js";
@@ -17,7 +17,7 @@ import { pauseRefresh, refresh } from "./refresh.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, isTeam, labelPairs, memberOf, projectOf } from "./workspace.js";
-import { teamPairs, useMilestones, workspace } from "./workspace.js";
+import { projectsThatAre, teamPairs, useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -38,8 +38,8 @@ function unsentTasks() {
   return names.map((name) => /(?:task|comment on) (\S+) by/.exec(name)?.[1] ?? "").join(" ");
 }
 
-function Facts({ task, isUnsent }) {
-  const { priority, due_date, comment_count } = task;
+export function Facts({ task, isUnsent }) {
+  const { priority, due_date, comment_count, checks } = task;
   const late = isLate(task);
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
@@ -50,6 +50,7 @@ function Facts({ task, isUnsent }) {
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${due_date && due}
+    ${checks && html`<span role="img" aria-label="${checks.done} of ${checks.total} ticked">☑ ${checks.done}/${checks.total}</span>`}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}
     ${task.labels.map((text) => html`<${Label} text=${text} />`)}
@@ -121,6 +122,12 @@ function QuickAdd({ status, title }) {
   </form>`;
 }
 
+/** Whether more tasks are done than this number of those that were done lately. */
+function hasOlder(total) {
+  const projects = chosenProject() ? [chosenProject()] : projectsThatAre("active");
+  return doneSince() && projects.reduce((sum, { stats }) => sum + stats.done, 0) > total;
+}
+
 const Skeleton = () =>
   html`<ul>${[1, 2, 3].map(() => html`<li class="card panel"><br /><br /></li>`)}</ul>`;
 
@@ -155,6 +162,7 @@ function ColumnView({ column, isOver, ...context }) {
     <div class="grow" hidden=${isFolded}>
       ${isLoading ? html`<${Skeleton} />` : cards()}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
+      ${column.status === "done" && hasOlder(total) && button("Show older", () => go({ older: "1" }))}
     </div>
     ${canAdd && !isFolded && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
   </section>`;
@@ -297,7 +305,10 @@ function Filters({ isEmpty }) {
     ...teamPairs(),
   ];
   const priorities = [["", "Any priority"], ...Object.entries(PRIORITIES).reverse()];
-  const milestones = [["", "Any milestone"], ...useMilestones(address.value.project)];
+  const milestones = [
+    ["", "Any milestone"],
+    ...useMilestones(address.value.project, address.value.milestone),
+  ];
   const { label } = address.value;
   const labels = [["", "Any label"], ...labelPairs(label ? [label] : [])];
   const ofLabel = html`<${Filter} name="label" label="Label" pairs=${labels} draw=${labelOption} />`;
@@ -362,7 +373,9 @@ export function Board({ onNewTask }) {
   const project = chosenProject();
   const unsent = unsentTasks();
   useStore(inbox);
-  const isEmpty = states.every(({ tasks, isBusy }) => !tasks.some(isKept) && !isBusy);
+  const isEmpty =
+    states.every(({ tasks, isBusy }) => !tasks.some(isKept) && !isBusy) &&
+    (isFiltered() || !hasOlder(0));
   const { members, projects } = workspace.value;
   const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
   const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards

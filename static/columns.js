@@ -7,6 +7,8 @@ import { projectOf, session } from "./workspace.js";
 
 const PAGE = 50;
 const ANSWER_MOST = 100; // tasks in one answer
+const LIST_MOST = 1000;
+const DONE_DAYS = 14;
 const CHUNK = 50; // cards that are drawn together
 
 /** Whether a task is overdue: the server counts by the same rule. */
@@ -28,6 +30,12 @@ export function filteredFields() {
   };
 }
 
+/** Since when tasks are done that the board shows; where one looks for something, or wants older ones, all. */
+export function doneSince() {
+  const { q, milestone, older } = address.value;
+  return q || milestone || older ? undefined : later(serverTime(), -DONE_DAYS * 86_400);
+}
+
 /** What the board is ordered by: that of a project by hand, if nothing else is chosen. */
 export const orderOf = ({ project, sort }) => sort || (project ? "rank" : "-updated_at");
 
@@ -41,6 +49,7 @@ function queryOf(status) {
     label,
     q: q?.trim(),
     due_before,
+    completed_since: status === "done" ? doneSince() : undefined,
     status,
     sort: orderOf(address.value),
     archived: project ? "" : "false", // of all projects only those that are not archived
@@ -66,6 +75,13 @@ function joined(tasks, others) {
   return [...tasks, ...others.filter((task) => !known.has(task.id))];
 }
 
+/** All tasks of a list, of which an answer has some; of a very long one the beginning. */
+export async function getTasks(query, offset = 0) {
+  const page = await get("/tasks", { ...query, limit: ANSWER_MOST, offset });
+  const isLast = !page.pagination.has_more || offset >= LIST_MOST - ANSWER_MOST;
+  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, offset + ANSWER_MOST));
+}
+
 /** Whether a task passes the filters; of a search only the server knows. */
 function passes(task) {
   const { due_before, archived, label } = queryOf();
@@ -73,8 +89,10 @@ function passes(task) {
   const isLabelled = !label || task.labels.some((one) => one.toLowerCase() === label.toLowerCase());
   const isOfActive = !archived || projectOf(task.project_id)?.status !== "archived";
   const isDue = !due_before || (task.due_date !== null && task.due_date < due_before);
+  const isOld = isDone(task) && task.completed_at < doneSince();
   const isWanted = ([name, value]) => value === undefined || task[name] === value;
-  return isOfActive && isDue && isLabelled && Object.entries(wanted).every(isWanted);
+  const isFound = isOfActive && isDue && !isOld && isLabelled;
+  return isFound && Object.entries(wanted).every(isWanted);
 }
 
 // What the orders compare; tasks without a date are the last, and ties are ordered by id.

@@ -23,8 +23,27 @@ const UNTOLD = { notices: [], unread: 0, hasMore: false };
 export const inbox = new Store(UNTOLD);
 export const forgetInbox = () => inbox.replace(UNTOLD);
 
+const enumeration = new Intl.ListFormat("en-GB");
+
+/** What an actor has done, of the reasons of one or more notices of a task. */
+const deedOf = (reasons) => enumeration.format(reasons.map((reason) => REASONS[reason]));
+
 const textOf = ({ actor, reason, task }) =>
   `${actor?.full_name ?? ""} ${REASONS[reason]} #${task.number} ${task.title}`.trim();
+
+/** Notices, where those of one person and task that follow one another are one, with their `reasons`. */
+function grouped(notices) {
+  const groups = [];
+  const keyOf = ({ id, task, actor, read_at }) => `${task.id} ${actor?.id ?? id} ${!read_at}`;
+  for (const notice of notices) {
+    const last = groups.at(-1);
+    const isSame = last && keyOf(last) === keyOf(notice) && !last.reasons.includes(notice.reason);
+    if (!isSame) groups.push({ ...notice, reasons: [notice.reason] });
+    else last.reasons.unshift(notice.reason);
+    groups.at(-1).excerpt ||= notice.excerpt;
+  }
+  return groups;
+}
 
 export async function loadInbox() {
   const { notices, unread, pagination } = await get("/inbox");
@@ -57,14 +76,14 @@ export const unreadTasks = () =>
   inbox.value.notices.flatMap(({ read_at, task }) => (read_at ? [] : [task.id])).join(" ");
 
 function Told({ notice }) {
-  const { actor, reason, task, excerpt, created_at, read_at } = notice;
+  const { actor, reasons, task, excerpt, created_at, read_at } = notice;
   return html`<li class="entry line ${read_at ? "" : "unread"}">
     ${actor && html`<${Avatar} person=${actor} />`}
     <div class="grow">
       ${!read_at && html`<span class="skip">New: </span>`}
-      ${actor && html`<b>${actor.full_name}</b>`} ${REASONS[reason]}${" "}
+      ${actor && html`<b>${actor.full_name}</b>`} ${deedOf(reasons)}${" "}
       <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
-      ${excerpt && html`<p class="dim">${excerpt}</p>`}
+      ${excerpt && html`<p class="dim">${excerpt.split("\n")[0]}</p>`}
     </div>
     <span class="dim"><${Moment} at=${created_at} /></span>
   </li>`;
@@ -92,7 +111,7 @@ export function Inbox() {
     <div class="line">${unread > 0 && button("Mark all as read", readAll, "")}<${Permission} /></div>
     ${!notices.length && html`<${Empty} text=${nothing} />`}
     <ol class="stack" aria-label="Inbox">
-      ${notices.map((one) => html`<${Told} key=${one.id} notice=${one} />`)}
+      ${grouped(notices).map((one) => html`<${Told} key=${one.id} notice=${one} />`)}
     </ol>
     ${hasMore && html`<div>${button("Show earlier", more)}</div>`}
   </div>`;

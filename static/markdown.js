@@ -1,6 +1,10 @@
 // Markdown as nodes: made from a lexer's tokens, never through HTML. What is no Markdown stays as typed.
+import { get } from "./api.js";
+import { shownTask } from "./columns.js";
 import { Lexer } from "./marked.js";
-import { h, html, useMemo } from "./preact.js";
+import { h, html, useMemo, useRef, useState } from "./preact.js";
+import { link } from "./store.js";
+import { BOX } from "./texts.js";
 
 const OPTIONS = { gfm: true, breaks: true };
 const LEVELS_MOST = 30; // preact draws some hundred
@@ -8,6 +12,9 @@ const INLINE_MOST = 2000; // characters of a paragraph
 const WORK_MOST = 2e6; // of a text, in units of about 20 ns; 50 000 characters of ordinary prose take up to 1e6
 const MARKS = /[!-/:-@[-`{-~\n]| {2}/g; // punctuation of ASCII, ends of lines, gaps
 const SAFE = /^(https?:|mailto:)/i;
+const NUMBER = /(?<![\p{L}\p{N}#&/])#(\d{1,9})(?![\p{L}\p{N}])/u; // of a task
+
+let made = {}; // the text of which nodes are made: its `lines`, what shows a `picture`, what sets a box (`tick`)
 
 const all = (tokens) => tokens.map((token) => NODES[token.type]?.(token) ?? token.raw);
 const inside = (tag) => (token) => h(tag, {}, all(token.tokens));
@@ -15,12 +22,50 @@ const rowNode = (tag, cells) => html`<tr>${cells.map(inside(tag))}</tr>`;
 
 function linkNode({ href, tokens }) {
   if (!SAFE.test(href)) return html`<span>${all(tokens)}</span>`;
-  return html`<a href=${href} rel="noopener noreferrer" target="_blank">${all(tokens)}</a>`;
+  made.isLink = true; // a link holds no other one
+  const words = all(tokens);
+  made.isLink = false;
+  return html`<a href=${href} rel="noopener noreferrer" target="_blank">${words}</a>`;
 }
 
-function itemNode({ task, checked, tokens }) {
-  const box = html`<input type="checkbox" checked=${checked} disabled aria-label="Done" />`;
-  return html`<li style=${task && { listStyle: "none" }}>${task && box}${all(tokens)}</li>`;
+/** A task, whose title is the link's hint: where the board does not know it, it is asked for when it is wanted. */
+function TaskLink({ number }) {
+  const [title, setTitle] = useState(shownTask(number)?.title);
+  const ask = () =>
+    get(`/tasks/${number}`).then(
+      (task) => task.title,
+      ({ message }) => message,
+    );
+  const look = () => title ?? ask().then(setTitle);
+  return html`<a href=${link({ task: number })} ...${{ title }} onPointerEnter=${look} onFocus=${look}>#${number}</a>`;
+}
+
+function plainNode(text) {
+  if (made.isLink) return text;
+  return text
+    .split(NUMBER)
+    .map((part, at) => (at % 2 ? html`<${TaskLink} number=${part} />` : part));
+}
+
+function itemNode({ task, checked, tokens, text, line }) {
+  const { tick, lines } = made;
+  const set = async ({ target }) => {
+    const isDone = target.checked;
+    if (!(await tick(line, isDone))) target.checked = !isDone;
+  };
+  const box = () => html`<label class="box"><input type="checkbox" aria-label=${text.split("\n")[0]}
+    checked=${checked} disabled=${!tick || !BOX.test(lines[line])} onChange=${set} /></label>`;
+  return html`<li style=${task && { listStyle: "none" }}>${task && box()}${all(tokens)}</li>`;
+}
+
+/** Tell each item of a list in which line of the text it begins. */
+function locate(tokens, start) {
+  let line = start;
+  for (const token of tokens) {
+    token.line = line;
+    locate(token.items ?? token.tokens ?? [], line);
+    line += token.raw.split("\n").length - 1;
+  }
 }
 
 /** What is made of each type of token; of another one its text. */
@@ -30,7 +75,7 @@ const NODES = {
   em: inside("em"),
   del: inside("del"),
   blockquote: inside("blockquote"),
-  heading: ({ depth, tokens }) => h(`h${Math.min(depth + 3, 6)}`, {}, all(tokens)),
+  heading: ({ depth, tokens }) => h(`h${Math.min(depth + made.top, 6)}`, {}, all(tokens)),
   br: () => h("br"),
   hr: () => h("hr"),
   space: () => [],
@@ -38,8 +83,9 @@ const NODES = {
   code: ({ text }) => html`<pre tabindex="0"><code>${text}</code></pre>`,
   codespan: ({ text }) => h("code", {}, text),
   escape: ({ text }) => text,
-  text: ({ text, tokens }) => (tokens ? all(tokens) : text),
+  text: ({ text, tokens }) => (tokens ? all(tokens) : plainNode(text)),
   link: linkNode,
+  image: ({ href, text, raw }) => made.picture?.(href, text) ?? raw,
   list: ({ ordered, start, items }) =>
     h(
       ordered ? "ol" : "ul",
@@ -88,7 +134,7 @@ class BoundedLexer extends Lexer {
     // From each mark on, the lexer looks for one that closes it.
     const work = (text.match(MARKS)?.length ?? 0) ** 2;
     if (text.length > INLINE_MOST || this.work + work > WORK_MOST) {
-      tokens.push({ type: "text", text });
+      tokens.push({ type: "text", raw: text, text });
       return tokens;
     }
     this.work += work;
@@ -98,12 +144,26 @@ class BoundedLexer extends Lexer {
 
 function nodesOf(text) {
   try {
-    return all(new BoundedLexer(OPTIONS).lex(text));
+    const tokens = new BoundedLexer(OPTIONS).lex(text);
+    locate(tokens, 0);
+    return all(tokens);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return text;
   }
 }
 
-export const Markdown = ({ text }) =>
-  useMemo(() => html`<div class="text">${nodesOf(text)}</div>`, [text]);
+/**
+ * A text below a heading of the level `top`, whose pictures `picture(name, words)` shows, and of whose boxes one is
+ * set by `tick(line, isDone)`, which returns whether it could be.
+ */
+export function Markdown({ text, tick, picture, top = 3 }) {
+  const current = useRef(tick);
+  current.current = tick;
+  const isOpen = Boolean(tick);
+  return useMemo(() => {
+    const set = isOpen && ((line, isDone) => current.current(line, isDone));
+    made = { lines: text.split("\n"), tick: set, picture, top };
+    return html`<div class="text">${nodesOf(text)}</div>`;
+  }, [text, picture, isOpen]);
+}

@@ -4,18 +4,21 @@ import { CARD_KEYS } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
 import { columns, loadBoard } from "./columns.js";
+import { Find } from "./find.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
+import { Mine, OWN } from "./mine.js";
 import { faultText, notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
-import { focusOn, showTab } from "./place.js";
+import { focusOn, openedTitles, showTab } from "./place.js";
 import { html, render, useEffect, useLayoutEffect, useState } from "./preact.js";
 import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
+import { Week } from "./week.js";
 import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
 import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
@@ -23,7 +26,13 @@ import { session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
 const isMailed = mail !== undefined;
+const FINDING = {
+  "aria-label": "Find",
+  title: "Find (Ctrl+K)",
+  "aria-keyshortcuts": "Control+K Meta+K",
+};
 const SHORTCUTS = {
+  "Ctrl K": "Find a task, person, view or command",
   n: "New task",
   "/": "Search",
   "← ↑ ↓ →": "From card to card",
@@ -37,9 +46,17 @@ const SHORTCUTS = {
   "?": "This list",
 };
 
+/** Without an address, whoever has open tasks begins with these. */
+async function chooseView() {
+  if (location.href.includes("#") || sessionStorage.getItem("place")) return;
+  const { pagination } = await get("/tasks", { ...OWN, limit: 1 });
+  if (pagination.total && !location.hash) go({ view: "mine" }, { replace: true });
+}
+
 /** Load all at the same time: each request after another would take its own time on a slow network. */
 async function start() {
-  await Promise.all([loadSession().then(returnToPlace), loadWorkspace(), loadBoard(), loadInbox()]);
+  const loads = [chooseView(), loadSession().then(returnToPlace), loadWorkspace(), loadBoard()];
+  await Promise.all([...loads, loadInbox()]);
   startRefresh(serverTime());
 }
 
@@ -104,16 +121,9 @@ function SignIn() {
   </main>`;
 }
 
-/** Whether "My tasks" is shown, which is the board with these filters. */
-const MINE = { project: "", milestone: "", person: "me", sort: "due_date" };
-const isMine = () =>
-  !viewOf(address.value) &&
-  Object.entries(MINE).every(([name, value]) => (address.value[name] ?? "") === value);
-
 function ProjectLink({ project, isCurrent }) {
   const { id, name, stats } = project;
-  const left = isMine() ? { person: "", sort: "" } : {};
-  const there = viewLink("", { project: id, milestone: "", ...left });
+  const there = viewLink("", { project: id, milestone: "" });
   return html`<li><a href=${there} aria-current=${isCurrent ? "page" : null}
     title="${stats.done} of ${stats.total} done">
     <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
@@ -249,17 +259,20 @@ const list = (name) => () => html`<div class="page"><${Records} of=${name} /></d
 
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
+  mine: { title: "My tasks", view: Mine },
   "": { title: "Board" },
   inbox: { title: "Inbox", view: Inbox },
   activity: { title: "Activity", view: Activity },
   meetings: { title: "Meetings", view: list("meetings") },
   whiteboards: { title: "Notes", view: list("whiteboards") },
   people: { title: "People", view: list("members") },
+  week: { title: "Week", view: Week },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
   webhooks: { title: "Webhooks", view: Webhooks, isHidden: true },
 };
 
+const SHOWN_VIEWS = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
 const mayShow = (view) => Object.hasOwn(VIEWS, view) && (view !== "webhooks" || rights().isAdmin);
 const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 
@@ -270,23 +283,21 @@ function titleOf(chosen) {
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
 
-function Header({ onHelp }) {
+function Header({ onHelp, onFind }) {
   const { member } = useStore(session);
   const view = viewOf(useStore(address));
   const { unread } = useStore(inbox);
   const [anchor, setAnchor] = useState(null);
   const close = () => setAnchor(null);
   const { isAdmin, isWriter } = rights();
-  const shown = Object.entries(VIEWS).filter(([, { isHidden }]) => !isHidden);
-  const current = (name) =>
-    (name === view && !isMine()) || (!name && view === "project") ? "page" : null;
+  const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
     <p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "may only read"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
     ${button("Keyboard shortcuts", onHelp, "")}
-    ${button("Sign out", () => signOut().catch(notifyFault), "")}
+    ${button("Sign out", signOff, "")}
   <//>`;
   const news = html` <span class="pill end" aria-label="${unread} unread">${unread}</span>`;
   const linkOf = ([
@@ -297,9 +308,9 @@ function Header({ onHelp }) {
   return html`<header>
     <b class="brand">${workspaceName}</b>
     <nav class="grow" aria-label="Views">
-      <a href=${viewLink("", MINE)} aria-current=${isMine() ? "page" : null}><${Icon} of="mine" />My tasks</a>
-      ${shown.map(linkOf)}
+      ${SHOWN_VIEWS.map(linkOf)}
     </nav>
+    ${button(html`<${Icon} of="find" />`, onFind, "icon", FINDING)}
     <button type="button" id="user" class="icon" aria-label="You: ${member.full_name}" aria-haspopup="true"
       onClick=${(event) => setAnchor(event.currentTarget)}><${Avatar} person=${member} /></button>
     ${anchor && menu}
@@ -332,6 +343,10 @@ function useKeys(keys) {
       const { target, key, ctrlKey, metaKey, altKey } = event;
       if (key === "Escape" && target.id === "search") target.blur();
       if (key === "Escape" && target === document.body) clearSelection();
+      if ((ctrlKey || metaKey) && key === "k") {
+        event.preventDefault();
+        return keys.find();
+      }
       const isTyped =
         target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;
       if (isTyped || document.querySelector("dialog[open]") || !keys[key]) return;
@@ -342,6 +357,8 @@ function useKeys(keys) {
     return () => removeEventListener("keydown", press);
   });
 }
+
+const signOff = () => signOut().catch(notifyFault);
 
 function skip(event) {
   event.preventDefault(); // the address names what is shown
@@ -364,35 +381,46 @@ function Workspace() {
     go({ view: "" });
     setTimeout(focusOn, 0, "search");
   };
-  useKeys({ n: newTask, "/": search, "?": help });
+  const find = () => setDialog("find");
+  useKeys({ n: newTask, "/": search, "?": help, find });
   useLayoutEffect(() => {
     showTab({ title: `${title} – ${workspaceName}` }); // an opened task puts its own in its place
   }, [title, chosen.task]);
   useEffect(() => {
     const current = document.querySelectorAll("[aria-current=page]");
-    for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "center" });
+    for (const shown of current) shown.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [view, chosen.project]); // on a phone the links are in lines that scroll
   const project = chosenProject();
   const isKnown = !chosen.project || project;
   const other = view
     ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
     : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;
+  const commands = {
+    ...(isTeam() && { "New task": newTask, "New project": () => setDialog("project") }),
+    ...(rights().isAdmin && { Invite: () => setDialog("members") }),
+    ...(isTeam() && { "New meeting": () => setDialog("meetings") }),
+    "Your account": () => go({ view: "account", task: "" }),
+    "Keyboard shortcuts": help,
+    "Sign out": signOff,
+  };
   const add = () => button("New task", newTask, "primary end", { id: "new-task" });
   return html`<div id="workspace">
     <a class="skip" href="#title" onClick=${skip}>Skip to the content</a>
-    <${Header} onHelp=${help} />
+    <${Header} onHelp=${help} onFind=${find} />
     <${Sidebar} onNewProject=${() => setDialog("project")} />
     <main>
       <div class="place line">
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
       </div>
-      ${!view && isTeam() && isKnown && project?.status !== "archived" && add()}
+      ${(!view || view === Mine) && isTeam() && isKnown && project?.status !== "archived" && add()}
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
     ${dialog === "task" && html`<${NewTask} onClose=${close} />`}
     ${dialog === "project" && html`<${NewProject} onClose=${close} />`}
+    ${["members", "meetings"].includes(dialog) && html`<${Records} of=${dialog} onClose=${close} />`}
+    ${dialog === "find" && html`<${Find} views=${SHOWN_VIEWS} ...${{ commands }} onClose=${close} />`}
     ${dialog === "help" && html`<${Help} onClose=${close} />`}
   </div>`;
 }
@@ -405,6 +433,7 @@ function Page() {
     showTab({ title: workspaceName, unread: 0 });
     forgetWorkspace();
     forgetInbox();
+    openedTitles.length = 0;
     for (const column of columns) column.clear();
   }, [isOut]);
   if (isOut) return html`<${SignIn} />`;

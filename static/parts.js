@@ -31,6 +31,8 @@ export const Dot = ({ status }) => html`<span class="dot status"
 const ICONS = {
   "": "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z",
   mine: "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z",
+  week: "M2 14V8h2.500v6zM6.750 14V2h2.500v12zM11.500 14V5H14v9z",
+  find: "M6.500 1a5.500 5.500 0 0 1 4.400 8.800l3.600 3.600-1.100 1.100-3.600-3.600A5.500 5.500 0 1 1 6.500 1zm0 1.500a4 4 0 1 0 0 8 4 4 0 0 0 0-8z",
   activity: "M1 7h3l2-5 3 11 2-6h4v1.500h-3L9 16 6 5 5 8.500H1z",
   meetings: "M2 3h2V1h2v2h4V1h2v2h2v11H2zm1.500 4v5.500h9V7z",
   inbox: "M2 2h12l1 7v5H1V9zm1.300 1.500L2.500 9H5l1 2h4l1-2h2.500l-.8-5.500z",

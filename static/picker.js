@@ -6,7 +6,7 @@ import { memberOf, projectOf } from "./workspace.js";
 
 const FEW = 8; // options, for which a phone shows no keyboard
 
-function markOf(id) {
+export function markOf(id) {
   const [person, project] = [memberOf(id), projectOf(id)];
   if (STATUSES[id]) return html`<${Dot} status=${id} />`;
   if (PRIORITIES[id]) return html`<${Priority} of=${id} />`;
@@ -14,20 +14,22 @@ function markOf(id) {
   return project && html`<${ProjectDot} of=${project} />`;
 }
 
-const shownOption = ([id, text]) =>
-  html`<span class="mark" aria-hidden="true">${markOf(id)}</span><span>${text}</span>`;
+const shownOption = ([id, text, about, mark = markOf(id)]) =>
+  html`<span class="mark" aria-hidden="true">${mark}</span><span>${text}</span>
+    ${about && html`<span class="dim end">${about}</span>`}`;
 
 /** An option whose value is a label. */
 export const labelOption = ([label, text]) =>
   html`<span>${label && label === text ? html`<${Label} text=${text} />` : text}</span>`;
 
 /**
- * The `options`, as `[value, words]`, of which `value` is chosen, or each in `value` if there may be `multiple`;
- * where something new `isNewAllowed`, what was typed is one of them. `onChoose` gets what is chosen from now on,
- * and `draw` an option that is to be shown.
+ * A field to type into, and the `options` that it leaves, as `[value, words, about, mark]`, of which `value` is chosen,
+ * or each in `value` if there may be `multiple`; where something new `isNewAllowed`, what was typed is one of them.
+ * Those in `found` stand behind, whatever was typed. `onChoose` gets what is chosen from now on; one is enough (`onDone`).
+ * `draw` shows an option.
  */
-export function Picker({ label, anchor, start = "", options, value, multiple, ...rest }) {
-  const { isNewAllowed, onChoose, onClose, draw = shownOption } = rest;
+export function OptionList({ label, start = "", options, found: others = [], ...rest }) {
+  const { value, multiple, isNewAllowed, onType, onChoose, onDone, draw = shownOption } = rest;
   const [typed, setTyped] = useState(start);
   const [moved, setMoved] = useState(null);
   const list = useRef(null);
@@ -35,28 +37,25 @@ export function Picker({ label, anchor, start = "", options, value, multiple, ..
   const isChosen = ([id]) => chosen.includes(id);
   const text = typed.trim();
   const isKnown = options.some(([, words]) => foldedText(words) === foldedText(text));
-  const found = options.filter(([, words]) => hasWordWith(words, text));
+  const found = [...options.filter(([, words]) => hasWordWith(words, text)), ...others];
   if (isNewAllowed && text && !isKnown) found.push([text, `Add “${text}”`]);
   const at = Math.min(moved ?? Math.max(0, text ? 0 : found.findIndex(isChosen)), found.length - 1);
   useLayoutEffect(() => list.current.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
-  const close = () => {
-    list.current.closest("[popover]").hidePopover(); // which gives the focus back
-    onClose(); // the browser does not say so when it was opened just now
-  };
   const choose = ([id]) => {
     setTyped("");
     const others = chosen.filter((one) => one !== id);
     if (multiple) return onChoose(isChosen([id]) ? others : [...chosen, id]);
-    close();
+    onDone(list.current);
     onChoose(id);
   };
   const input = (event) => {
     setTyped(event.target.value);
+    onType?.(event.target.value);
     setMoved(null);
   };
   const press = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Tab") close();
+    if (event.key === "Tab") onDone(list.current);
     if (!step && event.key !== "Enter") return;
     event.preventDefault();
     event.stopPropagation(); // a form would be sent
@@ -68,14 +67,25 @@ export function Picker({ label, anchor, start = "", options, value, multiple, ..
     onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(option)}>
     ${draw(option)}</li>`;
   const stay = (event) => event.preventDefault(); // no press here is one on the field's label
-  return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }} onKeyDown=${press} onClick=${stay}>
-    <input role="combobox" aria-label="Find" placeholder=${label} value=${typed} onInput=${input}
+  return html`<div class="options" onKeyDown=${press} onClick=${stay}>
+    <input role="combobox" autofocus aria-label="Find" placeholder=${label} value=${typed} onInput=${input}
       aria-expanded="true" aria-controls="options" aria-autocomplete="list" autocomplete="off"
       aria-activedescendant=${found.length ? `option-${at}` : null}
       inputmode=${options.length > FEW || isNewAllowed ? "text" : "none"} />
     <ul ref=${list} id="options" role="listbox" aria-label=${label} aria-multiselectable=${Boolean(multiple)}>
       ${found.map(optionOf)}</ul>
     <p class="dim" role="status">${!found.length && "Nothing matches."}</p>
+  </div>`;
+}
+
+/** Such a list at the button that opened it. */
+export function Picker({ label, anchor, onClose, ...rest }) {
+  const close = (list) => {
+    list.closest("[popover]").hidePopover(); // which gives the focus back
+    onClose(); // the browser does not say so when it was opened just now
+  };
+  return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>
+    <${OptionList} ...${{ label, ...rest }} onDone=${close} />
   <//>`;
 }
 

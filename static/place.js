@@ -10,6 +10,9 @@ export function focusCard(id, status = shownTask(id)?.status) {
   found.find(Boolean)?.focus();
 }
 
+/** The titles of tabs in which tasks were opened, the last one first. */
+export const openedTitles = [];
+
 const tab = { title: "", unread: 0 };
 const icon = document.querySelector("link[rel=icon]");
 const icons = { read: icon.href, unread: new URL("icon-unread.svg", icon.href).href };
@@ -17,6 +20,7 @@ const icons = { read: icon.href, unread: new URL("icon-unread.svg", icon.href).h
 /** Name what is shown in the browser's tab, with the number of what is unread. */
 export function showTab(changes) {
   const { title, unread } = Object.assign(tab, changes);
+  if (title.startsWith("#") && title !== openedTitles[0]) openedTitles.unshift(title);
   document.title = unread ? `(${unread}) ${title}` : title;
   icon.href = icons[unread ? "unread" : "read"];
 }

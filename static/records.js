@@ -1,17 +1,19 @@
 // Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
 import { create, get, patch, post } from "./api.js";
+import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { Form } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
+import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
 import { Written } from "./texts.js";
 import { capital, count, dayHeading, now, timeOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
-import { rights, session, workspace } from "./workspace.js";
+import { rights, session, useMilestones, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
 const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
@@ -22,6 +24,7 @@ function Place({ location }) {
   return html`<a href=${location} rel="noopener noreferrer" target="_blank">${words}</a>`;
 }
 
+const CLIENT = "A client reads everything: all projects, comments, files and addresses.";
 const NOTE_MOST = 100_000; // characters
 
 function nextHour() {
@@ -43,6 +46,20 @@ function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
     : "Pass it on.";
   const text = html`${pass} It works once, until <${Moment} at=${expires_at} />.`;
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
+}
+
+/** The choice of another milestone for the tasks that are still open when theirs is closed. */
+function MoveOpen({ milestone, project }) {
+  const open = useMilestones(project);
+  const move = async (milestone_id) => {
+    const tasks = (await getTasks({ milestone_id: milestone, status: "open" })).map(({ id }) => id);
+    const changes = { milestone_id: milestone_id === "none" ? null : milestone_id };
+    while (tasks.length) await patch("/tasks/batch", { tasks: tasks.splice(0, 100), changes });
+    await refresh();
+  };
+  const run = (chosen) => chosen && move(chosen).catch((error) => notifyFault(error));
+  return html`<${Choice} label="Move what is open" look="chip" value="" onChoose=${run}
+    options=${[["", "Move what is open to…"], ...open, ["none", "No milestone"]]} />`;
 }
 
 const KEY_SCOPES = { read: "only reads", agent: "works on tasks", calendar: "shows a calendar" };
@@ -122,6 +139,8 @@ const KINDS = {
     addPath: "/members/invite",
     isSecret: true,
     initial: () => ({ role: "member" }),
+    drawn: (field, value, { names }) => html`${names.map((name) => field(name))}
+      ${names.includes("role") && value("role") === "client" && html`<p class="band">${CLIENT}</p>`}`,
     namesToChange: () => [
       "full_name",
       ...(rights().isAdmin ? ["email", "role"] : []),
@@ -168,13 +187,19 @@ const KINDS = {
   milestones: {
     noun: "milestone",
     names: ["title", "due_date", "description"],
+    group: ({ closed_at }) => closed_at && "Closed",
     mayAdd: isTeam,
     mayChange: isTeam,
     removal: ({ title }) => `Deleted the milestone “${title}”. Its tasks stay.`,
-    facts: ({ id, title, due_date, stats }) => html`
+    actions: ({ id, closed_at }) => {
+      const change = () => patch(`/milestones/${id}`, { closed: !closed_at });
+      return isTeam() ? [[closed_at ? "Open again" : "Close", change]] : [];
+    },
+    facts: ({ id, title, project_id, due_date, closed_at, stats }) => html`
       ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
       <${Progress} of=${title} stats=${stats} />
-      <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>`,
+      <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>
+      ${closed_at && stats.done < stats.total && isTeam() && html`<${MoveOpen} milestone=${id} project=${project_id} />`}`,
     empty: "No milestones yet. A milestone is a date that tasks lead up to.",
   },
   webhooks: {
@@ -207,11 +232,14 @@ const DEFAULTS = {
   edited: (row) => row,
   actions: () => [],
   sent: (fields) => fields,
+  drawn: (field, value, { names }) => names.map((name) => field(name)),
   mayAdd: () => false,
   mayChange: () => false,
   removeWords: "Delete",
   empty: "Nothing here yet.",
 };
+
+const lastClosed = (one, other) => Boolean(one.closed_at) - Boolean(other.closed_at);
 
 /** The entry of a list in `KINDS` with what it leaves out. */
 function kindOf(name, project) {
@@ -220,7 +248,7 @@ function kindOf(name, project) {
   const kind = { ...DEFAULTS, ...KINDS[name] };
   return {
     path,
-    load: async () => (await get(collection))[name],
+    load: async () => (await get(collection))[name].sort(lastClosed),
     add: `create_${kind.noun}`,
     addPath: collection,
     addWords: `New ${kind.shownNoun ?? kind.noun}`,
@@ -262,7 +290,7 @@ function Editor({ kind, base, close, done }) {
     const add = kind.isSecret ? post : create; // an answer with a secret is not stored for a repetition
     return done(await add(kind.addPath, sent));
   };
-  const drawn = kind.drawn && ((field, value) => kind.drawn(field, value, { base, isFixed }));
+  const drawn = (field, value) => kind.drawn(field, value, { base, isFixed, names });
   const title = isChange ? kind.titleOf(base) : kind.addWords;
   return html`<${Dialog} title=${title} onClose=${close}>
     <${Form} operation=${isChange ? `update_${kind.noun}` : kind.add} names=${names} settings=${kind.settings}
@@ -272,11 +300,11 @@ function Editor({ kind, base, close, done }) {
   <//>`;
 }
 
-/** A list of one of `KINDS`; with a `project` that of the project. */
-export function Records({ of: name, project }) {
+/** A list of one of `KINDS`, with a `project` that of the project; with `onClose` only the form that adds to it. */
+export function Records({ of: name, project, onClose }) {
   const kind = kindOf(name, project);
   const [rows, setRows] = useState(null);
-  const [edited, setEdited] = useState(null); // an object with the row that the form changes, if any
+  const [edited, setEdited] = useState(onClose ? {} : null); // an object with the row that the form changes, if any
   const [secret, setSecret] = useState(null);
   useStore(session);
   useStore(workspace);
@@ -290,6 +318,7 @@ export function Records({ of: name, project }) {
   /** Take an answer's secret, and look what has changed. */
   const settle = async (answer) => {
     if (answer?.api_key || answer?.enrollment_link) setSecret(secretOf(answer));
+    else onClose?.();
     await reload();
     refresh();
   };
@@ -311,14 +340,17 @@ export function Records({ of: name, project }) {
     <ul class="rows">${some.map(rowOf)}</ul>
   </section>`;
   const add = kind.mayAdd() && button(kind.addWords, () => setEdited({}), "primary");
-  const shown = () => html`<${Dialog} title=${secret.title} onClose=${() => setSecret(null)}>
+  const shown =
+    () => html`<${Dialog} title=${secret.title} onClose=${onClose ?? (() => setSecret(null))}>
     <${Copyable} label=${secret.title} text=${secret.secret} /><p>${secret.text}</p>
   <//>`;
+  const dialogs = html`${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${onClose ?? (() => setEdited(null))} />`}
+    ${secret && shown()}`;
+  if (onClose) return dialogs;
   return html`<div class="stack" aria-busy=${rows === null}>
     ${kept.length > 0 && html`<div class="create">${add}</div>`}
     ${rows && !kept.length && html`<${Empty} text=${kind.empty}>${add}<//>`}
     ${[...groups].map(listOf)}
-    ${edited && html`<${Editor} ...${{ kind, done, ...edited }} close=${() => setEdited(null)} />`}
-    ${secret && shown()}
+    ${dialogs}
   </div>`;
 }

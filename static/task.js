@@ -8,10 +8,10 @@ import { TaskHistory } from "./history.js";
 import { notify, notifyFault } from "./notices.js";
 import { focusCard, focusOn, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
-import { html, useEffect, useRef, useState } from "./preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { Mentions } from "./mentions.js";
-import { Text, Written } from "./texts.js";
+import { Text, ticked, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
 import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
@@ -82,8 +82,24 @@ async function conflictOf(theirs, fields) {
 const linkTo = ({ number, title }) =>
   html`<p><a href=${link({ task: number })}>#${number} ${title}</a></p>`;
 
+/** Set a checkbox of the description, also where somebody else has changed other lines of it; false if it was refused. */
+async function tickTask(task, take, line, isDone) {
+  const lineOf = ({ description }) => description?.split("\n")[line];
+  try {
+    take(await changeTask(task, { description: ticked(task.description, line, isDone) }));
+    refresh();
+  } catch (error) {
+    const { theirs } = error;
+    if (!theirs) return void notifyFault(error);
+    if (lineOf(theirs) === lineOf(task)) return tickTask(theirs, take, line, isDone);
+    take(theirs);
+    notify("Someone has changed this line meanwhile; you see theirs.");
+  }
+  return true;
+}
+
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
-function TaskForm({ task, take }) {
+function TaskForm({ task, take, picture }) {
   const isFixed = !isTeam();
   const settings = { ...SETTINGS, milestone_id: { pairs: useMilestones(task.project_id) } };
   const note = (origin, changed) =>
@@ -109,11 +125,12 @@ function TaskForm({ task, take }) {
       <div class="stack">
         ${field("title", { isHeading: true })}
         <${Written} name="description" text=${value("description")} stored=${task.description}
-          ...${{ field, isFixed }} />
+          ...${{ field, isFixed, picture }} tick=${!isFixed && ((...box) => tickTask(task, take, ...box))} />
       </div>
       <div class="task-fields">
         ${FIELDS.map((name) => field(name))}
         ${task.blocked_by.map(linkTo)}
+        ${task.blocks?.length > 0 && html`<p class="dim">Blocks</p>${task.blocks.map(linkTo)}`}
         <p class="dim">
           Created by ${memberName(task.created_by)} <${Moment} at=${task.created_at} />, changed
           ${" "}<${Moment} at=${task.updated_at} />
@@ -130,23 +147,36 @@ function saveFile(file, filename) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000); // some browsers read it later
 }
 
-function Preview({ path, type, filename }) {
+const pathOf = ({ id, task_id }) => `/tasks/${task_id}/attachments/${id}`;
+const isPicture = ({ content_type, size: bytes }) =>
+  PICTURES.includes(content_type) && bytes <= PREVIEW_MOST;
+
+function Preview({ attachment, words }) {
+  const { filename, content_type: type } = attachment;
+  const path = pathOf(attachment);
   const [url, setUrl] = useState("");
   useEffect(() => {
     const show = (data) => setUrl(URL.createObjectURL(new Blob([data], { type })));
     download(path).then(show, () => setUrl("")); // its button says why a file cannot be had
   }, [path]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
-  return url && html`<img src=${url} alt=${filename} />`;
+  return url && html`<img src=${url} alt=${words || filename} />`;
 }
 
-function Attachment({ attachment: { id, task_id, filename, content_type: type, size: bytes } }) {
-  const path = `/tasks/${task_id}/attachments/${id}`;
+/** What shows the attachment of a task that a text names; any other picture stays as typed. */
+const pictureOf = (attachments) => (name, words) => {
+  const isNamed = ({ filename }) => [filename, encodeURI(filename)].includes(name);
+  const found = attachments.find((one) => isNamed(one) && isPicture(one));
+  return found && html`<${Preview} attachment=${found} ...${{ words }} />`;
+};
+
+function Attachment({ attachment }) {
+  const { filename, size: bytes } = attachment;
+  const path = pathOf(attachment);
   const open = () => act(() => download(path).then((file) => saveFile(file, filename)));
-  const drop = () => removeLater(id, path, `Removed ${filename}.`);
-  const isPicture = PICTURES.includes(type) && bytes <= PREVIEW_MOST;
+  const drop = () => removeLater(attachment.id, path, `Removed ${filename}.`);
   return html`<li class="file line">
-    ${isPicture && html`<${Preview} ...${{ path, type, filename }} />`}
+    ${isPicture(attachment) && html`<${Preview} ...${{ attachment }} />`}
     ${button(filename, open)}
     <span class="dim">${size(bytes)}</span>
     ${isTeam() && button("✕", drop, "icon", { "aria-label": `Remove ${filename}` })}
@@ -186,7 +216,7 @@ function Attachments({ attachments, add }) {
   </section>`;
 }
 
-function Comment({ comment, isSent, isOpen }) {
+function Comment({ comment, isSent, isOpen, picture }) {
   const { id, task_id, author, content, created_at, edited_at } = comment;
   const [isEdited, setEdited] = useState(false);
   const path = `/tasks/${task_id}/comments/${id}`;
@@ -199,6 +229,17 @@ function Comment({ comment, isSent, isOpen }) {
   const drop = () => {
     removeLater(id, path, "Deleted the comment.");
     focusOn("comments-title");
+  };
+  const latest = useMemo(() => ({ content }), [content]); // with boxes that are being saved
+  const tick = (line, isDone) => {
+    latest.content = ticked(latest.content, line, isDone);
+    const takeBack = (error) => {
+      latest.content = content;
+      notifyFault(error);
+    };
+    return patch(path, latest)
+      .then(refresh)
+      .then(() => true, takeBack);
   };
   const leave = () => setEdited(false);
   const form = html`<${Form} operation="update_comment" base=${{ content }} label="Save comment"
@@ -214,12 +255,12 @@ function Comment({ comment, isSent, isOpen }) {
       ${isOpen && html` <span class="pill">Question</span>`}
       ${isOpen && rights().isWriter && button("Answer", () => document.querySelector(".mentions textarea").focus())}
       ${!isSent && buttons}
-      ${isEdited ? form : html`<${Text} text=${content} />`}
+      ${isEdited ? form : html`<${Text} text=${content} tick=${isMine && !isSent && tick} ...${{ picture }} />`}
     </div>
   </li>`;
 }
 
-function Comments({ id, comments, said, question }) {
+function Comments({ id, comments, said, question, picture }) {
   const [sent, setSent] = useState(null); // shown until the server has answered
   const send = async (body) => {
     setSent({ author: session.value.member, content: body.content, created_at: serverTime() });
@@ -238,8 +279,11 @@ function Comments({ id, comments, said, question }) {
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
     <ol class="stack" aria-label="Comments">
-      ${comments.map((one) => html`<${Comment} key=${one.id} comment=${one} isOpen=${one.id === question} />`)}
-      ${sent && html`<${Comment} comment=${sent} isSent />`}
+      ${comments.map(
+        (one) => html`<${Comment} key=${one.id} comment=${one} isOpen=${one.id === question}
+        ...${{ picture }} />`,
+      )}
+      ${sent && html`<${Comment} comment=${sent} ...${{ picture }} isSent />`}
     </ol>
     ${rights().isWriter && form}
   </section>`;
@@ -294,6 +338,11 @@ export function TaskDialog({ name }) {
     const gone = (error) => (error.status === 404 ? setGone(true) : Promise.reject(error));
     return loaded && concerns(loaded.task.id) && load().catch(gone);
   });
+  const attachments = loaded?.task.attachments;
+  const picture = useMemo(
+    () => attachments && pictureOf(attachments),
+    [JSON.stringify(attachments)],
+  );
   if (!loaded) return null;
   const { task, comments } = loaded;
   const { id } = task;
@@ -342,10 +391,10 @@ export function TaskDialog({ name }) {
     <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${(event) => receive(event, event.clipboardData)}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
-      <${TaskForm} ...${{ task, take }} />
+      <${TaskForm} ...${{ task, take, picture }} />
       <div class="stack">
-        <${Attachments} attachments=${task.attachments.filter(isKept)} add=${add} />
-        <${Comments} ...${{ id, said }} comments=${comments.filter(isKept)} question=${task.question_id} />
+        <${Attachments} attachments=${attachments.filter(isKept)} add=${add} />
+        <${Comments} ...${{ id, said, picture }} comments=${comments.filter(isKept)} question=${task.question_id} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>
@@ -368,7 +417,8 @@ export function NewTask({ onClose }) {
   const [base] = useState(() => {
     const { milestone_id, ...filtered } = filteredFields();
     const ofProject = { project_id: project?.id, ...(project === chosen && { milestone_id }) };
-    return { ...filtered, ...ofProject, priority: filtered.priority ?? "medium" };
+    const ofMine = address.value.view === "mine" && { assignee_id: session.value.member.id };
+    return { ...filtered, ...ofMine, ...ofProject, priority: filtered.priority ?? "medium" };
   });
   const save = async (body) => {
     const task = await create("/tasks", body);

@@ -3,10 +3,20 @@ import { isSame } from "./forms.js";
 import { button } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 
+/** A line with a checkbox, as the server counts them. */
+export const BOX = /^(\s*(?:[-*+]|\d{1,9}[.)])\s+\[)[ xX](?=\]\s)/;
+
+/** A text with the checkbox of one line set. */
+export const ticked = (text, line, isDone) =>
+  text
+    .split("\n")
+    .map((words, at) => (at === line ? words.replace(BOX, `$1${isDone ? "x" : " "}`) : words))
+    .join("\n");
+
 let markdown = null; // the module that reads Markdown, which is loaded with the first text
 
 /** A text as Markdown, and as it was typed until the module is loaded. */
-export function Text({ text }) {
+export function Text({ text, ...more }) {
   const [known, setKnown] = useState(markdown);
   useEffect(() => {
     const show = ([module]) => setKnown((markdown = module));
@@ -14,16 +24,17 @@ export function Text({ text }) {
     if (!known) Promise.all([import("./markdown.js"), import("./marked.js")]).then(show, stay);
   }, []);
   return known
-    ? html`<${known.Markdown} text=${text} />`
+    ? html`<${known.Markdown} ...${{ text, ...more }} />`
     : html`<div class="text plain">${text}</div>`;
 }
 
 /** A form's field with Markdown, which is shown until it is to be edited; `stored` is its value as it was saved. */
-export function Written({ field, name, text, stored, isFixed, noun = name }) {
+export function Written({ field, name, text, stored, isFixed, noun = name, tick, picture }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
+  const isSaved = isSame(text, stored ?? "");
   useEffect(() => {
-    if (isSame(text, stored ?? "")) setEdited(false); // it was saved
+    if (isSaved) setEdited(false);
   }, [stored]);
   useEffect(() => {
     if (isEdited) area.current.querySelector("textarea").focus();
@@ -31,5 +42,5 @@ export function Written({ field, name, text, stored, isFixed, noun = name }) {
   if (isEdited) return html`<div ref=${area}>${field(name)}</div>`;
   const words = `${text ? "Edit" : "Add a"} ${noun}`;
   const edit = () => button(words, () => setEdited(true));
-  return html`<div class="written">${text && html`<${Text} text=${text} />`}${!isFixed && edit()}</div>`;
+  return html`<div class="written">${text && html`<${Text} tick=${isSaved && tick} ...${{ text, picture }} />`}${!isFixed && edit()}</div>`;
 }

@@ -96,6 +96,13 @@ export const timeOf = (instant) => clock.format(new Date(instant));
 /** The workspace's day of a due date or start date, as 2026-12-01; empty if there is none. */
 export const dayOf = (instant) => (instant ? workspaceDay.format(new Date(instant)) : "");
 
+/** The Monday of the week of a day, or of the week that is some `weeks` later. */
+export function mondayOf(day, weeks = 0) {
+  const at = new Date(day);
+  at.setUTCDate(at.getUTCDate() - ((at.getUTCDay() + 6) % 7) + 7 * weeks);
+  return at.toISOString().slice(0, 10);
+}
+
 /** An instant as an input of type datetime-local has it. */
 export const localTimeOf = (instant) =>
   instant ? `${localDay.format(new Date(instant))}T${isoClock.format(new Date(instant))}` : "";

@@ -83,11 +83,12 @@ async function loadMilestones(project) {
   workspace.set({ milestones: { ...workspace.value.milestones, [project]: milestones } });
 }
 
-/** The milestones of a project as `[value, words]` pairs, which are loaded for the component that calls this. */
-export function useMilestones(project) {
+/** The open milestones of a project, and a `chosen` one, as `[value, words]` pairs; loaded for the component that calls. */
+export function useMilestones(project, chosen) {
   const { milestones } = useStore(workspace);
   useEffect(() => void (project && loadMilestones(project).catch(notifyFault)), [project]);
-  return (milestones[project] ?? []).map(({ id, title }) => [id, title]);
+  const isShown = ({ id, closed_at }) => !closed_at || id === chosen;
+  return (milestones[project] ?? []).filter(isShown).map(({ id, title }) => [id, title]);
 }
 
 export async function loadWorkspace() {

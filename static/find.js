@@ -1,0 +1,59 @@
+// Finds what one types: tasks by number and words, projects, people, views, and commands.
+import { get } from "./api.js";
+import { notifyFault } from "./notices.js";
+import { Dialog, Icon } from "./parts.js";
+import { markOf, OptionList } from "./picker.js";
+import { openedTitles } from "./place.js";
+import { html, useEffect, useState } from "./preact.js";
+import { link } from "./store.js";
+import { activeMembers, projectOf, projectsThatAre } from "./workspace.js";
+
+const PAUSE_MS = 200; // after the last letter, before the server is asked
+const [OPENED_MOST, FOUND_MOST] = [5, 10];
+const LABEL = "Tasks, projects, people, views, commands";
+
+const taskOption = ({ number, title, status, project_id }) => {
+  const words = `#${number} ${title}`;
+  return [link({ task: number }), words, projectOf(project_id)?.name, markOf(status)];
+};
+const openedOption = (title) => [link({ task: /\d+/.exec(title)[0] }), title];
+const optionTo = (names, ...about) => [`#${new URLSearchParams(names)}`, ...about];
+const viewOption = ([view, { title }]) =>
+  optionTo({ view }, title, "View", html`<${Icon} of=${view} />`);
+const projectOption = ({ id, name }) => optionTo({ project: id }, name, "Project", markOf(id));
+const personOption = ({ id, full_name }) =>
+  optionTo({ person: id }, full_name, "Person", markOf(id));
+
+/** Finds by words; `views` are entries of their names, `commands` are functions by their words. */
+export function Find({ views, commands, onClose }) {
+  const [typed, setTyped] = useState("");
+  const [tasks, setTasks] = useState([]);
+  const text = typed.trim();
+  useEffect(() => {
+    let isOver = !text;
+    const show = (found) => isOver || setTasks(found.tasks);
+    const query = { q: text, limit: FOUND_MOST, sort: "-updated_at" };
+    const look = () => isOver || get("/tasks", query).then(show, (error) => notifyFault(error));
+    const timer = setTimeout(look, PAUSE_MS);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [text]);
+  const [, number] = /^#?(\d{1,9})$/.exec(text) ?? [];
+  const isMeant = (task) => String(task.number) === number;
+  const found = tasks.toSorted((one, other) => isMeant(other) - isMeant(one)).map(taskOption);
+  if (number && !tasks.some(isMeant)) found.unshift(openedOption(`#${number}`)); // not answered yet
+  const options = [
+    ...(text ? [] : [...new Set(openedTitles)].slice(0, OPENED_MOST).map(openedOption)),
+    ...views.map(viewOption),
+    ...(text ? projectsThatAre("active").map(projectOption) : []),
+    ...(text ? activeMembers().map(personOption) : []),
+    ...Object.keys(commands).map((words) => [words, words, "Command"]),
+  ];
+  const choose = (value) => (commands[value] ? commands[value]() : (location.hash = value));
+  return html`<${Dialog} title="Find" className="find" onClose=${onClose}>
+    <${OptionList} label=${LABEL} value="" onType=${setTyped} onDone=${onClose} onChoose=${choose}
+      ...${{ options }} found=${text ? found : []} />
+  <//>`;
+}

@@ -1,0 +1,105 @@
+// One's own open tasks in all projects, by when they are due, and within that in one's own order.
+import { patch, serverTime } from "./api.js";
+import { Facts } from "./board.js";
+import { changeTasks } from "./changes.js";
+import { getTasks, isLate } from "./columns.js";
+import { deleted, isKept } from "./deletions.js";
+import { notifyFault } from "./notices.js";
+import { Empty, ProjectName } from "./parts.js";
+import { Choice } from "./picker.js";
+import { focusCard } from "./place.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
+import { pauseRefresh, useRefresh } from "./refresh.js";
+import { link, useStore } from "./store.js";
+import { dayOf, mondayOf, STATUSES } from "./words.js";
+import { isTeam, projectOf, workspace } from "./workspace.js";
+
+export const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "rank" };
+const DUE_GROUPS = ["Overdue", "Today", "This week", "Later", "No date"];
+
+function dueGroupOf(task) {
+  const [day, today] = [task.due_date, serverTime()].map(dayOf);
+  if (!day) return "No date";
+  if (isLate(task)) return "Overdue";
+  if (day === today) return "Today";
+  return day < mondayOf(today, 1) ? "This week" : "Later";
+}
+
+function OwnTask({ task, place, ...handlers }) {
+  const { id, number, title, status, project_id } = task;
+  const project = projectOf(project_id);
+  const move = (to) => changeTasks([[task, { status: to }]]);
+  const press = (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step || !event.target.matches(".title")) return;
+    event.preventDefault();
+    if (event.altKey) return place(task, step);
+    const titles = [...document.querySelectorAll("main .title")];
+    titles[titles.indexOf(event.target) + step]?.focus();
+  };
+  return html`<li class="own row line" data-task=${id} draggable=${isTeam()} onKeyDown=${press} ...${handlers}>
+    <label class="box"><input type="checkbox" aria-label="Done: ${title}" checked=${false} disabled=${!isTeam()}
+      onChange=${() => move("done")} /></label>
+    <div class="grow">
+      <a class="title" href=${link({ task: number })} draggable=${false}>${title}</a>
+      <div class="line">
+        <span class="dim line">#${number} ${project && html`<${ProjectName} ...${{ project }} />`}</span>
+        <${Facts} task=${task} />
+      </div>
+    </div>
+    <${Choice} label="Status of “${title}”" look="chip" value=${status} disabled=${!isTeam()}
+      options=${Object.entries(STATUSES)} onChoose=${(chosen) => chosen !== status && move(chosen)} />
+  </li>`;
+}
+
+export function Mine() {
+  const [tasks, setTasks] = useState(null);
+  const [dragged, setDragged] = useState(null);
+  useStore(workspace);
+  useStore(deleted);
+  const changes = useRef(0); // of the order, which a list from before does not know
+  const load = async () => {
+    const before = changes.current;
+    const found = await getTasks({ ...OWN, include: "comment_count" });
+    if (before === changes.current) setTasks(found);
+  };
+  const reload = () => load().catch((error) => notifyFault(error, reload));
+  useEffect(() => void reload(), []);
+  useRefresh(({ tasks: some, activity, isPartial }) =>
+    some.length || activity.length || isPartial ? load() : null,
+  );
+  const groups = Map.groupBy((tasks ?? []).filter(isKept), dueGroupOf);
+  /** Put a task in the place of another one of its group, which is that many steps away. */
+  const place = async (task, steps) => {
+    const group = groups.get(dueGroupOf(task));
+    const other = group[group.indexOf(task) + steps];
+    if (!other || !steps) return;
+    const others = tasks.filter((one) => one !== task);
+    setTasks(others.toSpliced(others.indexOf(other) + (steps > 0), 0, task));
+    queueMicrotask(() => focusCard(task.id)); // when it is drawn
+    changes.current += 1;
+    const change = { [steps < 0 ? "before" : "after"]: other.number };
+    await patch(`/tasks/${task.id}/details`, change).catch((error) => notifyFault(error));
+    changes.current += 1;
+    await reload();
+  };
+  const drag = (task) => {
+    setDragged(task);
+    pauseRefresh(Boolean(task));
+  };
+  const rowOf = (task, at, group) => {
+    const isPlace = dragged && group.includes(dragged);
+    const drop = () => isPlace && place(dragged, at - group.indexOf(dragged));
+    return html`<${OwnTask} key=${task.id} ...${{ task, place }} onDragStart=${() => drag(task)}
+      onDragOver=${(event) => isPlace && event.preventDefault()} onDrop=${drop} onDragEnd=${() => drag(null)} />`;
+  };
+  const listOf = (name) => html`<section class="stack" key=${name}>
+    <h2>${name} <span class="dim">${groups.get(name).length}</span></h2>
+    <ul class="rows">${groups.get(name).map(rowOf)}</ul>
+  </section>`;
+  const hint = "Open tasks that are yours stand here, whatever their project.";
+  return html`<div class="page stack" aria-busy=${!tasks}>
+    ${tasks?.length === 0 && html`<${Empty} text="Nothing waits for you." hint=${hint} />`}
+    ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
+  </div>`;
+}

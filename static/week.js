@@ -1,0 +1,95 @@
+// A week's report: what was done, by whom, what is under way and late, what was opened; it is copied and printed.
+import { get, serverTime } from "./api.js";
+import { getTasks } from "./columns.js";
+import { notify, notifyFault } from "./notices.js";
+import { button } from "./parts.js";
+import { Choice } from "./picker.js";
+import { html, useEffect, useState } from "./preact.js";
+import { useRefresh } from "./refresh.js";
+import { address, go, useStore } from "./store.js";
+import { Text } from "./texts.js";
+import { count, dateInWords, dayOf, mondayOf } from "./words.js";
+import { memberName, projectOf, projectsThatAre, workspace } from "./workspace.js";
+
+const WEEKS = [
+  ["", "This week"],
+  ["last", "Last week"],
+];
+
+const plain = (name) => name.replace(/[\\`*_[\]<#]/g, "\\$&"); // nothing in it is Markdown
+const dueInWords = (at) => (at ? `, due ${dateInWords(at, serverTime())}` : "");
+const taskLine = ({ number, title, due_date, completed_at }) =>
+  `  * #${number} ${plain(title)}${completed_at ? "" : dueInWords(due_date)}`;
+const milestoneLine = ({ title, stats, closed_at, due_date }) =>
+  `* ${plain(title)}: ${stats.done} of ${count(stats.total, "task")} done${closed_at ? ", closed" : dueInWords(due_date)}`;
+
+/** A list of the tasks of each person. */
+function personLines(tasks) {
+  const ofPerson = ({ assignee_id }) => (assignee_id ? memberName(assignee_id) : "Nobody");
+  const linesOf = ([name, some]) => [`* ${plain(name)}: ${some.length}`, ...some.map(taskLine)];
+  return [...Map.groupBy(tasks, ofPerson)].flatMap(linesOf);
+}
+
+/** The report as Markdown. What is late and in progress is so now, also in the report of the last week. */
+async function reportOf(project_id, week) {
+  const today = dayOf(serverTime());
+  const [from, until] = week ? [-1, 0].map((weeks) => mondayOf(today, weeks)) : [mondayOf(today)];
+  const isOf = (at) => dayOf(at) >= from && (!until || dayOf(at) < until);
+  const openedSince = async (created_since) =>
+    (await get("/tasks", { project_id, created_since, limit: 1 })).pagination.total;
+  const open = { project_id, archived: project_id ? "" : "false", sort: "due_date" };
+  const ids = project_id ? [project_id] : projectsThatAre("active").map(({ id }) => id);
+  const [completed, underway, late, opened, openedAfter, ...lists] = await Promise.all([
+    getTasks({ project_id, status: "done", completed_since: from, sort: "-updated_at" }),
+    getTasks({ ...open, status: "in_progress" }),
+    getTasks({ ...open, status: "open", due_before: serverTime() }),
+    openedSince(from),
+    until ? openedSince(until) : 0,
+    ...ids.map((id) => get(`/projects/${id}/milestones`)),
+  ]);
+  const done = completed.filter(({ completed_at }) => isOf(completed_at));
+  const milestones = lists
+    .flatMap((list) => list.milestones)
+    .filter(({ closed_at }) => !closed_at || isOf(closed_at));
+  const sections = {
+    Done: personLines(done),
+    "In progress": personLines(underway),
+    Late: personLines(late),
+    Milestones: milestones.map(milestoneLine),
+  };
+  const figures = `${done.length} closed and ${opened - openedAfter} opened, ${late.length} late`;
+  const title = plain(projectOf(project_id)?.name ?? "All projects");
+  return [
+    `# ${title}, week of ${dateInWords(`${from}T12:00Z`, "")}\n\n${figures}`,
+    ...Object.entries(sections).map(
+      ([name, lines]) => lines.length && [`## ${name}`, "", ...lines].join("\n"),
+    ),
+  ]
+    .filter(Boolean)
+    .join("\n\n");
+}
+
+export function Week() {
+  const { project = "", week = "" } = useStore(address);
+  const { isLoaded } = useStore(workspace);
+  const [report, setReport] = useState("");
+  const load = async () => isLoaded && setReport(await reportOf(project, week));
+  const reload = () => load().catch((error) => notifyFault(error, reload));
+  useEffect(() => void reload(), [project, week, isLoaded]);
+  useRefresh(({ tasks, isPartial }) => (tasks.length || isPartial) && load());
+  const copy = () => navigator.clipboard.writeText(report).then(() => notify("Copied the report."));
+  const projects = projectsThatAre("active").map(({ id, name }) => [id, name]);
+  const choiceOf = (
+    name,
+    value,
+    options,
+  ) => html`<${Choice} label=${name} look="chip" ...${{ value, options }}
+    onChoose=${(chosen) => go({ [name.toLowerCase()]: chosen })} />`;
+  return html`<div class="page stack" aria-busy=${!report}>
+    <div class="line">
+      ${choiceOf("Week", week, WEEKS)} ${choiceOf("Project", project, [["", "All projects"], ...projects])}
+      ${navigator.clipboard && button("Copy as Markdown", copy, "")} ${button("Print", () => print(), "")}
+    </div>
+    <${Text} text=${report} top=${1} />
+  </div>`;
+}

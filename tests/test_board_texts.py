@@ -1,0 +1,98 @@
+"""What people write on the page: checkboxes that are ticked, links to tasks, pictures of the task's own."""
+
+import re
+
+from board import card, check_page, comment, fault, held, notice, opened, refresh
+from harness import wait_until
+from playwright.sync_api import expect
+from test_attachments import attach
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f030005fe02fea7"
+    "3581840000000049454e44ae426082"
+)
+
+
+def described(owner, project, text, title="Written"):
+    return owner.make_task(project, title=title, description=text)
+
+
+def stored(owner, task):
+    return owner.data(owner.get(f"/tasks/{task['id']}"))
+
+
+def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
+    task = described(owner, project, "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n")
+    dialog = opened(board, "Written")
+    expect(dialog.get_by_role("checkbox", name="mine")).to_be_enabled()
+    check_page(board)
+    with held(board, f"**/tasks/{task['id']}/details"):
+        dialog.get_by_role("checkbox", name="mine").check()
+        theirs = task["description"].replace("[ ] hers", "[x] hers")
+        owner.data(owner.patch(f"/tasks/{task['id']}/details", {"description": theirs}))
+    wait_until(lambda: stored(owner, task)["checks"] == {"done": 2, "total": 3} or board.evaluate("0"))
+    expect(dialog.get_by_role("checkbox", name="hers")).to_be_checked()
+    expect(dialog.get_by_role("checkbox", name="mine")).to_be_checked()
+    dialog.get_by_role("checkbox", name="hers").uncheck()
+    board.keyboard.press("Escape")
+    expect(card(board, "Written")).to_contain_text("1/3")
+
+
+def test_a_tick_that_is_refused_is_taken_back(board, owner, project):
+    task = described(owner, project, "- [ ] this\n- [ ] that")
+    dialog = opened(board, "Written")
+    this = dialog.get_by_role("checkbox", name="this")
+    board.route("**/details", lambda route: route.abort())
+    this.click()
+    expect(fault(board)).to_contain_text("cannot be reached")
+    expect(this).not_to_be_checked()
+    board.unroute("**/details")
+    with held(board, f"**/tasks/{task['id']}/details"):
+        this.click()
+        owner.data(owner.patch(f"/tasks/{task['id']}/details", {"description": "- [ ] another"}))
+    expect(notice(board)).to_contain_text("Someone has changed this line")
+    expect(dialog.get_by_role("checkbox", name="another")).not_to_be_checked()
+    assert stored(owner, task)["description"] == "- [ ] another"
+
+
+def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, join):
+    task = described(owner, project, "- [ ] no client's", "Said")
+    dialog = opened(board, "Said")
+    comment(dialog, "- [ ] one\n- [ ] two")
+    for name in ("one", "two"):
+        dialog.get_by_role("checkbox", name=name).check()
+    done = "- [x] one\n- [x] two"
+    path = f"/tasks/{task['id']}/comments"
+    wait_until(lambda: owner.data(owner.get(path))["comments"][0]["content"] == done or board.evaluate("0"))
+    page = sign_in(join("client").key, f"#task={task['number']}")
+    for name in ("one", "no client's"):
+        expect(page.get_by_role("checkbox", name=name)).to_be_disabled()
+
+
+def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owner, project):
+    other = owner.make_task(project, title="The other")
+    task = described(owner, project, "", "Pictured")
+    owner.data(attach(owner, task, "a plan.png", PIXEL, "image/png"), 201)
+    text = (
+        "![Plan](<a plan.png>) ![](missing.png) ![x](https://evil.example/x.png) ![y](javascript:go())\n\n"
+        f"See #{other['number']}, not a#1, [#2](https://example.com/#3) or `#4`\n\n"
+        "<img src=x onerror=alert(1)> - [ ] <b>no</b>"
+    )
+    changes = {"description": text, "blocked_by": [other["number"]]}
+    owner.data(owner.patch(f"/tasks/{task['id']}/details", changes))
+    dialog = opened(board, "Pictured")
+    written = dialog.locator(".written")
+    expect(written.get_by_role("img", name="Plan")).to_have_js_property("naturalWidth", 1)
+    expect(written.locator("img")).to_have_count(1)
+    for raw in ("![](missing.png)", "![x](https://evil.example/x.png)", "![y](javascript:", "<img src=x"):
+        expect(written).to_contain_text(raw)
+    check_page(board)
+    expect(written.get_by_role("link")).to_have_text([f"#{other['number']}", "#2"])
+    link = written.get_by_role("link").first
+    link.hover()
+    expect(link).to_have_attribute("title", "The other")
+    link.click()
+    dialog = board.get_by_role("dialog", name="The other")
+    expect(dialog.get_by_text("Blocks", exact=True)).to_be_visible()
+    expect(dialog.get_by_role("link", name=re.compile("Pictured"))).to_be_visible()
+    refresh(board)

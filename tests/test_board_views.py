@@ -1,0 +1,158 @@
+"""One's own tasks, what is found, a week's report, and what was done or planned, as the page shows it."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, view
+from playwright.sync_api import expect
+
+
+def due(days):
+    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
+
+
+@pytest.fixture
+def ana(join):
+    return join(full_name="Ana Anders")
+
+
+def own(page):
+    return page.locator("main .title")
+
+
+def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, ana, owner, project):
+    page = sign_in(ana.key)
+    expect(page.get_by_role("heading", level=1)).to_have_text("All projects")  # nothing is Ana's yet
+    mine = {"assignee_id": ana.member["id"]}
+    late = owner.make_task(project, title="Late", due_date="2020-01-01", **mine)
+    owner.make_task(project, title="Far", due_date="2099-01-01", **mine)
+    for title in ("First", "Second", "Third"):
+        owner.make_task(project, title=title, **mine)
+    page = sign_in(ana.key)
+    expect(page.get_by_role("heading", level=1)).to_have_text("My tasks")
+    expect(page.get_by_role("heading", level=2)).to_have_text(["Overdue 1", "Later 1", "No date 3"])
+    check_page(page)
+    third = page.get_by_role("link", name="Third")
+    third.press("Alt+ArrowUp")
+    expect(own(page)).to_have_text(["Late", "Far", "First", "Third", "Second"])
+    expect(third).to_be_focused()
+    third.press("ArrowUp")
+    expect(page.get_by_role("link", name="First")).to_be_focused()
+    page.locator(".own").filter(has_text="Second").drag_to(page.locator(".own").filter(has_text="First"))
+    expect(own(page)).to_have_text(["Late", "Far", "Second", "First", "Third"])
+    refresh(page)
+    ranked = owner.data(owner.get(f"/tasks?sort=rank&project_id={project['id']}"))["tasks"]
+    assert [task["title"] for task in ranked] == ["Late", "Far", "Second", "First", "Third"]
+    page.get_by_role("checkbox", name="Done: Late").check()
+    expect(own(page)).to_have_text(["Far", "Second", "First", "Third"])
+    assert owner.data(owner.get(f"/tasks/{late['id']}"))["status"] == "done"
+    press(notice(page), "Undo")
+    expect(own(page)).to_have_count(5)
+    choice(page, "Status of “Far”").click()
+    page.get_by_role("option", name="Review").click()
+    expect(choice(page, "Status of “Far”")).to_have_text("Review")
+    page.get_by_role("link", name="Second").click()
+    expect(page.get_by_role("dialog", name="Second")).to_be_visible()
+
+
+def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_commands(
+    board, owner, project
+):
+    task = owner.make_task(project, title="Choose a Zephyr", description="By *wind*")
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Ask the quartermaster"}), 201)
+    asked = []
+    board.on("request", lambda request: asked.append(request.url) if "q=" in request.url else None)
+    find = board.get_by_role("combobox", name="Find")
+    options = board.get_by_role("option")
+    for words in (f"#{task['number']}", "zeph", "quartermaster"):
+        board.keyboard.press("Control+k")
+        expect(find).to_be_focused()
+        board.keyboard.type(words)
+        expect(options.filter(has_text="Choose a Zephyr")).to_have_class(re.compile("current"))
+        board.keyboard.press("Enter")
+        expect(board.get_by_role("dialog", name="Choose a Zephyr")).to_be_visible()
+        board.keyboard.press("Escape")
+    assert len(asked) < 15  # of 24 letters
+    press(board, "Find")
+    expect(options.first).to_contain_text("Choose a Zephyr")  # opened before
+    check_page(board)
+    board.keyboard.type("olga")
+    expect(options.first).to_have_text(re.compile("Olga Owner\\s*Person"))
+    board.keyboard.press("Enter")
+    expect(choice(board, "Assignee")).to_contain_text("Olga Owner")
+    board.keyboard.press("Control+k")
+    board.keyboard.type("invi")
+    board.keyboard.press("Enter")
+    expect(board.get_by_role("dialog", name="Invite")).to_be_visible()
+    pick(board.get_by_role("dialog"), "Role", "Client")
+    expect(board.get_by_role("dialog")).to_contain_text("A client reads everything")
+    check_page(board)
+    board.keyboard.press("Escape")
+    board.keyboard.press("Control+k")
+    board.keyboard.type("meet")
+    board.keyboard.press("ArrowDown")
+    board.keyboard.press("ArrowUp")
+    board.keyboard.press("Enter")
+    expect(board.get_by_role("heading", level=1)).to_have_text("Meetings")
+
+
+def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner, server, project):
+    titles = {"Now *done*": "done", "Before": "done", "Under way": "in_progress"}
+    for title, status in titles.items():
+        task = owner.make_task(project, title=title, assignee_id=ana.member["id"], due_date="2020-01-01")
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": status}))
+    week = timedelta(days=7)
+    before = (datetime.now(UTC) - week).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    server.rows("UPDATE task SET created_at = ?, completed_at = ? WHERE title = 'Before'", before, before)
+    path = f"/projects/{project['id']}/milestones"
+    owner.data(owner.post(path, {"title": "Beta", "due_date": "2099-12-01"}), 201)
+    page = sign_in(address=f"#view=week&project={project['id']}")
+    report = page.locator("main .text")
+    expect(report).to_contain_text("1 closed and 2 opened, 1 late")
+    expect(report).to_contain_text(re.compile(r"Ana Anders: 1\s*#\d+ Now \*done\*\s*In progress"))
+    expect(report).to_contain_text("Beta: 0 of 0 tasks done, due 1 Dec 2099")
+    check_page(page)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    press(page, "Copy as Markdown")
+    expect(notice(page)).to_contain_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert re.search(r"## Done\n\n\* Ana Anders: 1\n  \* #\d+ Now \\\*done\\\*\n", copied)
+    pick(page, "Week", "Last week")
+    expect(report).to_contain_text("1 closed and 1 opened")
+    report.get_by_role("link").first.click()
+    expect(page.get_by_role("dialog", name="Before")).to_be_visible()
+
+
+def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project):
+    for title in ("Long ago", "Lately"):
+        task = owner.make_task(project, title=title)
+        owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    server.rows("UPDATE task SET completed_at = '2020-01-01T00:00:00.000Z' WHERE title = 'Long ago'")
+    board.reload()
+    expect(column(board, "Done")).to_have_accessible_name("Done 1")
+    press(column(board, "Done"), "Show older")
+    expect(card(board, "Long ago")).to_be_visible()
+    expect(column(board, "Done").get_by_role("button", name="Show older")).to_have_count(0)
+
+
+def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, owner, project):
+    path = f"/projects/{project['id']}/milestones"
+    alpha, beta = (owner.data(owner.post(path, {"title": title}), 201) for title in ("Alpha", "Beta"))
+    task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
+    page = sign_in(address=f"#view=project&project={project['id']}")
+    press(page, "Close: Alpha")
+    expect(page.get_by_role("heading", name="Closed")).to_be_visible()
+    check_page(page)
+    choice(page, "Move what is open").click()
+    page.get_by_role("option", name="Beta").click()
+    expect(row(page, "Beta")).to_contain_text("0 of 1 task done")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["milestone_id"] == beta["id"]
+    expect(choice(page, "Move what is open")).to_have_count(0)
+    view(page, "Board")
+    choice(page, "Milestone").click()
+    expect(page.get_by_role("option")).to_have_text(["Any milestone", "Beta"])
+    page.keyboard.press("Escape")
+    show(page, f"view=project&project={project['id']}")
+    press(page, "Open again: Alpha")
+    expect(page.get_by_role("heading", name="Closed")).to_have_count(0)
