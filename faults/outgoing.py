@@ -19,7 +19,7 @@ TASKS = 6
 HANGING = 11
 BUDGET = 5.0  # seconds, the default of `delivery.request_budget_seconds`
 TRIED = """
-    SELECT webhook.name, attempts, last_error FROM delivery JOIN webhook ON webhook.id = webhook_id
+    SELECT webhook.name, attempts, delivery.last_error FROM delivery JOIN webhook ON webhook.id = webhook_id
     WHERE duration_ms IS NOT NULL
 """
 

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 SORTED_BY = ("created_at", "updated_at", "due_date", "priority")
-SORTS = [f"{sign}{name}" for name in SORTED_BY for sign in ("", "-")]
+SORTS = ["rank", *(f"{sign}{name}" for name in SORTED_BY for sign in ("", "-"))]
 
 
 def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: str) -> bool:
@@ -21,8 +21,10 @@ def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: s
     match name:
         case "due_before":
             return task["due_date"] is not None and task["due_date"] < value
-        case "updated_since":
-            return task["updated_at"] >= value
+        case "created_since" | "updated_since":
+            return task[name.replace("since", "at")] >= value
+        case "label":
+            return value.casefold() in map(str.casefold, task["labels"])
         case "completed_since":
             return (task["completed_at"] or "") >= value
         case "status" if value == "open":
@@ -47,8 +49,19 @@ def plain(text: str) -> str:
     return "".join(normalize("NFD", letter)[0] for letter in text).casefold()
 
 
-def in_order(tasks: Iterable[Row], sort: str) -> list[Row]:
-    """The tasks in this order: ties by id in the same direction, those without a date last."""
+def spelled(labels: Iterable[str] | None, tasks: Iterable[Row]) -> list[str]:
+    """The labels, each once, and as it is spelled in the tasks that have it already."""
+    known = {label.casefold(): label for task in tasks for label in task["labels"]}
+    return [known.get(key, label) for key, label in {text.casefold(): text for text in labels or ()}.items()]
+
+
+def in_order(tasks: Iterable[Row], sort: str, by_hand: list[str]) -> list[Row]:
+    """The tasks in this order: ties by id in the same direction, those without a date last.
+
+    `by_hand` are the ids of all tasks, as they were placed.
+    """
+    if sort == "rank":
+        return sorted(tasks, key=lambda task: by_hand.index(task["id"]))
     name, is_falling = sort.removeprefix("-"), sort.startswith("-")
     by_id = sorted(tasks, key=lambda task: task["id"], reverse=is_falling)
     if name == "created_at":  # as the ids rise

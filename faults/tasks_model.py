@@ -4,6 +4,7 @@ After every step all tasks and the statistics of all projects are compared; list
 pages are steps of their own.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -16,7 +17,7 @@ from harness import NOBODY, OWNER_KEY, PATIENCE, Server
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from machines import Machine, explore
-from task_lists import PRIORITIES, SORTS, STATUSES, Row, in_order, page, passes, statistics
+from task_lists import PRIORITIES, SORTS, STATUSES, Row, in_order, page, passes, spelled, statistics
 
 
 def wire(moment: datetime) -> str:
@@ -34,12 +35,17 @@ NUMBERS = st.integers(0, 11)  # choose among the rows that there are
 VISIBLE = "aAbBéÉ%_σΣ"  # few, so that searches find them
 TEXTS = st.builds("{}{}".format, st.sampled_from(VISIBLE), st.text(VISIBLE + " ", max_size=4)).map(str.strip)
 PRIORITY = st.sampled_from(PRIORITIES)
-DETAILS = {
-    "description": st.none() | TEXTS,
+# Descriptions with checkboxes, and how many of these are done.
+CHECKED = {"- [ ] a": (0, 1), "* [x] a\n  2) [X] É\n- [ ]\n+ [ ] a": (2, 3), "a - [ ] a\n- [x]a": None}
+LABELS = st.sampled_from(["x", "X", "É", "é", "ß x", "SS x"])
+PLANNED = {
+    "description": st.none() | TEXTS | st.sampled_from([*CHECKED]),
     "priority": PRIORITY,
-    "milestone_id": NUMBERS,
+    "labels": st.none() | st.lists(LABELS, max_size=3),
     "due_date": st.sampled_from([*TIMES, None, None]),
 }
+DETAILS = PLANNED | {"milestone_id": NUMBERS}
+COPIED = ("project_id", "milestone_id", "title", "assignee_id", *PLANNED)
 UPDATES = {"title": TEXTS, "status": st.sampled_from(STATUSES), "assignee_id": NUMBERS}
 NEW_TASK = st.fixed_dictionaries({"title": TEXTS}, optional=DETAILS | {"assignee_id": NUMBERS})
 # Values of filters; a number stands for the value that one of the tasks has.
@@ -52,12 +58,15 @@ FILTERS: dict[str, st.SearchStrategy] = {
     "ready": st.just("true"),
     "priority": PRIORITY,
     "due_before": NUMBERS | st.sampled_from(TIMES),
+    "created_since": NUMBERS,
     "updated_since": NUMBERS,
+    "label": LABELS,
     "q": st.text(VISIBLE + ' "', min_size=1, max_size=5).filter(str.strip),
     "archived": st.just("false"),
 }
 COLUMNS = {
     "due_before": "due_date",
+    "created_since": "created_at",
     "updated_since": "updated_at",
     "completed_since": "completed_at",
 }  # that a filter of another name compares
@@ -74,6 +83,7 @@ PRECONDITIONS: dict[str, tuple[str, bool]] = {
     "weak": ('W/"{0}"', False),
 }
 EXPECTED = st.sampled_from(["none", *PRECONDITIONS])  # twice as often without
+SOMETIMES_MANY = st.sampled_from([3] * 9 + [150])
 
 
 class Edit(NamedTuple):
@@ -91,24 +101,27 @@ def edits_of(fields: dict[str, st.SearchStrategy]) -> st.SearchStrategy[list[Edi
 
 
 class Created(NamedTuple):
-    """A task's creation with an Idempotency-Key, which can be repeated."""
+    """A creation of tasks with an Idempotency-Key, which can be repeated."""
 
+    path: str
     body: Row
     headers: dict[str, str]
-    task: Row
+    data: Row
 
 
 class TasksMachine(Machine):
     """Projects with milestones and tasks, which one owner changes."""
 
-    comparisons = restarts = 0
+    comparisons = restarts = moves = 0
 
     def __init__(self, server: Server, members: list[str]):
         super().__init__()
         self.server, self.members = server, members
         self.projects: dict[str, str] = {}  # id: status
         self.milestones: dict[str, str] = {}  # id: its project's
+        self.closed: dict[str, str | None] = {}  # milestones: when
         self.tasks: dict[str, Row] = {}
+        self.order: list[str] = []  # all tasks, as they are placed by hand
         self.created: list[Created] = []
         self.last_number = 0
         self.has_restarted = False
@@ -149,7 +162,7 @@ class TasksMachine(Machine):
             if all(passes(task, *pair, archived=archived, me=self.members[0]) for pair in every.items())
         ]
         query = filters | {"sort": sort, "limit": limit, "offset": offset}
-        expected = page(in_order(found, sort), sort, limit, offset)
+        expected = page(in_order(found, sort, self.order), sort, limit, offset)
         self.compare(
             f"GET /tasks {query}", self.data(self.send("GET", f"/tasks?{urlencode(query)}")), expected
         )
@@ -163,10 +176,29 @@ class TasksMachine(Machine):
 
     def resolved(self, body: Row, project_id: str) -> Row:
         """The body of a task of this project, with ids in place of numbers."""
+        if "project_id" in body:
+            project_id = self.chosen(self.active or [project_id], body["project_id"])
+            body = body | {"project_id": project_id}
         milestones = [id for id, project in self.milestones.items() if project == project_id]
         choices = {"milestone_id": [None, *sorted(milestones)], "assignee_id": [None, *self.members]}
         ids = {name: choices[name][body[name] % len(choices[name])] for name in choices if name in body}
         return body | ids
+
+    @property
+    def active(self) -> list[str]:
+        return [id for id, status in self.projects.items() if status == "active"]
+
+    def outcome(self, body: Row, task: Row | None = None) -> Row:
+        """The fields with which a body leaves a task, or a new one."""
+        fields = dict(body)
+        if task and body.get("project_id", task["project_id"]) != task["project_id"]:
+            fields = {"milestone_id": None} | fields
+        if "labels" in body:
+            fields["labels"] = spelled(body["labels"], self.tasks.values())
+        if "description" in body:
+            checks = CHECKED.get(body["description"])
+            fields["checks"] = checks and {"done": checks[0], "total": checks[1]}
+        return fields
 
     def resolved_filters(self, filters: Row) -> Row:
         """The filters with values that tasks have in place of numbers."""
@@ -212,6 +244,7 @@ class TasksMachine(Machine):
             del self.projects[id]
             self.milestones = {id: of for id, of in self.milestones.items() if of in self.projects}
             self.tasks = {id: task for id, task in self.tasks.items() if id not in tasks}
+            self.order = [id for id in self.order if id not in tasks]
 
     @precondition(lambda self: self.milestones)
     @rule(milestone=NUMBERS)
@@ -224,25 +257,49 @@ class TasksMachine(Machine):
             shown = self.data(self.send("GET", f"/tasks/{task['id']}"))
             self.replace(task, {"milestone_id": None}, {name: shown[name] for name in task})
 
+    @precondition(lambda self: self.milestones)
+    @rule(milestone=NUMBERS, closed=st.booleans())
+    def close_milestone(self, milestone: int, closed: bool) -> None:
+        """Close a milestone, or open it again; its tasks do not change."""
+        id = self.chosen(self.milestones, milestone)
+        changed = self.data(self.send("PATCH", f"/milestones/{id}", {"closed": closed}))
+        self.closed[id] = (self.closed.get(id) or changed["updated_at"]) if closed else None
+        shown = self.data(self.send("GET", f"/milestones/{id}"))
+        self.compare("closed_at", [changed["closed_at"], shown["closed_at"]], [self.closed[id]] * 2)
+
     # Tasks
 
-    @precondition(lambda self: "active" in self.projects.values())
-    @rule(project=NUMBERS, tasks=st.lists(NEW_TASK, min_size=2, max_size=5))
-    def create_tasks(self, project: int, tasks: list[Row]) -> None:
-        active = [id for id, status in self.projects.items() if status == "active"]
-        project_id = self.chosen(active, project)
-        for body in tasks:
-            body = self.resolved(body, project_id) | {"project_id": project_id}
-            headers = {"Idempotency-Key": str(uuid4())}
-            task = self.data(self.send("POST", "/tasks", body, headers), 201)
-            started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}, "blocked_by": []}
-            expected = dict.fromkeys(task) | started | body | {"created_by": self.members[0]}
-            expected |= {name: task[name] for name in ("id", "number", "created_at", "updated_at")}
-            self.compare("the new task", task, expected)
-            assert task["number"] > self.last_number, "a number came again, or fell"
-            self.last_number = task["number"]
-            self.tasks[task["id"]] = task
-            self.created.append(Created(body, headers, task))
+    @precondition(lambda self: self.active)
+    @rule(project=NUMBERS, tasks=st.lists(NEW_TASK, min_size=2, max_size=5), together=st.booleans())
+    def create_tasks(self, project: int, tasks: list[Row], together: bool = False) -> None:
+        id = self.chosen(self.active, project)
+        bodies = [self.resolved(body, id) | {"project_id": id} for body in tasks]
+        for body in [{"tasks": bodies}] if together else bodies:
+            path, headers = f"/tasks{'/batch' * together}", {"Idempotency-Key": str(uuid4())}
+            data = self.data(self.send("POST", path, body, headers), 201)
+            self.created.append(Created(path, body, headers, data))
+            for task, planned in zip(data["tasks"], bodies, strict=True) if together else [(data, body)]:
+                self.add(task, planned)
+
+    def add(self, task: Row, planned: Row) -> None:
+        """Compare a new task with what was planned, and keep it."""
+        started = {"status": "todo", "priority": "medium", "version": 1, "metadata": {}, "blocked_by": []}
+        expected = dict.fromkeys(task) | started | {"labels": [], "created_by": self.members[0]}
+        expected |= self.outcome(planned)
+        expected |= {name: task[name] for name in ("id", "number", "rank", "created_at", "updated_at")}
+        self.compare("the new task", task, expected)
+        assert task["number"] > self.last_number, "a number came again, or fell"
+        self.last_number = task["number"]
+        self.tasks[task["id"]] = task
+        self.order.append(task["id"])
+
+    @precondition(lambda self: self.tasks)
+    @rule(number=NUMBERS, titled=st.fixed_dictionaries({}, optional={"title": TEXTS}))
+    def copy_task(self, number: int, titled: Row) -> None:
+        task = self.tasks[self.chosen(self.tasks, number)]
+        status = 201 if task["project_id"] in self.active else 422
+        if copy := self.data(self.send("POST", f"/tasks/{task['id']}/copy", titled), status):
+            self.add(copy, {name: task[name] for name in COPIED} | titled)
 
     @precondition(lambda self: self.tasks)
     @rule(edits=edits_of(UPDATES))
@@ -251,7 +308,7 @@ class TasksMachine(Machine):
             self.edit_task("PATCH", "", edit)
 
     @precondition(lambda self: self.tasks)
-    @rule(edits=edits_of(UPDATES | DETAILS))
+    @rule(edits=edits_of(UPDATES | DETAILS | {"project_id": NUMBERS}))
     def update_details(self, edits: list[Edit]) -> None:
         for edit in edits:
             self.edit_task("PATCH", "/details", edit)
@@ -271,7 +328,62 @@ class TasksMachine(Machine):
         answer = self.send(method, f"/tasks/{name}{path}", body, headers)
         if shown := self.data(answer, status):
             self.compare("ETag", answer.headers["ETag"], f'"{shown["version"]}"')
-            self.replace(task, {"status": "done"} if path == "/complete" else body, shown)
+            fields = {"status": "done"} if path == "/complete" else self.outcome(body, task)
+            self.replace(task, fields, shown)
+
+    @precondition(lambda self: self.tasks and self.active)
+    @rule(
+        numbers=st.sets(NUMBERS, min_size=1, max_size=4),
+        body=st.fixed_dictionaries({}, optional=UPDATES | PLANNED | {"project_id": NUMBERS}),
+        behind=st.sampled_from([None, 0, 0, 1]),
+    )
+    def change_together(self, numbers: set[int], body: Row, behind: int | None) -> None:
+        """Change several tasks alike, or none, where the version of one is not the expected one."""
+        tasks = [self.tasks[id] for id in {self.chosen(self.tasks, number): 0 for number in numbers}]
+        changes = self.resolved(body, tasks[0]["project_id"])
+        names = [task["number"] if number % 2 else task["id"] for number, task in enumerate(tasks)]
+        sent = {"tasks": names, "changes": changes}
+        if behind is not None:
+            sent["versions"] = {str(names[-1]): tasks[-1]["version"] - behind}
+        data = self.data(self.send("PATCH", "/tasks/batch", sent), 412 if behind else 200)
+        for task, shown in zip(tasks, data["tasks"], strict=True) if data else ():
+            self.replace(task, self.outcome(changes, task), shown)
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        moves=st.lists(
+            st.tuples(NUMBERS, st.sampled_from(["after", "before"]), st.none() | NUMBERS),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def place_tasks(self, moves: list[tuple[int, str, int | None]]) -> None:
+        for number, side, beside in moves:
+            chosen = beside if beside is None else self.chosen(self.tasks, beside)
+            self.place(self.chosen(self.tasks, number), side, chosen)
+
+    @precondition(lambda self: len(self.tasks) > 3)
+    @rule(numbers=st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True), many=SOMETIMES_MANY)
+    def crowd(self, numbers: list[int], many: int) -> None:
+        """Put two tasks into the same gap in turn, until others there get shorter ranks."""
+        first, *others = self.order[:4]
+        for number in range(many):
+            self.place(others[numbers[number % 2] % 3], "after", first)
+
+    def place(self, id: str, side: str, beside: str | None) -> None:
+        """Put a task beside another one, or first or last, which may give others another rank."""
+        order, was = self.order, self.tasks[id]
+        if beside != id:
+            order = [other for other in order if other != id]
+            first = 0 if side == "after" else len(order)
+            order.insert(first if beside is None else order.index(beside) + (side == "after"), id)
+        shown = self.data(self.send("PATCH", f"/tasks/{id}/details", {side: beside}))
+        self.replace(was, {"rank": shown["rank"]} if order != self.order else {}, shown)
+        self.order = order
+        TasksMachine.moves += 1
+        for row in self.data(self.send("GET", "/tasks?sort=rank&limit=100"))["tasks"]:
+            if (task := self.tasks[row["id"]])["rank"] != row["rank"]:
+                self.replace(task, {"rank": row["rank"]}, row)
 
     @precondition(lambda self: self.tasks)
     @rule(number=NUMBERS, expected=EXPECTED)
@@ -280,6 +392,7 @@ class TasksMachine(Machine):
         headers, status = self.if_match(task, expected)
         if self.data(self.send("DELETE", f"/tasks/{task['id']}", headers=headers), status):
             del self.tasks[task["id"]]
+            self.order.remove(task["id"])
 
     def if_match(self, task: Row, expected: str) -> tuple[Row, int]:
         """The headers of a change of a task, and the status with which it must be answered."""
@@ -304,10 +417,10 @@ class TasksMachine(Machine):
     @rule(number=NUMBERS)
     def repeat(self, number: int) -> None:
         """Repeat a creation with its key, also after what it made was changed or deleted."""
-        body, headers, task = self.created[number % len(self.created)]
-        self.data(self.send("POST", "/tasks", body | {"title": "Another"}, headers), 422)
-        again = self.send("POST", "/tasks", body, headers)
-        self.compare("the repetition's answer", self.data(again, 201), task)
+        path, body, headers, data = self.created[number % len(self.created)]
+        self.data(self.send("POST", path, body | {"title": "Another"}, headers), 422)
+        again = self.send("POST", path, body, headers)
+        self.compare("the repetition's answer", self.data(again, 201), data)
         self.compare("Idempotent-Replayed", again.headers.get("Idempotent-Replayed"), "true")
 
     # Reading
@@ -325,8 +438,11 @@ class TasksMachine(Machine):
         """Compare lists with each one and two filters whose value is that of one task."""
         task = self.tasks[self.chosen(self.tasks, number)]
         values = {
-            name: task[COLUMNS.get(name, name)] for name in FILTERS if name not in ("q", "archived", "ready")
+            name: task[COLUMNS.get(name, name)]
+            for name in FILTERS
+            if name not in ("q", "label", "archived", "ready")
         }
+        values["label"] = next(iter(task["labels"]), None)
         values |= {"q": task["title"][-2:].strip(), "archived": "false", "ready": "true"}
         pairs = [pair for pair in values.items() if pair[1] is not None]
         for some in (*combinations(pairs, 1), *combinations(pairs, 2)):
@@ -334,7 +450,10 @@ class TasksMachine(Machine):
 
     @invariant()
     def tasks_and_statistics_are_equal(self) -> None:
-        self.compare_list({}, "created_at", 100, 0)
+        for sort in ("created_at", "rank"):
+            self.compare_list({}, sort, 100, 0)
+        labels = {row["label"]: row["count"] for row in self.data(self.send("GET", "/labels"))["labels"]}
+        self.compare("labels", labels, Counter(sum((task["labels"] for task in self.tasks.values()), [])))
         sent = wire(datetime.now(UTC))
         answer = self.send("GET", "/projects")
         shown = {project["id"]: project["stats"] for project in self.data(answer)["projects"]}
@@ -376,6 +495,6 @@ def run(run: Run) -> None:
         doctor = server.flask("doctor")
         assert doctor.returncode == 0, f"after the examples, doctor says: {doctor.stdout[-500:]}"
     figure = f"{explored.examples} examples, {explored.steps} steps, {TasksMachine.restarts} restarts, "
-    figure += f"{TasksMachine.comparisons} comparisons"
-    what = "tasks, their lists, counters, versions and repeated creations: as in the model"
+    figure += f"{TasksMachine.comparisons} comparisons, {TasksMachine.moves} places by hand"
+    what = "tasks, their lists, order, labels, counters, versions and repeated creations: as in the model"
     run.found("G4", what, figure, "always", not explored.failure)
