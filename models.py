@@ -1780,7 +1780,7 @@ class Rank:
         rank = cls.between(low, high or cls.whole(int(low[: cls.DIGITS]) + 1))
         if len(rank) > cls.MAX:
             cls.spread(transaction, task, low[: cls.DIGITS])
-            return cls.place(transaction, task, **placed)
+            return cls.place(transaction, task | {"rank": ""}, **placed)  # which others may have now
         return {"rank": rank}
 
     @classmethod

@@ -71,9 +71,22 @@ def test_a_place_that_does_not_exist_is_refused(owner, task):
 def test_ranks_stay_short_wherever_tasks_are_put(owner, tasks):
     a, b, c, d = tasks
     for number in range(160):  # always into the same gap
-        moved = put(owner, (b, c)[number % 2], after=a["number"])
+        before = owner.data(owner.get(f"/tasks/{(c, b)[number % 2]['id']}"))
+        moved = put(owner, before, after=a["number"])
+        assert moved["version"] == before["version"] + 1
         assert len(moved["rank"]) <= Rank.MAX
-        assert order(owner, tasks) == ("abcd", "acbd")[number % 2]
+        assert order(owner, tasks) == ("acbd", "abcd")[number % 2]
+
+
+def test_a_task_in_the_way_of_the_ranks_of_a_full_gap_gets_another_one(owner, tasks):
+    a, b, c, d = tasks
+    put(owner, d, after=a["id"])
+    full = "01".rjust(Rank.MAX - Rank.DIGITS, "0")
+    while not put(owner, b, after=a["id"])["rank"].endswith(full):
+        b, c = c, b
+    put(owner, c, after=None)  # so that the other one gets the middle of the gap, where d is
+    put(owner, d, after=a["id"])
+    assert order(owner, tasks) == f"{c['title']}ad{b['title']}"
 
 
 def test_a_rank_is_between_any_two():
