@@ -15,7 +15,7 @@ from functools import partial
 import requests
 from findings import Run
 from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, receivers
-from misplaced import HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
+from misplaced import ENTER, HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
 from traces import Hunt
 
 # What may hold path and query of a webhook's URL.
@@ -26,6 +26,7 @@ COMMANDS = ("webhook list", "key list", "member list", "doctor", "init", "delive
 KEY = re.compile(r"tms_[\w-]{43}")
 TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
 NOBODY = {"Authorization": ""}
+PROXY = "127.0.0.2"  # the address of a proxy that says who signs in
 
 
 class Stage:
@@ -54,6 +55,8 @@ class Stage:
             "HTTP_PROXY": proxy,
             "http_proxy": proxy,
             "NETRC": str(netrc),
+            "TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email",
+            "TASKS_SERVER__SIGN_IN_NETWORKS": f'["{PROXY}"]',
             "TMPDIR": str(self.folder),
         }
 
@@ -85,7 +88,7 @@ class Stage:
         self.hunt.read(f"answer: {name}", f"{answer.headers}\n\n".encode() + answer.content)
         return answer
 
-    def make(self, name: str, path: str, body: dict, **headers: str) -> dict:
+    def make(self, name: str, path: str, body: dict | None, **headers: str) -> dict:
         """Make something over the API."""
         answer = self.call(name, "POST", f"/api/v1{path}", headers, json=body)
         assert answer.status_code == 201, answer.text
@@ -106,6 +109,24 @@ class Stage:
         self.call("a revoked key", "GET", "/api/v1/me", holder)
         self.enroll("over the API", "/api/v1/enroll")
         self.enroll("on the page", "/enroll")
+        for name in ("first", "second"):  # which replaces the first
+            link = self.make(f"{name} calendar", "/calendar", None)["url"]
+            token = self.hunt.place(
+                f"token of the {name} calendar", f"answer: {name} calendar", text=KEY.findall(link)[0]
+            )
+        self.call("a calendar", "GET", f"/calendar/{token}.ics", NOBODY)
+        self.call(
+            "a revoked calendar",
+            "GET",
+            f"/calendar/{self.hunt.place('token of the first calendar')}.ics",
+            NOBODY,
+        )
+        entered = self.exchange("signed in by the proxy", ENTER.format("11@example.com"), PROXY)
+        key = KEY.findall(entered.decode())[0]
+        self.hunt.place("key of who signed in by the proxy", "answer: signed in by the proxy", text=key)
+        name = f"{self.hunt.run.random.getrandbits(160):x}"  # addresses are shown in lower case
+        name = self.hunt.place("whom the proxy names", "answer: a stranger", text=name)
+        self.exchange("a stranger", ENTER.format(f"{name}@example.com"), PROXY)
         for route in SERVED:
             headers = {"x-agent-webhook-secret": self.hunt.place(f"secret of the route {route}"), **NOBODY}
             flow = {"action": "create_flow", "goal": "G"}
@@ -137,14 +158,20 @@ class Stage:
             answer = self.call(name, method, path, filled, data=fill(body) if body else None)
             assert answer.status_code != 500, (name, answer.text)
         for name, head in [*HEADS.items()][:: self.step]:
-            with self.connected() as line:
-                line.sendall(self.hunt.fill(head.replace("KEY", self.key), name).encode("latin-1"))
-                line.shutdown(socket.SHUT_WR)
-                self.hunt.read(f"answer: {name}", b"".join(iter(partial(line.recv, 65536), b"")))
+            self.exchange(name, self.hunt.fill(head.replace("KEY", self.key), name))
 
-    def connected(self) -> socket.socket:
+    def exchange(self, name: str, head: str, source: str = "") -> bytes:
+        """Send this alone, from an address of this machine, and return the answer, which is searched."""
+        with self.connected(source) as line:
+            line.sendall(head.encode("latin-1"))
+            line.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(partial(line.recv, 65536), b""))
+        self.hunt.read(f"answer: {name}", answer)
+        return answer
+
+    def connected(self, source: str = "") -> socket.socket:
         host, port = self.server.base.removeprefix("http://").split(":")
-        return socket.create_connection((host, int(port)), PATIENCE)
+        return socket.create_connection((host, int(port)), PATIENCE, (source, 0))
 
     def read_all(self) -> None:
         """Read what the API shows."""

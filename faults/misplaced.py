@@ -87,6 +87,16 @@ REQUESTS = (
     Sent("Content-Type", "POST", "/api/v1/projects", {"Content-Type": "text/<<>>"}, "x"),
     Sent("wrong token", "GET", "/api/v1/enroll/<<>>", NONE),
     Sent("wrong token on the page", "POST", "/enroll/<<>>", NONE),
+    Sent("wrong token of a calendar", "GET", "/calendar/tms_<<>>.ics", NONE),
+    Sent("a calendar's token as a key", "GET", "/api/v1/me?key=<<token of the second calendar>>"),
+    Sent(
+        "sign-in header of who is no proxy",
+        "GET",
+        "/",
+        NONE | {"Remote-Email": "<<>>", "Accept": "text/html"},
+    ),
+    Sent("label", "PATCH", "/api/v1/tasks/batch", {}, '{"tasks": ["TASK"], "changes": {"labels": "<<>>"}}'),
+    Sent("cursor", "GET", "/api/v1/changes?after=<<>>"),
     Sent("broken JSON", "POST", "/api/v1/projects", {}, '{"api_key": "<<>>" "name"'),
     Sent("unknown field", "POST", "/api/v1/projects", {}, '{"password": "<<>>"}'),
     Sent("wrong choice", "PATCH", "/api/v1/tasks/TASK", {}, '{"status": "<<>>"}'),
@@ -101,6 +111,9 @@ REQUESTS = (
     Sent("broken action", "POST", AGENT, RIGHT, '{"action": "get_flow", "secret": "<<>>"'),
 )
 
+# What a proxy sends that says who signs in.
+ENTER = "GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\nRemote-Email: {}\r\n\r\n"
+
 # Heads that gunicorn refuses itself, or that are followed by what is no request.
 HEADS = {
     "a header without a colon": "GET /api/v1/me HTTP/1.1\r\nAuthorization Bearer <<>>\r\n\r\n",
@@ -114,6 +127,7 @@ HEADS = {
     "a token of the API with a raw byte": "GET /api/v1/enroll/<<>>\xff HTTP/1.1\r\n\r\n",
     "a password in a target": "GET http://u:<<>>@a.example/api/v1/me HTTP/1.1\r\nHost: a\r\n\r\n",
     "a password in a target with a raw byte": "GET http://u:<<>>@a/\xff HTTP/1.1\r\n\r\n",
+    "a calendar's token with a raw byte": "GET /calendar/<<>>\xff.ics HTTP/1.1\r\n\r\n",
     "no request": "<<>>\r\n\r\n",
     "no size of a chunk": "POST /api/v1/projects HTTP/1.1\r\nAuthorization: Bearer KEY\r\n"
     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n<<>>\r\n{}\r\n0\r\n\r\n",

@@ -335,17 +335,17 @@ class TasksMachine(Machine):
     @rule(
         numbers=st.sets(NUMBERS, min_size=1, max_size=4),
         body=st.fixed_dictionaries({}, optional=UPDATES | PLANNED | {"project_id": NUMBERS}),
-        behind=st.sampled_from([None, 0, 0, 1]),
+        ahead=st.sampled_from([None, 0, 0, 1]),
     )
-    def change_together(self, numbers: set[int], body: Row, behind: int | None) -> None:
+    def change_together(self, numbers: set[int], body: Row, ahead: int | None) -> None:
         """Change several tasks alike, or none, where the version of one is not the expected one."""
         tasks = [self.tasks[id] for id in {self.chosen(self.tasks, number): 0 for number in numbers}]
         changes = self.resolved(body, tasks[0]["project_id"])
         names = [task["number"] if number % 2 else task["id"] for number, task in enumerate(tasks)]
         sent = {"tasks": names, "changes": changes}
-        if behind is not None:
-            sent["versions"] = {str(names[-1]): tasks[-1]["version"] - behind}
-        data = self.data(self.send("PATCH", "/tasks/batch", sent), 412 if behind else 200)
+        if ahead is not None:
+            sent["versions"] = {str(names[-1]): tasks[-1]["version"] + ahead}
+        data = self.data(self.send("PATCH", "/tasks/batch", sent), 412 if ahead else 200)
         for task, shown in zip(tasks, data["tasks"], strict=True) if data else ():
             self.replace(task, self.outcome(changes, task), shown)
 
@@ -382,8 +382,12 @@ class TasksMachine(Machine):
         self.order = order
         TasksMachine.moves += 1
         for row in self.data(self.send("GET", "/tasks?sort=rank&limit=100"))["tasks"]:
-            if (task := self.tasks[row["id"]])["rank"] != row["rank"]:
-                self.replace(task, {"rank": row["rank"]}, row)
+            if (task := self.tasks[row["id"]]) != row:
+                spread = {name: row[name] for name in ("rank", "updated_at")} | {
+                    "version": task["version"] + 1
+                }
+                self.compare("another task", row, task | spread)
+                self.tasks[row["id"]] = row
 
     @precondition(lambda self: self.tasks)
     @rule(number=NUMBERS, expected=EXPECTED)

@@ -1,0 +1,104 @@
+"""Programs that keep a copy of the workspace by `GET /changes`, beside writers, kills, stops and restores.
+
+They are the program of docs/api.md: one waits for each change, another comes now and then. When the writers
+rest, each has what the API lists.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import requests
+from connections import TWO_WORKERS
+from findings import Run
+from harness import Server
+from test_changes import Mirror, Writer, assert_equal
+
+WRITERS = 6
+WAYS = {"a worker": 4, "everything": 2, "SIGTERM": 1, "a restore": 2}  # what happens, and how often
+
+
+class Following:
+    """A server with members, and two programs that follow it."""
+
+    def __init__(self, server: Server, run: Run):
+        self.server, self.run, self.count = server, run, Counter[str]()
+        server.port = int(server.base.rpartition(":")[2])  # also when it is started again
+        owner = server.client()
+        self.members = []
+        for number in range(WRITERS):
+            body = {"email": f"{number}@example.com", "full_name": "M", "role": "admin"}
+            invited = owner.data(owner.post("/members/invite", body), 201)
+            self.members.append(invited["member"]["id"])
+        self.mirrors = [Mirror(server, owner.key) for _ in range(2)]
+        self.is_over = threading.Event()
+
+    def work(self, seed: float) -> None:
+        """Write until the round is over; where a request fails, begin again with a project of one's own."""
+        while not self.is_over.is_set():
+            try:
+                writer = Writer(self.server.client(), seed, self.members)
+                while not self.is_over.is_set():
+                    writer.step()
+                    self.count["steps"] += 1
+            except requests.RequestException:  # what a kill or restore took away must not be named any more
+                self.count["broken"] += 1
+            except AssertionError as wrong:
+                self.run.fault(f"a writer was answered otherwise than the document says: {wrong!r:.500}")
+
+    def wait(self) -> None:
+        while not self.is_over.is_set():
+            self.mirrors[0].follow(wait=1)
+
+    def round(self) -> None:
+        """Let something happen amid the writes, and then compare both mirrors with what the API lists."""
+        self.is_over.clear()
+        backup = self.server.folder / f"{self.count['rounds']}.db"
+        jobs: list[Any] = [threading.Thread(target=self.wait)]
+        jobs += [threading.Thread(target=self.work, args=(self.run.random.random(),)) for _ in range(WRITERS)]
+        for job in jobs:
+            job.start()
+        time.sleep(self.run.random.uniform(0.1, 0.5))
+        assert self.server.flask("backup", str(backup)).returncode == 0
+        self.mirrors[1].follow()
+        time.sleep(self.run.random.uniform(0.1, 0.5))
+        self.happen(self.run.random.choices([*WAYS], [*WAYS.values()])[0], str(backup))
+        time.sleep(self.run.random.uniform(0.1, 0.5))
+        self.is_over.set()
+        for job in jobs:
+            job.join()
+        for mirror in self.mirrors:
+            rows = mirror.follow()
+            assert_equal(rows, self.server, self.server.client())
+            self.count["rows"] += len(rows)
+        self.count["rounds"] += 1
+        owner = self.server.client()
+        for project in owner.data(owner.get("/projects"))["projects"]:
+            owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
+
+    def happen(self, way: str, backup: str) -> None:
+        self.count[way] += 1
+        if way == "a worker":
+            os.kill(self.run.random.choice(self.server.children()), signal.SIGKILL)
+            return
+        if way == "everything":
+            self.server.kill()
+        else:
+            assert self.server.stop() == 0
+        if way == "a restore":
+            assert self.server.flask("restore", backup).returncode == 0
+        self.server.start(*TWO_WORKERS)
+
+
+def run(run: Run) -> None:
+    with run.server("server", *TWO_WORKERS) as server:
+        following = Following(server, run)
+        for _ in run.rounds(100):
+            following.round()
+        count = following.count
+    ways = ", ".join(f"{way} {count[way]}" for way in WAYS)
+    what = f"two mirrors that follow /changes, after {count['rounds']} rounds ({ways}): as the API lists it"
+    run.found("G21", what, f"{count['rows']} rows, {count['steps']} times six changes", "always", True)
