@@ -1666,8 +1666,7 @@ class Task(Entity):
         task = cls._expected(id, versions)
         blocked = Blocker.blocked_by(task)
         cls.deletion.run(id=task["id"])
-        cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
-        Blocker.tell_free(transaction, task, blocked)
+        cls._removed(transaction, task, blocked)
         return task
 
     @classmethod
@@ -1679,9 +1678,15 @@ class Task(Entity):
             blocked = [Blocker.blocked_by(task) for task in tasks]
             deletion.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
-                cls.record(transaction, "deleted", task, {"blocks": [numbers, []]} if numbers else {})
-                Blocker.tell_free(transaction, task, numbers)
+                cls._removed(transaction, task, numbers)
                 yield task
+
+    @classmethod
+    def _removed(cls, transaction: Transaction, task: Row, blocked: list[int]) -> None:
+        """Record a deletion, with what the task blocks or, if it is done, has blocked."""
+        cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
+        if task["status"] != "done":
+            Blocker.tell_free(transaction, task, blocked)
 
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
@@ -1845,8 +1850,7 @@ class Blocker(Base):
     @classmethod
     def blocked_by(cls, task: Row) -> list[int]:
         """The numbers of the tasks that this one blocks, as long as it is open."""
-        rows = cls.blocked.all(number=task["number"]) if task["status"] != "done" else ()
-        return [row["number"] for row in rows]
+        return [row["number"] for row in cls.blocked.all(number=task["number"])]
 
     @statement
     def free(cls: Any):

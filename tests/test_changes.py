@@ -269,6 +269,19 @@ def test_what_is_blocked_comes_when_its_blocker_is_renamed_done_open_again_or_de
     assert (seen[last["id"]], seen[blocked["id"]]["blocked_by"]) == (None, [])
 
 
+def test_what_was_blocked_comes_when_its_blocker_is_done_and_deleted_before_somebody_asks(owner, project):
+    other = owner.make_project()
+    blockers = [owner.make_task(of) for of in (project, other)]
+    blocked = owner.make_task(project, blocked_by=[task["number"] for task in blockers])
+    after = end(owner)
+    for blocker in blockers:
+        owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
+    owner.data(owner.delete(f"/tasks/{blockers[0]['id']}"))
+    owner.data(owner.delete(f"/projects/{other['id']}?force=true"))
+    seen = {change["id"]: change["object"] for change in changes(owner, after)}
+    assert seen[blocked["id"]]["blocked_by"] == []
+
+
 def test_what_the_history_leaves_out_is_a_change_too(owner, project, task):
     milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
     body = {"title": "A", "starts_at": "2027-01-01", "project_id": project["id"]}
