@@ -7,15 +7,20 @@ wrong; then its log, answers, events, deliveries, database, copies, processes an
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
 from functools import partial
+from pathlib import Path
 
 import requests
+from aiosmtpd.smtp import AuthResult
 from findings import Run
 from harness import EVERY_EVENT, PATIENCE, ROOT, Receiver, Server, at_once, receivers
+from mailboxes import Mailbox, token_in
 from misplaced import ENTER, HEADS, PROVIDER, PROVIDERS, REFERENCE, REQUESTS, ROUTE, SERVED, WEBHOOK
+from receivers import certificates
 from traces import Hunt
 
 # What may hold path and query of a webhook's URL.
@@ -26,7 +31,22 @@ COMMANDS = ("webhook list", "key list", "member list", "doctor", "init", "delive
 KEY = re.compile(r"tms_[\w-]{43}")
 TOOL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_context"}}
 NOBODY = {"Authorization": ""}
+GUEST = {"email": "guest@example.com", "full_name": "Guy Guest", "role": "member"}
+LINK = re.compile(rb"/enroll/[\w-]+")
 PROXY = "127.0.0.2"  # the address of a proxy that says who signs in
+
+
+class Refusing(Mailbox):
+    """A mail server that refuses the first mail to each address, and repeats the password and the link."""
+
+    def authenticate(self, *arguments):
+        super().authenticate(*arguments)
+        return AuthResult(success=True)
+
+    async def handle_DATA(self, server, session, envelope):
+        if not self.count(envelope.rcpt_tos[0]):
+            self.answers.append(f"554 {self.credentials[-1]} {LINK.findall(envelope.content)}")
+        return await super().handle_DATA(server, session, envelope)
 
 
 class Stage:
@@ -34,8 +54,8 @@ class Stage:
 
     server: Server
 
-    def __init__(self, run: Run, hunt: Hunt, urls: dict[str, str]):
-        self.hunt, self.folder = hunt, run.folder
+    def __init__(self, run: Run, hunt: Hunt, urls: dict[str, str], box: Mailbox, authority: Path):
+        self.hunt, self.folder, self.box = hunt, run.folder, box
         self.step = 4 if run.is_short else 1  # of what there are many
         self.session = requests.Session()
         self.session.trust_env = False
@@ -55,6 +75,13 @@ class Stage:
             "HTTP_PROXY": proxy,
             "http_proxy": proxy,
             "NETRC": str(netrc),
+            "TASKS_MAIL__URL": box.url,
+            "TASKS_MAIL__FROM": "tasks@example.com",
+            "TASKS_MAIL__USER": "tasks",
+            "TASKS_MAIL__PASSWORD": "$MAIL_PASSWORD",
+            "MAIL_PASSWORD": hunt.place("password of the mail server"),
+            "TASKS_DELIVERY__CA_FILE": str(authority),
+            "BOUND_AGAIN_SECONDS": "0.1",
             "TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email",
             "TASKS_SERVER__SIGN_IN_NETWORKS": f'["{PROXY}"]',
             "TMPDIR": str(self.folder),
@@ -121,6 +148,10 @@ class Stage:
             f"/calendar/{self.hunt.place('token of the first calendar')}.ics",
             NOBODY,
         )
+        self.make("a mailed invitation", "/members/invite", GUEST)
+        token = token_in(self.box.next(GUEST["email"]))
+        joined = self.call("joined by mail", "POST", f"/api/v1/enroll/{token}", NOBODY).json()["data"]
+        self.hunt.place("key of who joined by mail", "answer: joined by mail", text=joined["api_key"])
         entered = self.exchange("signed in by the proxy", ENTER.format("11@example.com"), PROXY)
         key = KEY.findall(entered.decode())[0]
         self.hunt.place("key of who signed in by the proxy", "answer: signed in by the proxy", text=key)
@@ -229,16 +260,24 @@ class Stage:
         self.hunt.read_files("file that was left", ROOT, "core*")
         self.hunt.read_files("given to a program", self.folder, "given-to-programs")
         self.hunt.read("log", self.server.log.read_bytes())
+        for number, mail in enumerate(self.box.seen):
+            self.hunt.place(f"token of mail {number}", text=token_in(mail))
         for call in receiver.all_here():
             self.hunt.read("delivery", f"{call.headers}\n\n".encode() + call.body)
 
 
 def run(run: Run) -> None:
+    if not shutil.which("openssl"):
+        run.found("G17", "secrets found where they may not be", "not done: openssl is missing")
+        return
     hunt = Hunt(run)
-    with contextlib.contextmanager(receivers)() as make:
+    authority, contexts = certificates(run.folder / "tls")
+    box = Refusing(tls_context=contexts["right"], require_starttls=True, auth_required=True)
+    with contextlib.closing(box), contextlib.contextmanager(receivers)() as make:
         accepts, refuses, is_down = make().up(), make().up(), make()
         refuses.answer = lambda call: 500
-        stage = Stage(run, hunt, {"accepts": accepts.url, "refuses": refuses.url, "is-down": is_down.url})
+        urls = {"accepts": accepts.url, "refuses": refuses.url, "is-down": is_down.url}
+        stage = Stage(run, hunt, urls, box, authority)
         # What an operator may switch on to find a fault.
         options = ("--log-level", "debug", "--access-logfile", "-")
         with run.server("server", *options, **stage.settings) as stage.server:

@@ -9,16 +9,32 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import requests
 from connections import TWO_WORKERS
 from findings import Run
 from harness import Server
-from test_changes import Mirror, Writer, assert_equal
+from test_changes import Mirror, Writer, listed
+
+Rows = dict[tuple[str, str], dict[str, Any]]
 
 WRITERS = 6
 WAYS = {"a worker": 4, "everything": 2, "SIGTERM": 1, "a restore": 2}  # what happens, and how often
+
+
+def differences(mirror: Rows, rows: Rows) -> Iterator[str]:
+    """What a mirror has otherwise than the rows that the API lists."""
+    for key in mirror.keys() ^ rows.keys():
+        yield f"{key} is only {'listed' if key in rows else 'in the mirror'}"
+    for key in mirror.keys() & rows.keys():
+        for name in mirror[key].keys() & rows[key].keys():
+            values = [each[key][name] for each in (mirror, rows)]
+            if name == "participant_ids":
+                values = [*map(sorted, values)]
+            if values[0] != values[1]:
+                yield f"{key}: {name} is {values[0]} in the mirror, and {values[1]} in the list"
 
 
 class Following:
@@ -35,6 +51,7 @@ class Following:
             self.members.append(invited["member"]["id"])
         self.mirrors = [Mirror(server, owner.key) for _ in range(2)]
         self.is_over = threading.Event()
+        self.problems: list[str] = []
 
     def work(self, seed: float) -> None:
         """Write until the round is over; where a request fails, begin again with a project of one's own."""
@@ -47,7 +64,7 @@ class Following:
             except requests.RequestException:  # what a kill or restore took away must not be named any more
                 self.count["broken"] += 1
             except AssertionError as wrong:
-                self.run.fault(f"a writer was answered otherwise than the document says: {wrong!r:.500}")
+                self.problems.append(f"a writer was answered otherwise than it must be: {wrong!r:.500}")
 
     def wait(self) -> None:
         while not self.is_over.is_set():
@@ -70,12 +87,11 @@ class Following:
         self.is_over.set()
         for job in jobs:
             job.join()
-        for mirror in self.mirrors:
-            rows = mirror.follow()
-            assert_equal(rows, self.server, self.server.client())
-            self.count["rows"] += len(rows)
-        self.count["rounds"] += 1
         owner = self.server.client()
+        rows = listed(self.server, owner)
+        for mirror in self.mirrors:
+            self.problems += differences(mirror.follow(), rows)
+        self.count.update(rounds=1, rows=len(rows))
         for project in owner.data(owner.get("/projects"))["projects"]:
             owner.data(owner.delete(f"/projects/{project['id']}?force=true"))
 
@@ -98,7 +114,10 @@ def run(run: Run) -> None:
         following = Following(server, run)
         for _ in run.rounds(100):
             following.round()
-        count = following.count
+        count, problems = following.count, following.problems
+    for problem in problems[:20]:
+        run.fault(problem)
     ways = ", ".join(f"{way} {count[way]}" for way in WAYS)
     what = f"two mirrors that follow /changes, after {count['rounds']} rounds ({ways}): as the API lists it"
-    run.found("G21", what, f"{count['rows']} rows, {count['steps']} times six changes", "always", True)
+    figure = f"{count['rows']} rows, {count['steps']} times up to nine changes"
+    run.found("G21", what, figure, "always", not problems)

@@ -6,13 +6,13 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from mailbox import Mailbox, token_in
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 from board import pick
 from harness import OWNER_KEY, PATIENCE, ROOT, at_once, fault, hook, invoke, wait_until
+from mailboxes import Mailbox, token_in
 from playwright.sync_api import expect
 from receivers import certificates
 from test_inbox import comment, of
