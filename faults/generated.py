@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from answers import Tally
 from findings import Run
 from harness import NOBODY, Client, Document, Server, hook, receivers
 from heads import odd_heads
+from mailboxes import Mailbox
 from messages import GATEWAY, Messages, Row, newest
 from schemathesis.config import HealthCheck
 from schemathesis.core.failures import AcceptedNegativeData
@@ -38,13 +39,14 @@ EXAMPLES = 20  # of each operation, of which half must be refused
 
 @contextmanager
 def prepared(run: Run) -> Iterator[Server]:
-    """A server with a workspace full of data, a gateway route without limits, and a webhook."""
+    """A server with a workspace full of data, a gateway route without limits, a webhook, and mail."""
     config = run.folder / "config.toml"
     config.touch(0o600)
     config.write_text(CONFIGURATION)
-    with contextmanager(receivers)() as make:
+    with closing(Mailbox()) as box, contextmanager(receivers)() as make:
+        mail = {"TASKS_MAIL__URL": box.url, "TASKS_MAIL__FROM": "tasks@example.com"}
         webhooks = json.dumps([hook(make().up(), events=["member.invited"])])
-        with run.server(TASKS_CONFIG=str(config), TASKS_WEBHOOKS=webhooks) as server:
+        with run.server(TASKS_CONFIG=str(config), TASKS_WEBHOOKS=webhooks, **mail) as server:
             assert server.flask("seed").returncode == 0
             yield server
 
