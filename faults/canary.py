@@ -137,17 +137,11 @@ class Stage:
         self.enroll("over the API", "/api/v1/enroll")
         self.enroll("on the page", "/enroll")
         for name in ("first", "second"):  # which replaces the first
-            link = self.make(f"{name} calendar", "/calendar", None)["url"]
-            token = self.hunt.place(
-                f"token of the {name} calendar", f"answer: {name} calendar", text=KEY.findall(link)[0]
-            )
-        self.call("a calendar", "GET", f"/calendar/{token}.ics", NOBODY)
-        self.call(
-            "a revoked calendar",
-            "GET",
-            f"/calendar/{self.hunt.place('token of the first calendar')}.ics",
-            NOBODY,
-        )
+            token = KEY.findall(self.make(f"{name} calendar", "/calendar", None)["url"])[0]
+            self.hunt.place(f"token of the {name} calendar", f"answer: {name} calendar", text=token)
+        for name in ("first", "second"):
+            path = self.hunt.fill(f"/calendar/<<token of the {name} calendar>>.ics")
+            self.call(f"entries of the {name} link", "GET", path, NOBODY)
         self.make("a mailed invitation", "/members/invite", GUEST)
         token = token_in(self.box.next(GUEST["email"]))
         joined = self.call("joined by mail", "POST", f"/api/v1/enroll/{token}", NOBODY).json()["data"]

@@ -62,7 +62,7 @@ class Following:
                     writer.step()
                     self.count["steps"] += 1
             except requests.RequestException:  # what a kill or restore took away must not be named any more
-                self.count["broken"] += 1
+                self.is_over.wait(0.05)
             except AssertionError as wrong:
                 self.problems.append(f"a writer was answered otherwise than it must be: {wrong!r:.500}")
 
@@ -78,15 +78,16 @@ class Following:
         jobs += [threading.Thread(target=self.work, args=(self.run.random.random(),)) for _ in range(WRITERS)]
         for job in jobs:
             job.start()
-        time.sleep(self.run.random.uniform(0.1, 0.5))
-        assert self.server.flask("backup", str(backup)).returncode == 0
-        self.mirrors[1].follow()
-        time.sleep(self.run.random.uniform(0.1, 0.5))
-        self.happen(self.run.random.choices([*WAYS], [*WAYS.values()])[0], str(backup))
-        time.sleep(self.run.random.uniform(0.1, 0.5))
-        self.is_over.set()
-        for job in jobs:
-            job.join()
+        try:
+            time.sleep(self.run.random.uniform(0.1, 0.5))
+            assert self.server.flask("backup", str(backup)).returncode == 0
+            self.mirrors[1].follow()
+            self.happen(self.run.random.choices([*WAYS], [*WAYS.values()])[0], str(backup))
+            time.sleep(self.run.random.uniform(0.1, 0.5))
+        finally:
+            self.is_over.set()
+            for job in jobs:
+                job.join()
         owner = self.server.client()
         rows = listed(self.server, owner)
         for mirror in self.mirrors:
