@@ -21,8 +21,8 @@ def passes(task: Row, name: str, value: str, *, archived: Collection[str], me: s
     match name:
         case "due_before":
             return task["due_date"] is not None and task["due_date"] < value
-        case "created_since" | "updated_since":
-            return task[name.replace("since", "at")] >= value
+        case "updated_since":
+            return task["updated_at"] >= value
         case "label":
             return value.casefold() in map(str.casefold, task["labels"])
         case "completed_since":
