@@ -15,7 +15,7 @@ export const DateOf = ({ at }) =>
 export const Moment = ({ at }) =>
   html`<time dateTime=${at} title=${at}>${momentInWords(at)}</time>`;
 
-// An angle on the colour wheel that stays the same for a person or a project.
+// An angle on the colour wheel that stays the same for a person.
 const hue = ({ id }) => ({ "--hue": parseInt(id.slice(-4), 16) % 360 });
 
 export const Avatar = ({ person }) =>
@@ -63,7 +63,7 @@ const hueOf = (text) =>
 export const Label = ({ text }) =>
   html`<span class="label" style=${{ "--hue": hueOf(text) }}>${text}</span>`;
 
-export const ProjectDot = ({ of }) => html`<span class="dot" style=${hue(of)}></span>`;
+export const ProjectDot = ({ of }) => html`<span class="dot" style=${{ "--hue": of.hue }}></span>`;
 export const ProjectName = ({ project }) =>
   html`<span><${ProjectDot} of=${project} />${project.name}</span>`;
 

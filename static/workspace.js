@@ -68,7 +68,14 @@ const NOTHING = { members: [], projects: [], labels: [], milestones: {}, isLoade
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
-const loadProjects = async () => workspace.set(await get("/projects"));
+
+/** Each project gets an angle on the colour wheel, far from those of the projects made just before it. */
+async function loadProjects() {
+  const { projects } = await get("/projects");
+  const ids = projects.map(({ id }) => id).sort();
+  const withHue = (project) => ({ ...project, hue: (ids.indexOf(project.id) * 137.5) % 360 });
+  workspace.set({ projects: projects.map(withHue) });
+}
 
 async function loadLabels() {
   const { labels } = await get("/labels");

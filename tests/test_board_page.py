@@ -336,6 +336,15 @@ def test_a_card_is_moved_by_keyboard_with_the_focus_and_by_dragging(board, owner
     expect(card(board, "Walk", "To do").get_by_role("img", name="High priority")).to_be_visible()
 
 
+def test_projects_that_are_made_one_after_another_have_colours_far_apart(sign_in, owner):
+    names = [owner.make_project(name=f"Of a colour {number}")["name"] for number in range(3)]
+    page = sign_in(owner.key)
+    links = [page.get_by_role("link", name=re.compile(name)) for name in names]
+    hue = "element => Number(getComputedStyle(element).getPropertyValue('--hue'))"
+    first, second, third = (link.locator(".dot").evaluate(hue) for link in links)
+    assert min(abs(one - other) for one, other in ((first, second), (second, third), (first, third))) > 80
+
+
 def test_what_was_done_is_said_for_some_seconds(sign_in, owner, project):
     owner.make_task(project, title="Walk")
     page = sign_in(address=f"#project={project['id']}")
