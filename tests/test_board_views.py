@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, view
+from harness import wait_until
 from playwright.sync_api import expect
 
 
@@ -41,11 +42,15 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     expect(page.get_by_role("link", name="First", exact=True)).to_be_focused()
     page.locator(".own").filter(has_text="Second").drag_to(page.locator(".own").filter(has_text="First"))
     expect(own(page)).to_have_text(["Late", "Far", "Second", "First", "Third"])
-    refresh(page)
-    ranked = owner.data(owner.get(f"/tasks?sort=rank&project_id={project['id']}"))["tasks"]
-    assert [task["title"] for task in ranked] == ["Late", "Far", "Second", "First", "Third"]
+
+    def ranked():
+        tasks = owner.data(owner.get(f"/tasks?sort=rank&project_id={project['id']}"))["tasks"]
+        return [task["title"] for task in tasks]
+
+    wait_until(lambda: page.evaluate("0") or ranked() == ["Late", "Far", "Second", "First", "Third"])
     page.get_by_role("checkbox", name="Done: Late").check()
     expect(own(page)).to_have_text(["Far", "Second", "First", "Third"])
+    expect(notice(page)).to_contain_text("Done")  # the server has answered
     assert owner.data(owner.get(f"/tasks/{late['id']}"))["status"] == "done"
     press(notice(page), "Undo")
     expect(own(page)).to_have_count(5)
