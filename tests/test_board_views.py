@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, view
+from board import card, check_page, choice, column, notice, pick, press, row, show, view
 from harness import wait_until
 from playwright.sync_api import expect
 
