@@ -35,10 +35,13 @@ export function OptionList({ label, start = "", options, found: others = [], ...
   const list = useRef(null);
   const chosen = multiple ? value : [value];
   const isChosen = ([id]) => chosen.includes(id);
+  const foundBy = (text) => {
+    const isKnown = options.some(([, words]) => foldedText(words) === foldedText(text));
+    const added = isNewAllowed && text && !isKnown ? [[text, `Add “${text}”`]] : [];
+    return [...options.filter(([, words]) => hasWordWith(words, text)), ...others, ...added];
+  };
   const text = typed.trim();
-  const isKnown = options.some(([, words]) => foldedText(words) === foldedText(text));
-  const found = [...options.filter(([, words]) => hasWordWith(words, text)), ...others];
-  if (isNewAllowed && text && !isKnown) found.push([text, `Add “${text}”`]);
+  const found = foundBy(text);
   const at = Math.min(moved ?? Math.max(0, text ? 0 : found.findIndex(isChosen)), found.length - 1);
   useLayoutEffect(() => list.current.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
   const choose = ([id]) => {
@@ -59,8 +62,10 @@ export function OptionList({ label, start = "", options, found: others = [], ...
     if (!step && event.key !== "Enter") return;
     event.preventDefault();
     event.stopPropagation(); // a form would be sent
-    if (step) setMoved((at + step + found.length) % (found.length || 1));
-    else if (found[at]) choose(found[at]);
+    if (step) return setMoved((at + step + found.length) % (found.length || 1));
+    const { value: now } = event.target; // which may be typed so fast that the list is not drawn yet
+    const option = now === typed ? found[at] : foundBy(now.trim())[0];
+    if (option) choose(option);
   };
   const optionOf = (option, place) => html`<li role="option" id="option-${place}" key=${option[0]}
     aria-selected=${isChosen(option)} class=${place === at ? "line current" : "line"}
