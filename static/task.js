@@ -426,7 +426,8 @@ export function NewTask({ onClose }) {
     const open = { words: "Open", run: () => go({ view: "", task: task.number }) };
     notify(`Created “${task.title}”.`, open);
     await refresh();
-    focusCard(task.id, task.status);
+    // Who types elsewhere by now goes on there.
+    if (!document.activeElement.matches("input, textarea")) focusCard(task.id, task.status);
   };
   return html`<${Dialog} title="New task" onClose=${onClose}>
     <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}

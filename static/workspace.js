@@ -140,11 +140,13 @@ onRefresh(({ tasks, activity, isPartial }) => {
   const concerns = (...names) => isPartial || activity.some(({ entity }) => names.includes(entity));
   const isGone = activity.some(({ entity, action }) => entity === "task" && action === "deleted");
   const isAny = concerns("project") || isGone;
-  const isNew = (label) => !workspace.value.labels.includes(label);
+  const labels = new Set([...workspace.value.labels, ...tasks.flatMap((task) => task.labels)]);
+  if (labels.size > workspace.value.labels.length) {
+    workspace.set({ labels: [...labels].sort((one, other) => one.localeCompare(other)) });
+  }
   return Promise.all([
     concerns("member") && loadMembers(),
     isAny && loadProjects(),
-    tasks.some(({ labels }) => labels.some(isNew)) && loadLabels(),
     ...(concerns("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
     !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
   ]);
