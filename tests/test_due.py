@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from harness import PATIENT, hook, last_event, wait_until
@@ -67,7 +68,7 @@ def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, o
 
 def test_a_chat_says_when_the_task_is_due(receivers, olga):
     receivers["slack"].all_here()
-    day = (datetime.now(UTC) + timedelta(hours=10)).date().isoformat()
+    day = datetime.now(ZoneInfo("Europe/Berlin")).date().isoformat()  # which ends within 24 hours
     for due in (day, f"{day}T21:59:00Z"):
         olga.make_task(olga.make_project(), title="Ship", due_date=due)
     texts = [receivers["slack"].next().event["text"].partition("|")[2] for _ in range(2)]
