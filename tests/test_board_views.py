@@ -9,10 +9,6 @@ from harness import wait_until
 from playwright.sync_api import expect
 
 
-def due(days):
-    return (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
-
-
 @pytest.fixture
 def ana(join):
     return join(full_name="Ana Anders")
