@@ -52,7 +52,7 @@ from wire import STATUS_LINES, Request, Response, as_api_error, envelope, thread
 # The command ----------------------------------------------------------------------------------
 
 
-INBOX = "/throwaway/webhooks"
+INBOX_PATH = "/throwaway/webhooks"
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
@@ -107,7 +107,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
     config_of_environment()  # refuses webhooks that are not a list
     every = schemas.EVENTS + schemas.EVENTS_BY_NAME
-    inbox = {"name": "inbox", "url": url + INBOX, "secret": "inbox", "events": every}
+    inbox = {"name": "inbox", "url": url + INBOX_PATH, "secret": "inbox", "events": every}
     others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
     os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
     config = config_of_environment()
@@ -362,12 +362,12 @@ class Throwaway:
             ("GET", f"{PREFIX}requests"): lambda _: success({"requests": list(self.journal)}, 200),
             ("POST", f"{PREFIX}clock"): self.advance_clock,
             ("POST", f"{PREFIX}faults"): self.add_fault,
-            ("GET", INBOX): self.show_inbox,
-            ("POST", INBOX): self.receive,
+            ("GET", INBOX_PATH): self.show_inbox,
+            ("POST", INBOX_PATH): self.receive,
         }
         asked = current.method, current.path
         try:
-            if asked != ("POST", INBOX):
+            if asked != ("POST", INBOX_PATH):
                 self.authenticate(current)
             view = views.get(asked) or not_found(f"path; there are {', '.join(map(' '.join, views))}")
             response = view(current)

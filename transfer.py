@@ -41,7 +41,7 @@ IMPORTED = [
     *["created_at", "completed_at", "id", "number"],
 ]
 OWN = ["version", "updated_at"]  # columns of an export, of which each workspace has its own
-MADE = ("id", "number", "rank", "created_at", "created_by")  # which only a new task takes
+ONLY_NEW = ("id", "number", "rank", "created_at", "created_by")  # which only a new task takes
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
 PAGE = 500  # tasks that an export reads at a time
 # A cell that a spreadsheet would take for a formula, behind the apostrophes of earlier exports.
@@ -235,7 +235,7 @@ class Import:
         is_archived = fields.get("status") == "archived" and fields.pop("status")
         id = fields.get("id") or self.place(table, {table.NOUN: fields[table.TITLE]}, **of)
         if row := table.stored_row.one(id=id):
-            fields = {name: value for name, value in fields.items() if name not in MADE}
+            fields = {name: value for name, value in fields.items() if name not in ONLY_NEW}
             if differences(row, fields):
                 table.edit(self.transaction, id, fields)
                 self.report.made.append(f"changed: {table.NOUN} {fields[table.TITLE]}")
@@ -304,7 +304,7 @@ class Import:
         if fields.get("status") != "done" or not fields.get("completed_at"):
             fields.pop("completed_at", None)
         fields["project_id"] = project_id
-        made = {name: fields.pop(name) for name in MADE if name in fields}
+        made = {name: fields.pop(name) for name in ONLY_NEW if name in fields}
         blockers, *parts = (fields.pop(name, None) for name in ("blocked_by", "comments", "attachments"))
         if task:
             task, changes = Task.edit(self.transaction, task["id"], fields, None)
