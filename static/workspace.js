@@ -147,6 +147,7 @@ onRefresh(({ tasks, activity, isPartial }) => {
   return Promise.all([
     concerns("member") && loadMembers(),
     isAny && loadProjects(),
+    isPartial && loadLabels(),
     ...(concerns("project") ? Object.keys(workspace.value.milestones).map(loadMilestones) : []),
     !isAny && tasks.length > 0 && loadStats([...new Set(tasks.map((task) => task.project_id))]),
   ]);

@@ -38,6 +38,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.middleware.http_proxy import ProxyMiddleware
 from werkzeug.serving import make_server
 
+from times import now
+
 # Signing in
 
 
@@ -506,7 +508,7 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     assert 4 <= len(asked) <= 12  # four columns, and again since the tasks are new
     cards.last.scroll_into_view_if_needed()
     expect(cards).to_have_count(150)
-    owner.make_task(second, title="On top")
+    top = owner.make_task(second, title="On top")
     refresh(board, "On top")  # which keeps what is shown
     expect(cards).to_have_count(151)
     more = todo.get_by_role("button", name="Show more")
@@ -514,10 +516,13 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     expect(cards).to_have_count(181)
     expect(todo).to_have_accessible_name("To do 181")
     expect(more).to_be_hidden()
-    server.rows("UPDATE task SET updated_at = '2099-01-01T00:00:00.000Z' WHERE title = 'Older'")
     cards.first.scroll_into_view_if_needed()
+    owner.data(owner.patch(f"/tasks/{top['id']}/details", {"labels": ["a label among many"]}))
+    server.rows("UPDATE task SET updated_at = ? WHERE title = 'Older'", now())
     refresh(board)  # more than one answer holds
     expect(cards).to_have_count(181)
+    choice(board, "Label").click()
+    expect(board.get_by_role("option", name="a label among many")).to_be_visible()
 
 
 @pytest.mark.parametrize("role", ["client", "a key that may only read"])
