@@ -25,8 +25,8 @@ from lists import OBJECTS, SORTS
 from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
-VERSION = "1.1.0"  # of the program
-API_VERSION = VERSION.rpartition(".")[0]
+API_VERSION = "1.1"  # which the specification names; what is added to the API leaves it
+VERSION = "1.2.0"  # of the program
 
 MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
