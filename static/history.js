@@ -11,6 +11,7 @@ import { dayHeading, labelOf, STATUSES, timeOf } from "./words.js";
 import { teamPairs } from "./workspace.js";
 
 const CUT = 100; // characters of a value
+const LATEST = 20; // comments of a task among which those that were just written are
 const ACTIONS = {
   "": "Everything",
   created: "Created",
@@ -55,11 +56,12 @@ function sentence(entry) {
   return ["changed", words.join("; ")];
 }
 
-function Entry({ entry, isOfTask }) {
+function Entry({ entry, isOfTask, texts }) {
   const { actor, action, entity, title, entity_id, created_at } = entry;
   const task = entry.task_id ?? (entity === "task" && entity_id);
   const isGone = action === "deleted" && entity === "task";
-  const [verb, details] = sentence(entry);
+  const [verb, changed] = sentence(entry);
+  const details = changed || texts?.[entry.id];
   const name = entry.number ? `${title} #${entry.number}` : title;
   const about = task && !isGone ? html`<a href=${link({ task })}>${name}</a>` : name;
   const what = isOfTask ? details || verb.replace(/ (on|to|from)$/, "") : html`${verb} ${about}`;
@@ -98,6 +100,25 @@ export function TaskHistory({ id }) {
   return html`<${Entries} entries=${entries} isOfTask />${earlier}`;
 }
 
+/** What comments say that were written lately, by the id of the entry that tells of them. */
+function useComments(entries) {
+  const [texts, setTexts] = useState({});
+  const isWritten = ({ entity, action }) => entity === "comment" && action !== "deleted";
+  const unknown = entries.filter((entry) => isWritten(entry) && !(entry.id in texts));
+  useEffect(() => {
+    for (const [task, some] of Map.groupBy(unknown, ({ task_id }) => task_id)) {
+      const none = { comments: [] }; // the task may be deleted
+      const loaded = get(`/tasks/${task}/comments`, { limit: LATEST }).catch(() => none);
+      loaded.then(({ comments }) => {
+        const contents = Object.fromEntries(comments.map(({ id, content }) => [id, content]));
+        const textOf = ({ id, entity_id }) => [id, (contents[entity_id] ?? "").slice(0, 2 * CUT)];
+        setTexts((known) => ({ ...known, ...Object.fromEntries(some.map(textOf)) }));
+      });
+    }
+  }, [unknown.map(({ id }) => id).join()]);
+  return texts;
+}
+
 export function Activity() {
   const [actor_id, setActor] = useState("");
   const [action, setAction] = useState("");
@@ -107,9 +128,10 @@ export function Activity() {
     { actor_id, action, limit: 50 },
     isAny,
   );
+  const texts = useComments(entries);
   const days = Map.groupBy(entries, (entry) => dayHeading(entry.created_at));
   const groupOf = ([day, done]) => html`<section class="stack">
-    <h2>${day}</h2><${Entries} entries=${done} />
+    <h2>${day}</h2><${Entries} entries=${done} texts=${texts} />
   </section>`;
   return html`<div class="page stack">
     <div class="line">

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from board import card, check_page, choice, column, notice, pick, press, row, show, view
+from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, view
 from harness import wait_until
 from playwright.sync_api import expect
 
@@ -157,3 +157,18 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
     show(page, f"view=project&project={project['id']}")
     press(page, "Open again: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_have_count(0)
+
+
+def test_the_activity_says_what_comments_say_also_one_that_comes_meanwhile(sign_in, ana, owner, project):
+    task = owner.make_task(project, title="Commented")
+    path = f"/tasks/{task['id']}/comments"
+    gone = owner.data(owner.post(path, {"content": "A slip"}), 201)
+    owner.data(owner.delete(f"{path}/{gone['id']}"))
+    first = owner.data(owner.post(path, {"content": "Ask the printer"}), 201)
+    page = sign_in(ana.key, "#view=activity")
+    entries = page.get_by_role("listitem").filter(has_text="Commented")
+    expect(entries).to_contain_text(["Ask the printer", "deleted a comment on", "commented on", "created"])
+    owner.data(owner.patch(f"{path}/{first['id']}", {"content": "Ask the *other* printer"}))
+    refresh(page)
+    expect(entries.first).to_contain_text("Ask the *other* printer")
+    expect(entries.nth(2)).not_to_contain_text("slip")
