@@ -98,7 +98,7 @@ def large(launch):
     owner = server.client()
     task = owner.make_task(owner.make_project())
     ids = [*add_copies(server, task, 1100), task["id"]]
-    owner.server, owner.ids, owner.path = server, ids, f"/projects/{task['project_id']}"
+    owner.server, owner.ids, owner.task, owner.path = server, ids, task, f"/projects/{task['project_id']}"
     return owner
 
 
@@ -107,7 +107,9 @@ def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction(large):
     server = large.server
     assert server.rows("SELECT 1 FROM task") == []
     events = server.rows("SELECT body, created_at FROM event WHERE name = 'task.deleted'")
-    assert {json.loads(event["body"])["data"]["task"]["id"] for event in events} == {*large.ids}
+    told = [json.loads(event["body"])["data"]["task"] for event in events]
+    assert {task["id"] for task in told} == {*large.ids}
+    assert large.task in told
     activities = server.rows("SELECT entity_id, created_at FROM activity WHERE action = 'deleted'")
     project = large.path.rpartition("/")[2]
     assert {activity["entity_id"] for activity in activities} == {*large.ids, project}

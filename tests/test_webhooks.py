@@ -46,13 +46,9 @@ def owner(hooked):
     return hooked.client()
 
 
-def events(receiver):
-    """What has arrived, which is all of it once the client has its answer."""
-    return [call.event for call in receiver.all_here()]
-
-
 def names(receiver):
-    return [event["event"] for event in events(receiver)]
+    """The events that have arrived, which are all of them once the client has its answer."""
+    return [call.event["event"] for call in receiver.all_here()]
 
 
 # Which change emits which events
@@ -61,7 +57,7 @@ def names(receiver):
 def test_an_update_tells_the_task_its_changes_and_who_made_them(owner, task, receiver):
     answer = owner.patch(f"/tasks/{task['id']}", {"status": "review", "metadata": {"é": [1.0, "🎉"]}})
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
-    (event,) = events(receiver)
+    event = receiver.next().event
     assert set(event) == {"id", "event", "timestamp", "data", "actor", "request_id"}
     assert re.fullmatch("evt_[0-9a-f]{32}", event["id"])
     assert event["event"] == "task.updated"
@@ -100,26 +96,10 @@ def test_each_change_emits_its_events_once(owner, receiver, project):
         assert names(receiver) == expected
 
 
-def test_a_comment_tells_itself_and_its_task(owner, task, receiver):
-    comment = owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Hm"}), 201)
-    (event,) = events(receiver)
-    assert event["data"] == {"comment": comment, "task": task}
-
-
-def test_a_project_that_is_deleted_tells_of_each_task(owner, receiver):
-    project = owner.make_project()
-    tasks = [owner.make_task(project) for _ in range(3)]
-    receiver.all_here()
-    owner.delete(f"/projects/{project['id']}?force=true")
-    assert [(e["event"], e["data"]["task"]) for e in events(receiver)] == [
-        ("task.deleted", task) for task in tasks
-    ]
-
-
 def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
     body = {"email": "joins@example.com", "full_name": "J", "role": "client"}
     invitation = owner.data(owner.post("/members/invite", body), 201)
-    (event,) = events(receiver)
+    event = receiver.next().event
     assert (event["event"], event["data"]) == ("member.invited", {"member": invitation["member"]})
     assert event["actor"]["role"] == "owner"
     token = invitation["enrollment_link"].rpartition("/")[2]
@@ -133,10 +113,8 @@ def test_invitation_and_joining_tell_the_member(owner, hooked, receiver):
 
 def test_without_a_choice_a_webhook_gets_the_four_events(launch, new_receiver):
     few, one = new_receiver().up(), new_receiver().up()
-    unchosen = hook(few)
-    del unchosen["events"], unchosen["name"]
-    server = serve(launch, unchosen, hook(one, events=["task.deleted"], name="one"))
-    owner = server.client()
+    unchosen = {"url": few.url, "secret": "a-secret"}
+    owner = serve(launch, unchosen, hook(one, events=["task.deleted"])).client()
     task = owner.make_task(owner.make_project())
     owner.patch(f"/tasks/{task['id']}", {"status": "done"})
     owner.post(f"/tasks/{task['id']}/comments", {"content": "x"})
@@ -153,9 +131,14 @@ def test_without_webhooks_nothing_is_said_of_deliveries(server):
 
 
 def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
-    """During a rotation both secrets verify; proxies and passwords of the environment are ignored."""
-    owner.patch(f"/tasks/{task['id']}", {"title": "Ünï 🎉"})
-    call = receiver.next()
+    """During a rotation both secrets verify; proxies and passwords of the environment are ignored.
+
+    Cookies of a receiver are not sent back to it.
+    """
+    receiver.answers = [(200, {"Set-Cookie": "session=abc; Path=/"})]
+    for title in ("Cookie", "Ünï 🎉"):
+        owner.patch(f"/tasks/{task['id']}", {"title": title})
+    _, call = receiver.all_here()
     headers = {name.lower(): text for name, text in call.headers.items()}
     expected = hmac.new(SECRET.encode(), call.body, hashlib.sha256).hexdigest()
     assert headers["x-service-signature"] == expected
@@ -167,19 +150,10 @@ def test_a_call_has_these_headers_and_signatures(hooked, owner, task, receiver):
     assert re.fullmatch("[0-9a-f-]{36}", headers["x-service-delivery"])
     assert OWNER_KEY not in str(headers)
     assert "Ünï 🎉".encode() in call.body  # no escapes that a re-serialisation would lose
-    assert "Authorization" not in call.headers
+    assert not {"authorization", "cookie"} & headers.keys()
     for secret in (SECRET, OLD_SECRET.encode()):
         Webhook(secret).verify(call.body, call.headers)
     assert OLD_SECRET not in hooked.log.read_text()
-
-
-def test_a_receivers_cookies_are_not_sent_back(owner, task, receiver):
-    receiver.answers = [(200, {"Set-Cookie": "session=abc; Path=/"})] * 3
-    for number in range(3):
-        owner.patch(f"/tasks/{task['id']}", {"title": f"Cookie {number}"})
-    calls = receiver.all_here()
-    assert len(calls) == 3
-    assert not [call for call in calls if "Cookie" in call.headers]
 
 
 # Receivers that are not well
@@ -283,9 +257,8 @@ def answered(launch_module, hostile):
     entries = [hostile(name, send(answer))[1] for name, (answer, *_) in ANSWERS.items()]
     server = serve(launch_module, *entries)
     owner = server.client()
-    project = owner.make_project()
-    owner.make_task(project)
-    owner.make_task(project)
+    for _ in range(2):
+        owner.make_task(owner.make_project())
     return server
 
 
