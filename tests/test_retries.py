@@ -39,7 +39,7 @@ def deliveries(client, **query):
 
 
 def webhooks(client):
-    """The webhooks by name."""
+    """By name."""
     return {webhook["name"]: webhook for webhook in client.data(client.get("/webhooks"))["webhooks"]}
 
 
