@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -115,17 +116,13 @@ class Client:
     def get(self, path, **query):
         return self.request("GET", path, params=query)
 
-    def post(self, path, body=None, **options):
-        return self.request("POST", path, json=body, **options)
+    def send(self, method, path, body=None, **options):
+        return self.request(method, path, json=body, **options)
 
-    def patch(self, path, body, **options):
-        return self.request("PATCH", path, json=body, **options)
-
-    def put(self, path, body, **options):
-        return self.request("PUT", path, json=body, **options)
-
-    def delete(self, path, **options):
-        return self.request("DELETE", path, **options)
+    post = partialmethod(send, "POST")
+    patch = partialmethod(send, "PATCH")
+    put = partialmethod(send, "PUT")
+    delete = partialmethod(send, "DELETE")
 
     def data(self, answer, status=200):
         """The answer's data; the status must be that of success."""
@@ -268,7 +265,7 @@ class Server:
     forks = False  # whether programs are forked, which the tests that need many of them do
     port = 0  # any, unless it shall start again where it was
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, *, under=(), **settings):
         self.folder, self.log = Path(folder), Path(folder) / "log.txt"
         self.database = self.folder / "data" / "tasks.db"
         self.environment = {name: text for name, text in os.environ.items() if not name.startswith("TASKS_")}
@@ -276,9 +273,9 @@ class Server:
             "TASKS_SERVER__DATABASE": str(self.database),
             "TASKS_BOOTSTRAP__API_KEY": OWNER_KEY,
             "TASKS_BOOTSTRAP__OWNER_NAME": "Olga Owner",
+            **settings,
         }
-        self.environment |= settings
-        self.under = []  # the words of a command that runs gunicorn
+        self.under = under  # the words of a command that runs gunicorn
         self.process = None
         self.clients = []
         self.allow_bugs = False

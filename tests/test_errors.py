@@ -82,7 +82,9 @@ def alone(launch_module):
 @pytest.fixture(scope="module")
 def impatient(launch_module, shared_receiver):
     """A server that waits a second, instead of ten, for a database that another program has locked."""
-    return launch_module(TASKS_WEBHOOKS=json.dumps([hook(shared_receiver)]), BOUND_LOCK_SECONDS="1")
+    hooks = json.dumps([hook(shared_receiver)])
+    settings = {"BOUND_LOCK_SECONDS": "1", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1"}
+    return launch_module(TASKS_WEBHOOKS=hooks, **settings)
 
 
 def another_program(server):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, wait_until
+from harness import OWNER_KEY, PATIENCE, at_once, fault, wait_until
 
 ROUTE = """
 [server]
@@ -39,18 +39,14 @@ def test_the_log_has_one_line_per_request_with_the_prefix_of_the_key_alone(serve
         assert secret not in log
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
-    server = Server(tmp_path)
-    server.under = ["sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh"]
-    server.start()
-    try:
-        owner = server.client()
-        assert owner.make_task(owner.make_project())
-        with server.replacing():
-            server.process.send_signal(signal.SIGHUP)
-        assert owner.get("/tasks").status_code == 200
-    finally:
-        assert server.stop() == 0
+def test_a_log_that_cannot_be_written_stops_nothing(launch):
+    server = launch(under=["sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh"])
+    owner = server.client()
+    assert owner.make_task(owner.make_project())
+    with server.replacing():
+        server.process.send_signal(signal.SIGHUP)
+    assert owner.get("/tasks").status_code == 200
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -148,10 +144,9 @@ def test_a_worker_that_replaces_another_takes_the_core_that_is_free(two_workers)
 
 
 @pytest.mark.parametrize(("proxies", "second"), [(0, 429), (1, 200), (2, 429)])
-def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, tmp_path, proxies, second):
+def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, proxies, second):
     """A window of one request for each address tells whose address is counted."""
-    (tmp_path / "config.toml").write_text(ROUTE.format(proxies=proxies))
-    server = launch(TASKS_CONFIG=str(tmp_path / "config.toml"))
+    server = launch(config=ROUTE.format(proxies=proxies))
 
     def ask(forwarded):
         return requests.post(
