@@ -15,11 +15,10 @@ def test_a_task_shows_the_open_tasks_that_block_it(owner, project):
     task = owner.make_task(project, blocked_by=[two["id"], one["number"], one["id"]])
     path = f"/tasks/{task['id']}"
     assert task["blocked_by"][0] == {"id": one["id"], "number": one["number"], "title": "One"}
-    assert numbers(task) == numbers(owner.data(owner.get(path))) == [one["number"], two["number"]]
-    owner.data(owner.post(f"/tasks/{one['id']}/complete"))
-    assert numbers(owner.data(owner.get(path))) == [two["number"]]
-    owner.data(owner.patch(f"/tasks/{one['id']}", {"status": "todo"}))
-    assert numbers(owner.data(owner.get(path))) == [one["number"], two["number"]]
+    assert numbers(task) == [one["number"], two["number"]]
+    for status, blocking in (("todo", numbers(task)), ("done", [two["number"]]), ("review", numbers(task))):
+        owner.data(owner.patch(f"/tasks/{one['id']}", {"status": status}))
+        assert numbers(owner.data(owner.get(path))) == blocking
     assert owner.delete(f"/tasks/{one['id']}").status_code == 200
     listed = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
     assert [numbers(row) for row in listed] == [[two["number"]], []]
@@ -28,11 +27,10 @@ def test_a_task_shows_the_open_tasks_that_block_it(owner, project):
 def test_blockers_are_replaced_as_one_change(owner, project):
     one, two, task = (owner.make_task(project) for _ in range(3))
     path = f"/tasks/{task['id']}/details"
-    changed = owner.data(owner.patch(path, {"blocked_by": [one["number"]], "priority": "high"}))
-    assert (numbers(changed), changed["version"]) == ([one["number"]], 2)
-    assert owner.data(owner.patch(path, {"blocked_by": [one["id"]]}))["version"] == 2
-    changed = owner.data(owner.patch(path, {"blocked_by": [two["number"]]}))
-    assert (numbers(changed), changed["version"]) == ([two["number"]], 3)
+    for blocker, sent, version in ((one, "number", 2), (one, "id", 2), (two, "number", 3)):
+        body = {"blocked_by": [blocker[sent]], "priority": "high"}
+        changed = owner.data(owner.patch(path, body))
+        assert (numbers(changed), changed["version"]) == ([blocker["number"]], version)
     done = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
     assert done["changes"] == {"blocked_by": [[one["number"]], [two["number"]]]}
     assert numbers(owner.data(owner.patch(path, {"blocked_by": None}))) == []
@@ -143,13 +141,7 @@ def test_a_task_shows_what_it_blocks_as_long_as_both_are_open(owner, project):
     first, *others = (owner.make_task(project, title=title) for title in "abc")
     for task in others:
         owner.data(owner.patch(f"/tasks/{task['id']}/details", {"blocked_by": [first["number"]]}))
-    path = f"/tasks/{first['id']}"
-
-    def blocks():
-        return [task["title"] for task in owner.data(owner.get(path))["blocks"]]
-
-    assert blocks() == ["b", "c"]
-    owner.data(owner.post(f"/tasks/{others[0]['id']}/complete"))
-    assert blocks() == ["c"]
-    owner.data(owner.post(f"{path}/complete"))
-    assert blocks() == []
+    for done, blocked in ((others[0], ["b", "c"]), (first, ["c"]), (others[1], [])):
+        shown = owner.data(owner.get(f"/tasks/{first['id']}"))["blocks"]
+        assert [task["title"] for task in shown] == blocked
+        owner.data(owner.post(f"/tasks/{done['id']}/complete"))

@@ -3,10 +3,10 @@
 import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection
-from urllib.parse import urlsplit
+from functools import partial
 
-from harness import OWNER_KEY, PATIENCE, fault, wait_until
+from clients import JSON, Line
+from harness import OWNER_KEY, fault, wait_until
 
 
 def test_a_key_that_is_none_is_refused_before_anything_else(server):
@@ -25,22 +25,18 @@ def test_a_key_that_is_none_is_refused_before_anything_else(server):
     fault(server.client("tms_wrong").get("/health"), 401, "unauthorized")  # which needs none
 
 
-def test_the_scheme_is_matched_without_regard_to_case(server):
-    for scheme in ("bearer", "BEARER", "Bearer "):
-        headers = {"Authorization": f"{scheme} {OWNER_KEY}"}
-        assert server.client(None).request("GET", "/context", headers=headers).status_code == 200
-
-
-def test_a_key_elsewhere_than_in_the_header_is_none(server):
+def test_a_key_counts_in_the_header_alone_whatever_the_case_of_its_scheme(server):
     stranger = server.client(None)
-    answers = [
+    for answer in (
         stranger.request("GET", f"/context?api_key={OWNER_KEY}&Authorization=Bearer {OWNER_KEY}"),
         stranger.request("GET", "/context", headers={"Cookie": f"Authorization=Bearer {OWNER_KEY}"}),
         stranger.post("/tasks", {"api_key": OWNER_KEY}),
         stranger.request("GET", "/context", headers={"X-Api-Key": OWNER_KEY}),
-    ]
-    for answer in answers:
+    ):
         fault(answer, 401, "unauthorized")
+    for scheme in ("bearer", "BEARER", "Bearer "):
+        headers = {"Authorization": f"{scheme} {OWNER_KEY}"}
+        assert stranger.request("GET", "/context", headers=headers).status_code == 200
 
 
 def test_a_read_never_writes_and_the_next_write_notes_when_keys_were_used(launch):
@@ -88,25 +84,19 @@ def days(number):
 
 
 def test_a_key_ends_when_it_was_made_to(server, owner):
-    tomorrow = days(1)
-    made = make_key(owner, expires_at=tomorrow)
-    assert made["key"]["expires_at"] == tomorrow
+    made = make_key(owner, expires_at=days(1))
     client = server.client(made["api_key"])
     assert client.get("/me").status_code == 200
     server.rows("UPDATE api_key SET expires_at = created_at WHERE id = ?", made["key"]["id"])
     fault(client.get("/me"), 401, "unauthorized")
 
 
-def test_a_key_that_ends_makes_none_that_lives_longer(server, owner, join):
+def test_a_key_that_ends_makes_no_key_or_link_that_lives_longer_and_no_owner_or_admin(server, owner, join):
     brief = server.client(make_key(owner, expires_at=days(2))["api_key"])
     for body in ({}, {"expires_at": None}, {"expires_at": days(3)}, {"member_id": join().member["id"]}):
         error = fault(brief.post("/keys", {"name": "x"} | body), 422, "validation_error", "expires_at")
         assert "when the key in use expires" in error["message"]
     assert make_key(brief, expires_at=days(1))["key"]["expires_at"]
-
-
-def test_a_key_that_ends_makes_no_owner_or_admin_and_no_link_that_lives_longer(server, owner):
-    brief = server.client(make_key(owner, expires_at=days(2))["api_key"])
     invited = {"email": "brief@example.com", "full_name": "B", "role": "member"}
     link = brief.data(brief.post("/members/invite", invited), 201)
     assert link["expires_at"] < days(2.01)
@@ -122,8 +112,8 @@ def test_a_key_that_ends_makes_no_owner_or_admin_and_no_link_that_lives_longer(s
 def test_everybody_manages_their_own_keys_alone(server, owner, join):
     member, other = join(), join("client")
     made = make_key(member)
-    assert {key["member"]["id"] for key in member.data(member.get("/keys"))["keys"]} == {member.member["id"]}
-    assert len(member.data(member.get("/keys"))["keys"]) == 2
+    keys = member.data(member.get("/keys"))["keys"]
+    assert [key["member"]["id"] for key in keys] == [member.member["id"]] * 2
     # What one may not see does not exist.
     fault(other.delete(f"/keys/{made['key']['id']}"), 404, "not_found")
     fault(other.post("/keys", {"name": "x", "member_id": member.member["id"]}), 403, "forbidden")
@@ -148,56 +138,40 @@ def test_an_admin_manages_the_keys_of_all_but_owners(server, owner, join):
     assert owner.get("/me").status_code == 200
 
 
-def test_a_key_for_someone_who_is_only_invited_is_refused(owner):
+def test_a_key_is_for_an_active_member_and_null_is_as_good_as_nothing(owner):
     body = {"email": "not-yet@example.com", "full_name": "X", "role": "member"}
     invited = owner.data(owner.post("/members/invite", body), 201)["member"]
     answer = owner.post("/keys", {"name": "x", "member_id": invited["id"]})
     fault(answer, 422, "validation_error", "member_id")
-
-
-def test_null_is_as_good_as_nothing(owner):
     key = make_key(owner, scope=None, member_id=None, expires_at=None)["key"]
     assert (key["scope"], key["expires_at"]) == ("write", None)
     assert key["member"] == owner.data(owner.get("/me"))["key"]["member"]
 
 
-def begin(server, key, path, body):
-    """A connection on which all of a POST but its last byte was sent."""
-    text = json.dumps(body).encode()
-    connection = HTTPConnection(urlsplit(server.base).netloc, timeout=PATIENCE)
-    connection.putrequest("POST", f"/api/v1{path}")
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    for name, value in (headers | {"Content-Length": str(len(text))}).items():
-        connection.putheader(name, value)
-    connection.endheaders(text[:-1])
-    return closing(connection)
-
-
-def used(server, key):
-    """Whether the server has seen the key: that is noted with the next write, which this is."""
-    server.client().make_project()
-    return server.rows("SELECT 1 FROM api_key WHERE id = ? AND last_used_at IS NOT NULL", key["id"])
+def answered_late(server, made, path, body, change):
+    """The answer to a POST with a key that was made, before whose last byte something is changed."""
+    text, used = json.dumps(body).encode(), "SELECT 1 FROM api_key WHERE id = ? AND last_used_at IS NOT NULL"
+    with closing(Line(server)) as line:
+        line.send("POST", path, [JSON, f"Content-Length: {len(text)}"], text[:-1], made["api_key"])
+        # That the server has seen the key is noted with the next write.
+        wait_until(lambda: server.client().make_project() and server.rows(used, made["key"]["id"]))
+        server.client().data(change())
+        line.socket.sendall(text[-1:])
+        return line.answer()
 
 
 def test_a_key_that_is_revoked_while_the_body_comes_does_nothing(server, owner):
-    made = make_key(owner)
-    with begin(server, made["api_key"], "/keys", {"name": "minted in time"}) as connection:
-        wait_until(lambda: used(server, made["key"]))
-        owner.data(owner.delete(f"/keys/{made['key']['id']}"))
-        connection.send(b"}")
-        assert connection.getresponse().status == 401
+    made, body = make_key(owner), {"name": "minted in time"}
+    revoke = partial(owner.delete, f"/keys/{made['key']['id']}")
+    assert answered_late(server, made, "/keys", body, revoke)[0] == 401
     assert server.rows("SELECT 1 FROM api_key WHERE name = 'minted in time'") == []
 
 
 def test_a_role_that_is_lost_while_the_body_comes_does_nothing_more(server, owner, join):
     admin = join("admin")
-    made = make_key(admin)
     body = {"email": "backdoor@example.com", "full_name": "Backdoor", "role": "admin"}
-    with begin(server, made["api_key"], "/members/invite", body) as connection:
-        wait_until(lambda: used(server, made["key"]))
-        owner.data(owner.patch(f"/members/{admin.member['id']}", {"role": "client"}))
-        connection.send(b"}")
-        answer = connection.getresponse()
-        assert answer.status == 403
-        assert b"your role is client" in answer.read()
+    demote = partial(owner.patch, f"/members/{admin.member['id']}", {"role": "client"})
+    status, said = answered_late(server, make_key(admin), "/members/invite", body, demote)
+    assert status == 403
+    assert b"your role is client" in said
     assert "backdoor@example.com" not in owner.get("/members").text

@@ -1,5 +1,6 @@
 """The OpenAPI document is valid, and says everything: paths, bodies, errors, events and actions."""
 
+import contextlib
 import json
 import re
 
@@ -194,16 +195,10 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert arguments("create_task") == named - {"status"} | {"more"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project", "external_id"} | changing
-    assert {*models.PLANNED, "labels"} == taken - {"status", "external_id", "blocked_by"}  # what a copy has
     texts = (schemas.Text, schemas.Id, schemas.Instant)
     no_texts = {name for name, field in schemas.TaskInput().fields.items() if not isinstance(field, texts)}
     assert no_texts - SCHEMAS.keys() == set() == no_texts - transfer.CELLS.keys()
-    names = {
-        "project_id": "project",
-        "milestone_id": "milestone",
-        "assignee_id": "assignee",
-        "created_by": "creator",
-    }
+    names = {f"{name}_id": name for name in ("project", "milestone", "assignee")} | {"created_by": "creator"}
     assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown - passing | {"blocked_by"}}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
     # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
@@ -211,10 +206,9 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     of_programs = {"archived", "after", "created_by", "external_id", "wait"}
     of_agents = filters - of_programs | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
-    told = (
-        (ROOT / "docs" / "api.md").read_text().partition("`GET /tasks` filters by")[2].partition("History")[0]
-    )
-    assert {name for name in filters if f"`{name}" not in told} == set()
+    page = (ROOT / "docs" / "api.md").read_text()
+    told = page.partition("`GET /tasks` filters by")[2].partition("History")[0]
+    assert [name for name in filters if f"`{name}" not in told] == []
 
 
 def test_it_has_every_action_of_the_gateway(spec):
@@ -271,9 +265,6 @@ ALPHABET |= st.characters(exclude_categories=["Cs"])  # surrogates, which no bod
 @given(st.text(ALPHABET, max_size=6))
 @settings(max_examples=500, database=None, deadline=None)
 def test_a_line_of_text_is_right_by_the_document_if_the_service_takes_it(text):
-    try:
+    is_right = re.search(schemas.ONE_LINE, text)
+    with contextlib.nullcontext() if is_right else pytest.raises(ValidationError):
         schemas.Text(schemas.MAX_TITLE).deserialize(text)
-        is_taken = True
-    except ValidationError:
-        is_taken = False
-    assert bool(re.search(schemas.ONE_LINE, text)) == is_taken

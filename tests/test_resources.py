@@ -222,9 +222,7 @@ def test_a_meeting_is_its_organizers_or_an_admins_to_change(join, make):
     assert admin.delete(path).status_code == 200
 
 
-def test_whiteboards_are_listed_the_last_updated_first_without_content_which_no_activity_has(
-    owner, join, make
-):
+def test_whiteboards_are_listed_the_last_updated_first_and_without_content(owner, join, make):
     first, second, editor = make("whiteboard"), make("whiteboard", content=None), join()
     assert (list(first["content"]), second["content"]) == (["2", "10", "shapes"], {})
     wait_past(second["updated_at"])
