@@ -18,7 +18,7 @@ def project(berlin):
     return berlin.make_project()
 
 
-def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends(berlin, project):
+def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_times_stay(berlin, project):
     task = berlin.make_task(project, start_date="2026-12-24", due_date="2026-12-24")
     dates = {"start_date": "2026-12-23T23:00:00.000Z", "due_date": "2026-12-24T22:59:59.999Z"}
     assert task | dates == task
@@ -26,6 +26,8 @@ def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends(berlin, 
     dates = {"start_date": "2026-06-30T22:00:00.000Z", "due_date": "2026-07-01T21:59:59.999Z"}
     changed = berlin.data(berlin.patch(f"/tasks/{task['id']}/details", body))
     assert changed | dates == changed
+    for exact in ("2026-12-24T18:30:00+01:00", "2026-12-24T17:30:00"):
+        assert berlin.make_task(project, due_date=exact)["due_date"] == "2026-12-24T17:30:00.000Z"
 
 
 def test_a_milestone_is_due_when_its_day_ends_and_a_meeting_starts_when_its_day_begins(berlin, project):
@@ -40,11 +42,6 @@ def test_a_filter_begins_when_its_day_begins(berlin, project):
     for before, expected in {"2026-12-24": [eve], "2026-12-25": [day, eve]}.items():
         answer = berlin.get("/tasks", project_id=project["id"], due_before=before)
         assert berlin.data(answer)["tasks"] == expected
-
-
-def test_a_time_stays_exact_also_without_an_offset(berlin, project):
-    for sent in ("2026-12-24T18:30:00+01:00", "2026-12-24T17:30:00"):
-        assert berlin.make_task(project, due_date=sent)["due_date"] == "2026-12-24T17:30:00.000Z"
 
 
 @pytest.mark.parametrize(
