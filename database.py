@@ -201,6 +201,7 @@ class Database(SqliteDatabase):
             turn.pop_all()  # the turn is another's
             group.wait()
         else:
+            check_in_place()  # again, for who has joined
             connection.execute("COMMIT")
             group.failed = False
             with self._committed:

@@ -20,7 +20,7 @@ from playhouse.migrations import Runner
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, prepare
+from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, prepare, write_turn
 from errors import Unavailable
 from models import Member, Resource, Task
 from outbox import Event
@@ -273,6 +273,18 @@ def test_the_first_write_makes_no_file_where_the_database_was(database):
     with pytest.raises(Unavailable), models.write():
         raise AssertionError
     assert not Path(database.database).exists()
+
+
+def test_who_joins_a_commit_stores_nothing_in_a_file_that_is_moved_meanwhile(database):
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Unavailable), models.write():
+            joined = pool.submit(note, database)
+            wait_until(lambda: len(write_turn._turns) == 2)
+            Path(database.database).rename(f"{database.database}.aside")
+        with pytest.raises(Unavailable, match="was moved"):
+            joined.result()
+    Path(f"{database.database}.aside").rename(database.database)
+    assert database.execute_sql("SELECT * FROM event").fetchall() == []
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
