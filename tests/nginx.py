@@ -52,11 +52,9 @@ def site(folder: Path, port: int, upstream: str, below: str, more: str) -> str:
         assert text.count(theirs) == 1, f"deploy/nginx.conf has no {theirs}"
         text = text.replace(theirs, our)
     text = text.replace("location / ", f"{more}\n    location / ")
-    return (
-        text.replace("location / ", "location /nothing/ ").replace("# location", "location")
-        if below
-        else text
-    )
+    if below:
+        text = text.replace("location / ", "location /nothing/ ").replace("# location", "location")
+    return text
 
 
 @contextmanager

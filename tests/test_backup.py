@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from damage import delete, empty, make_another, make_newer, overwrite_the_middle, write_text
 from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
+from test_database import refusal
 
 from database import db, lock_database
 
@@ -25,10 +26,9 @@ def backed_up(tmp_path_factory):
     """The folder of a server that has been stopped, with a backup."""
     server = Server(tmp_path_factory.mktemp("backed-up"))
     server.start().client().make_project(name="Kept")
-    done = server.flask("backup", server.folder / "backup.db")
+    assert server.flask("backup", server.folder / "backup.db").returncode == 0
     server.client().make_project(name="Later")
     server.stop()
-    assert done.returncode == 0, done.stderr
     return server.folder
 
 
@@ -44,7 +44,6 @@ def names(server):
 
 
 def restore(server, copy):
-    """Put the copy back; returns what the command says."""
     done = server.flask("restore", copy)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -58,7 +57,8 @@ def refused(done, said):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_backup_overwrites_nothing(server):
+def test_a_backup_overwrites_nothing_and_says_in_a_line_where_it_cannot_be(server):
+    """As in a folder that may not be entered, which root may."""
     invoke(server, "init")
     taken = server.folder / "taken"
     taken.write_text("precious")
@@ -66,14 +66,21 @@ def test_a_backup_overwrites_nothing(server):
     assert taken.read_text() == "precious"
     refused(server.flask("backup", server.database), "exists")
     refused(server.flask("backup", server.folder / "nowhere" / "copy"), "No such file or directory")
+    refused(server.flask("backup", server.folder / ("x" * 300)), "File name too long")
+    folder = server.folder / "locked"
+    folder.mkdir(0o600)
+    without = "-dac_override,-dac_read_search"  # the capabilities by which root enters every folder
+    drop = ["setpriv", "--bounding-set", without] if os.geteuid() == 0 else []
+    command = [*drop, BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
+    done = subprocess.run(command, cwd=ROOT, env=server.environment, capture_output=True, text=True)
+    refused(done, f"{folder / 'copy.db'}: Permission denied")
 
 
 def test_a_damaged_database_is_not_passed_off_as_a_backup(server):
     invoke(server, "init")
     invoke(server, "seed")
     overwrite_the_middle(server.database)
-    copy = server.folder / "backup.db"
-    refused(server.flask("backup", copy), str(server.database))
+    refused(server.flask("backup", server.folder / "backup.db"), str(server.database))
     assert [file.name for file in server.folder.iterdir()] == ["data"]
 
 
@@ -154,26 +161,6 @@ def test_what_is_no_file_is_refused_as_a_backup_and_waited_for_by_nobody(server,
     assert names(server) == {"Kept", "Later"}
 
 
-def test_a_backup_to_a_path_that_cannot_be_looked_at_is_one_line(server):
-    """As in a folder that may not be entered, which root may."""
-    invoke(server, "init")
-    refused(server.flask("backup", server.folder / ("x" * 300)), "File name too long")
-    folder = server.folder / "locked"
-    folder.mkdir(0o600)
-    without = "-dac_override,-dac_read_search"  # the capabilities by which root enters every folder
-    drop = ["setpriv", "--bounding-set", without] if os.geteuid() == 0 else []
-    command = [*drop, BIN / "flask", "--app", "app", "backup", folder / "copy.db"]
-    done = subprocess.run(command, cwd=ROOT, env=server.environment, capture_output=True, text=True)
-    refused(done, f"{folder / 'copy.db'}: Permission denied")
-
-
-def test_a_running_server_keeps_its_database(server, copy):
-    server.start()
-    refused(server.flask("restore", copy), "a server or a command uses it; stop it first")
-    assert server.client().get("/context").status_code == 200
-    assert names(server) == {"Kept", "Later"}
-
-
 def test_a_database_that_something_else_has_open_is_kept(server, copy):
     with closing(sqlite3.connect(server.database)) as database:
         database.execute("SELECT count(*) FROM project").fetchone()
@@ -185,9 +172,7 @@ def test_no_server_starts_and_no_command_runs_while_a_backup_is_restored(server,
     db.init(str(server.database))
     with closing(lock_database(alone=True)):
         refused(server.flask("member", "list"), "a backup is being restored")
-        assert server.start().process.wait(PATIENCE) == 1
-        server.process = None
-    assert "a backup is being restored" in server.log.read_text().splitlines()[-1]
+        assert "a backup is being restored" in refusal(server)
 
 
 def test_a_log_whose_database_is_gone_is_not_applied_to_the_backup(server, copy):

@@ -5,9 +5,11 @@ import re
 import tomllib
 
 import pytest
-from harness import PATIENCE, ROOT, Server, invoke
+from harness import ROOT, Server, invoke
 from marshmallow import fields
+from test_database import refused
 
+import schemas
 from app import create_app
 from settings import Configuration, load_settings
 
@@ -43,12 +45,13 @@ def written(value, path=""):
             yield at
 
 
-def uncommented():
-    return tomllib.loads(re.sub(r"^# (\[|\w+ = )", r"\1", EXAMPLE, flags=re.M))
-
-
-def test_the_example_names_every_setting_and_no_other():
-    assert set(written(uncommented())) == set(declared(Configuration()))
+def test_the_example_names_every_setting_and_no_other_and_works_with_its_comments_taken_away():
+    uncommented = tomllib.loads(re.sub(r"^# (\[|\w+ = )", r"\1", EXAMPLE, flags=re.M))
+    assert set(written(uncommented)) == set(declared(Configuration()))
+    settings = load_settings(uncommented)
+    routes = settings["plugins"]["entries"]["webhooks"]["config"]["routes"]
+    assert routes["zapier"]["session_key"] == "agent:main"
+    assert settings["webhooks"][0]["events"] == [*schemas.EVENTS]
 
 
 def test_the_example_shows_the_defaults():
@@ -60,14 +63,6 @@ def test_the_example_shows_the_defaults():
     without_default |= {"mail.url", "mail.user", "mail.password", "mail.from"}
     settings = {path for path in declared(Configuration()) if not path.startswith("webhooks.")}
     assert shown == {path for path in settings if "*" not in path} - without_default
-
-
-def test_the_example_works_with_its_comments_taken_away():
-    settings = load_settings(uncommented())
-    routes = settings["plugins"]["entries"]["webhooks"]["config"]["routes"]
-    assert routes["zapier"]["session_key"] == "agent:main"
-    events = ["task.updated", "task.completed", "comment.added", "member.joined"]
-    assert settings["webhooks"][0]["events"] == events
 
 
 @pytest.fixture
@@ -242,10 +237,7 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch, text, environment
 )
 def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words):
     server = place(text, **environment)
-    server.start()
-    assert server.process.wait(PATIENCE) == 1
-    server.process = None
-    greeting, line = server.log.read_text().splitlines()
+    greeting, line = refused(server)
     assert "Starting gunicorn" in greeting
     assert line.startswith("Error: ")
     assert all(word in line for word in words), line
@@ -259,10 +251,7 @@ def test_a_mistake_ends_the_start_with_one_line(place, text, environment, words)
     ("name", "text"), [("WEB_CONCURRENCY", "0"), ("PORT", "http"), ("PORT", "0"), ("PORT", "65536")]
 )
 def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(place, name, text):
-    server = place("", **{name: text}).start()
-    assert server.process.wait(PATIENCE) == 1
-    server.process = None
-    (line,) = server.log.read_text().splitlines()
+    (line,) = refused(place("", **{name: text}))
     assert line.startswith(f"Error: {name} = {text!r} must be a whole number from 1 to ")
 
 
@@ -273,20 +262,11 @@ def test_a_mistake_is_one_line_for_the_help_too(place):
     assert done.stderr.count("\n") == 1
 
 
-INJECTED = {
-    "TASKS_SERVICE_HOST": "10.0.0.7",
-    "TASKS_SERVICE_PORT": "8000",
-    "TASKS_SERVICE_PORT_HTTP": "8000",
-    "TASKS_PORT": "tcp://10.0.0.7:8000",
-    "TASKS_PORT_8000_TCP": "tcp://10.0.0.7:8000",
-    "TASKS_PORT_8000_TCP_PROTO": "tcp",
-    "TASKS_PORT_8000_TCP_PORT": "8000",
-    "TASKS_PORT_8000_TCP_ADDR": "10.0.0.7",
-}
-
-
 def test_what_kubernetes_injects_for_a_service_called_tasks_is_no_setting(place):
-    assert invoke(place("", **INJECTED), "init").exit_code == 0
+    names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP"]
+    names += ["PORT_8000_TCP_PROTO", "PORT_8000_TCP_PORT", "PORT_8000_TCP_ADDR"]
+    injected = {f"TASKS_{name}": "tcp://10.0.0.7:8000" for name in names}
+    assert invoke(place("", **injected), "init").exit_code == 0
 
 
 def test_settings_of_the_environment_are_converted_and_an_empty_port_is_none(place):

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+import re
 import sqlite3
 import subprocess
 from contextlib import closing
 from urllib.parse import quote
 
 import pytest
-from harness import BIN, NOBODY, ROOT, fault, wait_until
+from harness import BIN, NOBODY, ROOT, fault, invoke, wait_until
 
 
 def batch(project, *bodies):
@@ -75,10 +76,8 @@ def test_if_match_decides_about_a_task_of_another_program_too(owner, project):
     owner.data(owner.put(path, body), 201)
     fault(owner.put(path, body | {"title": "x"}, headers={"If-Match": '"2"'}), 412, "precondition_failed")
     for title, versions in (("Twice", '"1"'), ("Thrice", "*")):
-        assert (
-            owner.data(owner.put(path, body | {"title": title}, headers={"If-Match": versions}))["title"]
-            == title
-        )
+        changed = owner.data(owner.put(path, body | {"title": title}, headers={"If-Match": versions}))
+        assert changed["title"] == title
 
 
 def test_no_two_tasks_have_one_external_id(owner, project):
@@ -102,7 +101,7 @@ Third,,,Imported,,launch,,,,
 def run_import(server, folder, text, *options):
     file = folder / "tasks.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return server.flask("import", str(file), *options)
+    return invoke(server, "import", file, *options)
 
 
 def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_path):
@@ -133,14 +132,25 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert owner.data(owner.get("/tasks/1"))["title"] == "Drafted"
 
 
-def test_a_trial_and_an_import_with_mistakes_need_no_turn_to_write(launch, tmp_path):
+def test_a_trial_needs_no_turn_to_write_nor_does_an_import_with_mistakes_which_names_their_lines(
+    launch, tmp_path
+):
     server = launch()
+    wrong = CSV.replace("High", "Highest").replace("2026-12-01", "soon")
+    wrong = wrong.replace("Third,,,Imported", "Third,,,")
     with closing(sqlite3.connect(server.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         tried = run_import(server, tmp_path, CSV)
-        assert tried.stdout.splitlines()[-1] == "3 new, 0 changed, 0 unchanged"
-        wrong = run_import(server, tmp_path, CSV.replace("High", "Highest"), "--apply")
-        assert wrong.stdout.startswith("line 2: priority: must be one of low")
+        failed = run_import(server, tmp_path, wrong, "--apply")
+    assert tried.stdout.splitlines()[-1] == "3 new, 0 changed, 0 unchanged"
+    assert failed.exit_code == 1
+    lines = failed.stdout.splitlines()
+    assert re.match("line 2: priority: must be one of low.*due_date: must be a date", lines[0])
+    assert lines[1] == "line 4: project: is required"
+    assert "nothing is stored" in failed.stderr
+    assert server.rows("SELECT * FROM project") == []
+    chosen = run_import(server, tmp_path, "title\nx\n", "--project", "Chosen")
+    assert chosen.stdout.startswith("new: project Chosen")
 
 
 def test_a_trial_that_is_ended_leaves_no_copy_behind(server, tmp_path):
@@ -171,26 +181,6 @@ def test_a_cell_that_a_spreadsheet_takes_for_a_formula_is_quoted_and_comes_back_
     assert again.stdout.splitlines()[-1] == f"0 new, 0 changed, {len(texts)} unchanged"
 
 
-def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tmp_path):
-    server = launch()
-    wrong = (
-        CSV.replace("High", "Highest").replace("2026-12-01", "soon").replace("Third,,,Imported", "Third,,,")
-    )
-    failed = run_import(server, tmp_path, wrong, "--apply")
-    assert failed.returncode == 1
-    lines = failed.stdout.splitlines()
-    assert lines[0].startswith("line 2: ")
-    assert "priority: must be one of low" in lines[0]
-    assert "due_date: must be a date" in lines[0]
-    assert lines[1] == "line 4: project: is required"
-    assert "nothing is stored" in failed.stderr
-    owner = server.client()
-    assert owner.data(owner.get("/projects"))["projects"] == []
-    assert run_import(server, tmp_path, "title\nx\n", "--project", "Chosen").stdout.startswith(
-        "new: project Chosen"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -208,9 +198,8 @@ def test_an_import_with_mistakes_names_their_lines_and_stores_nothing(launch, tm
 )
 def test_a_file_that_is_no_proper_csv_is_refused_in_a_line(server, tmp_path, text, said):
     failed = run_import(server, tmp_path, text, "--project", "Of nothing")
-    assert failed.returncode == 1
+    assert failed.exit_code == 1
     assert failed.stderr.startswith(f"Error: {said}")
-    assert "Traceback" not in failed.stderr
 
 
 def test_dates_are_days_of_the_workspace_and_texts_stay_as_they_are(launch, tmp_path):
@@ -233,7 +222,7 @@ def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_pa
     text = "title,project,milestone\nx,website,\n"
     assert "line 2: project: is the name of 2; rename" in run_import(server, tmp_path, text).stdout
     owner.data(owner.patch(f"/projects/{old['id']}", {"status": "archived"}))
-    assert run_import(server, tmp_path, text, "--apply").returncode == 0
+    assert run_import(server, tmp_path, text, "--apply").exit_code == 0
     assert owner.data(owner.get("/tasks"))["tasks"][0]["project_id"] == new["id"]
     for _ in range(2):
         owner.data(owner.post(f"/projects/{new['id']}/milestones", {"title": "Launch"}), 201)
@@ -244,31 +233,23 @@ def test_a_name_that_several_have_is_refused_unless_one_is_active(launch, tmp_pa
 def test_an_export_can_be_imported_again_elsewhere(launch, tmp_path):
     server = launch()
     assert server.flask("seed", "--seed", "7").returncode == 0
-    owner = server.client()
-    total = owner.data(owner.get("/tasks"))["pagination"]["total"]
     exported = server.flask("export").stdout
     rows = list(csv.DictReader(io.StringIO(exported)))
-    assert [row["number"] for row in rows] == [str(n + 1) for n in range(total)]
-    lines = [json.loads(line) for line in server.flask("export", "--format", "jsonl").stdout.splitlines()]
-    objects = [line for line in lines if line["kind"] == "task"]
+    assert [row["number"] for row in rows] == [str(n + 1) for n in range(200)]
+    objects = [line for line in export_lines(server) if line["kind"] == "task"]
     assert [row["title"] for row in objects] == [row["title"] for row in rows]
-    task = owner.data(owner.get("/tasks/7"))
-    assert (objects[6]["project"], objects[6]["metadata"]) == (task["project"]["name"], task["metadata"])
-    other = launch(folder=tmp_path / "other")
-    imported = run_import(other, tmp_path, exported, "--apply")
-    assert imported.returncode == 0, imported.stdout
-    assert imported.stdout.splitlines()[-1] == f"{total} new, 0 changed, 0 unchanged"
+    imported = run_import(launch(folder=tmp_path / "other"), tmp_path, exported, "--apply")
+    assert imported.stdout.splitlines()[-1] == "200 new, 0 changed, 0 unchanged"
 
 
 @pytest.fixture
 def moved(launch, tmp_path):
     """A workspace with everything that an export has, another one of the same people, and the export."""
     server, other = launch(folder=tmp_path / "from"), launch(folder=tmp_path / "to")
-    owner, people = server.client(), []
-    for one in (server, other):
-        added = one.flask("member", "add", "Ana Lima", "--email", "ana@example.com")
-        people.append(one.client(added.stdout.strip()))
-    ana = people[0]
+    owner = server.client()
+    for one in (other, server):
+        key = invoke(one, "member", "add", "Ana Lima", "--email", "ana@example.com").stdout.strip()
+    ana = server.client(key)
     project = owner.make_project(name="Website", description="All of it")
     milestone = {"title": "Launch", "due_date": "2026-12-15", "description": "Soon"}
     milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", milestone), 201)
@@ -291,8 +272,8 @@ def moved(launch, tmp_path):
 
 
 def export_lines(server, *files):
-    done = server.flask("export", "--format", "jsonl", *(["--files", str(*files)] if files else []))
-    assert done.returncode == 0, done.stderr
+    done = invoke(server, "export", "--format", "jsonl", *(["--files", *files] if files else []))
+    assert done.exit_code == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return [{name: line[name] for name in line.keys() - {"version", "updated_at"}} for line in lines]
 
@@ -363,7 +344,6 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
     assert comment["content"] == "ana@example.com wrote:\n\nYes"
     done = import_lines(other, tmp_path, lines, "--files", str(tmp_path / "none"))
     assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {tmp_path}/none/")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -387,10 +367,8 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
     ],
 )
 def test_a_wrong_field_is_named_with_its_line(server, tmp_path, line, said):
-    named = {"project": "Of nothing"}
-    done = import_lines(
-        server, tmp_path, [{"title": "Right"} | named, line if "kind" in line else named | line]
-    )
+    named = {"title": "Right", "project": "Of nothing"}
+    done = import_lines(server, tmp_path, [named, line if "kind" in line else named | line])
     assert done.stderr == "Error: nothing is stored\n"
     (problem,) = (row for row in done.stdout.splitlines() if row.startswith("line"))
     assert problem.startswith(f"line 2: {said}")
