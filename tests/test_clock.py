@@ -10,27 +10,16 @@ from harness import hook, settable_clock
 
 
 @pytest.fixture(scope="module")
-def receiver(make_receiver):
-    return make_receiver().up()
-
-
-@pytest.fixture(scope="module")
-def clock(launch_module, tmp_path_factory, receiver):
+def clock(launch_module, tmp_path_factory, shared_receiver):
     """A server whose system clock can be set."""
     set_clock, environment = settable_clock(tmp_path_factory.mktemp("clock"))
-    server = launch_module(
-        **environment, TASKS_WEBHOOKS=json.dumps([hook(receiver)]), TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]"
-    )
+    environment |= {"TASKS_WEBHOOKS": json.dumps([hook(shared_receiver)])}
+    server = launch_module(**environment, TASKS_DELIVERY__RETRY_SCHEDULE="[0.5]")
     server.set_clock = set_clock
     return server
 
 
-def restart(server):
-    server.stop()
-    return server.start()
-
-
-def test_times_and_ids_rise_and_events_keep_their_order_though_the_clock_falls(clock, receiver):
+def test_times_and_ids_rise_and_events_keep_their_order_though_the_clock_falls(clock, shared_receiver):
     owner = clock.client()
     project = owner.make_project()
     tasks = [owner.make_task(project)]
@@ -41,17 +30,18 @@ def test_times_and_ids_rise_and_events_keep_their_order_though_the_clock_falls(c
         os.kill(*clock.children(), signal.SIGTERM)
     tasks.append(owner.make_task(project))
     clock.set_clock(-7200)
-    owner = restart(clock).client()
+    clock.stop()
+    owner = clock.start().client()
     tasks.append(owner.make_task(project))
     assert [task["id"] for task in tasks] == sorted(task["id"] for task in tasks)
     assert [task["created_at"] for task in tasks] == sorted(task["created_at"] for task in tasks)
     changed = owner.data(owner.get("/tasks", updated_since=tasks[1]["updated_at"]))["tasks"]
     assert {task["id"] for task in changed} == {task["id"] for task in tasks}
-    names = [receiver.next().event["event"] for _ in range(5)]
+    names = [shared_receiver.next().event["event"] for _ in range(5)]
     assert names == ["task.created", "task.created", "task.updated", "task.created", "task.created"]
 
 
-def test_who_follows_the_changes_misses_none_though_the_clock_falls(clock, receiver):
+def test_who_follows_the_changes_misses_none_though_the_clock_falls(clock, shared_receiver):
     clock.set_clock(0)
     owner = clock.client()
     first, last = (owner.make_task(owner.make_project()) for _ in range(2))
@@ -65,19 +55,19 @@ def test_who_follows_the_changes_misses_none_though_the_clock_falls(clock, recei
         assert page["tasks"] == [changed]
         after = page["pagination"]["next_after"]
     for _ in range(5):
-        receiver.next()
+        shared_receiver.next()
 
 
-def test_what_waits_for_a_receiver_is_not_put_off_by_the_step(clock, receiver):
+def test_what_waits_for_a_receiver_is_not_put_off_by_the_step(clock, shared_receiver):
     clock.set_clock(0)
     owner = clock.client()
     task = owner.make_task(owner.make_project())
-    receiver.next()
+    shared_receiver.next()
     clock.set_clock(-3600)
-    receiver.answers = [503]
+    shared_receiver.answers = [503]
     owner.patch(f"/tasks/{task['id']}", {"title": "Changed"})
     owner.delete(f"/tasks/{task['id']}")
-    names = [receiver.next().event["event"] for _ in range(3)]
+    names = [shared_receiver.next().event["event"] for _ in range(3)]
     assert names == ["task.updated", "task.updated", "task.deleted"]
 
 
@@ -86,7 +76,8 @@ def test_a_time_that_was_wrong_by_more_than_a_day_is_not_followed(clock):
     owner = clock.client()
     wrong = owner.make_task(owner.make_project())
     clock.set_clock(0)
-    owner = restart(clock).client()
+    clock.stop()
+    owner = clock.start().client()
     for seconds in (0, 86_400 * 365 - 43_200):  # also when it is less than a day ahead at last
         clock.set_clock(seconds)
         assert owner.make_project()["created_at"] < wrong["created_at"]

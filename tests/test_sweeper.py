@@ -46,10 +46,11 @@ def held(new_receiver, let_go):
 
 
 def make_tasks(server, many):
-    """A project with so many tasks, and their titles in order."""
+    """What deletes a project with so many tasks, and their titles in order."""
     owner = server.client()
     project = owner.make_project()
-    return project, [owner.make_task(project, title=str(number))["title"] for number in range(many)]
+    made = [owner.make_task(project, title=str(number))["title"] for number in range(many)]
+    return f"/projects/{project['id']}?force=true", made
 
 
 def write_meanwhile(server):
@@ -94,27 +95,27 @@ def test_a_request_that_waits_for_many_receivers_does_not_hold_up_the_events_of_
 
 def test_what_a_request_leaves_to_the_sweeper_does_not_overtake_what_the_request_sends(launch, receiver):
     server = serve(launch, hook(receiver, events=["task.deleted"]), TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]")
-    project, made = make_tasks(server, webhooks.MOST_AT_ONCE + 5)
+    path, made = make_tasks(server, webhooks.MOST_AT_ONCE + 5)
     overtaken, numbers = threading.Event(), iter(range(100))
 
     def answer(call):
         number = next(numbers)
         if number == 2:
-            overtaken.wait(2)  # many beats of the sweeper
+            overtaken.wait(1)  # ten beats of the sweeper
         elif int(call.event["data"]["task"]["title"]) >= webhooks.MOST_AT_ONCE:
             overtaken.set()
         return 200
 
     receiver.answer = answer
-    server.client().delete(f"/projects/{project['id']}?force=true")
+    server.client().delete(path)
     assert titles(receiver.next() for _ in made) == made
 
 
 def test_a_second_sender_does_not_overtake_what_the_first_is_sending(launch, held, let_go):
     receiver = held()
     server = serve(launch, hook(receiver, events=["task.deleted"]), **SWEEPER_ONLY)
-    project, made = make_tasks(server, webhooks.BATCH + 10)
-    server.client().delete(f"/projects/{project['id']}?force=true")
+    path, made = make_tasks(server, webhooks.BATCH + 10)
+    server.client().delete(path)
     first = receiver.next()
     assert server.flask("deliver").stdout.startswith("Accepted: 0.")
     assert receiver.all_here() == []
