@@ -15,7 +15,7 @@ from database import db, prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = ["docs", "clients", "board_page", "database", "retries", "board_task", "slow_clients", "throwaway"]
-LONGEST += ["board_week", "errors", "readme", "crashes", "backup", "secrets", "commands", "sweeper"]
+LONGEST += ["board_week", "errors", "readme", "backup", "secrets", "commands", "sweeper"]
 LONGEST += ["bad_input", "serving", "startup", "gateway_ladder", "bench", "deliveries", "docs_page"]
 
 

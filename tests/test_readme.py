@@ -63,9 +63,7 @@ def test_the_first_session_can_be_pasted(launch, tmp_path):
 
 @needs_curl
 def test_the_session_with_the_gateway_can_be_pasted(launch, tmp_path):
-    config = tmp_path / "config.toml"
-    config.write_text(block("toml", "routes.zapier", GATEWAY))
-    server = launch(TASKS_CONFIG=str(config), ZAPIER_SECRET="s3cret")
+    server = launch(config=block("toml", "routes.zapier", GATEWAY), ZAPIER_SECRET="s3cret")
     session = block("sh", "create_flow", GATEWAY).replace("http://127.0.0.1:8000", server.base)
     task, waiting, refused, resumed, finished, summary = run(session, tmp_path)
     assert task["result"]["task"]["task"] == "Check the stock"
@@ -73,22 +71,20 @@ def test_the_session_with_the_gateway_can_be_pasted(launch, tmp_path):
     assert (refused["ok"], refused["code"]) == (False, "revision_conflict")
     assert refused["result"]["current"]["revision"] == 1
     assert resumed["ok"]
-    assert finished["result"]["flow"]["status"] == "succeeded"
-    assert finished["result"]["flow"]["stateJson"] == {"sent": True}
+    flow = finished["result"]["flow"]
+    assert (flow["status"], flow["stateJson"]) == ("succeeded", {"sent": True})
     assert summary["result"]["summary"]["total"] == 1
 
 
 @contextmanager
 def python_receiver(folder):
     (folder / "receiver.py").write_text(block("python", '"/webhook"', WEBHOOKS))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener, (folder / "out.txt").open("w") as out:
         command = [BIN / "gunicorn", "-b", f"fd://{listener.fileno()}", "receiver:app"]
-        with (folder / "out.txt").open("w") as out:
-            options = {"pass_fds": [listener.fileno()], "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
-            process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, **options)
+        options = {"pass_fds": [listener.fileno()], "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, **options)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/webhook"
     with process, ending(process):
-        url = f"http://127.0.0.1:{port}/webhook"
         assert requests.get(url, timeout=PATIENCE).status_code == 405  # it is there, and takes a POST alone
         yield url, folder / "out.txt"
 
@@ -107,10 +103,8 @@ def node_receiver(folder):
 @pytest.mark.parametrize("receiver", [python_receiver, pytest.param(node_receiver, marks=needs_node)])
 def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, receiver):
     with receiver(tmp_path) as (url, out):
-        hooks = [
-            {"name": "good", "url": url, "secret": "the secret"},
-            {"name": "bad", "url": url, "secret": "another secret"},
-        ]
+        secrets = {"good": "the secret", "bad": "another secret"}
+        hooks = [{"name": name, "url": url, "secret": secret} for name, secret in secrets.items()]
         owner = launch(TASKS_WEBHOOKS=json.dumps(hooks)).client()
         task = owner.make_task(owner.make_project())
         owner.patch(f"/tasks/{task['id']}", {"title": "Ünïcödé ✓ \u2028", "metadata": {"b": 1.0, "1": -0.0}})
@@ -127,15 +121,9 @@ def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, rece
 def test_the_readme_has_every_path_and_none_besides():
     table = re.findall(r"^\| (`/[^|]*) \|", README, re.MULTILINE)
     documented = {path for row in table for path in re.findall("`([^`]*)`", row)}
-    routed = {
-        re.sub(
-            "<(string:|task:|path:)?(?:attachment_|comment_)?(id|token|external_id)>",
-            r":\2",
-            rule.rule.removeprefix("/api/v1"),
-        )
-        for rule in app.create_app().url_map.iter_rules()
-        if rule.rule.startswith("/api/v1") or rule.rule == "/metrics"
-    }
+    parameter = "<(?:string:|task:|path:)?(?:attachment_|comment_)?(id|token|external_id)>"
+    rules = [re.sub(parameter, r":\1", rule.rule) for rule in app.create_app().url_map.iter_rules()]
+    routed = {rule.removeprefix("/api/v1") for rule in rules if rule.startswith(("/api/v1", "/metrics"))}
     assert documented == routed - {"/docs/<string:name>"}
 
 
