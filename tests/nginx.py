@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import PATIENCE, ROOT
+from harness import ROOT, ending
 from receivers import certificates
 
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -69,8 +69,5 @@ def nginx(folder: Path, server, below: str = "", more: str = ""):
         # As on an upgrade of its program, nginx finds its listening socket in this variable.
         environment = os.environ | {"NGINX": f"{listener.fileno()};"}
         process = subprocess.Popen(words, env=environment, pass_fds=[listener.fileno()])
-        try:
+        with process, ending(process):
             yield Nginx(f"https://127.0.0.1:{port}{below}", str(authority))
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)

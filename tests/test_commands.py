@@ -284,7 +284,13 @@ def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
     assert "restore" not in done.stdout
 
 
-def test_doctor_cannot_judge_secrets_of_the_services_environment(made, tmp_path):
+def doctor_of(server, config, code=0):
+    path = server.folder / "config.toml"
+    path.write_text(config)
+    return says(server, "doctor", code=code, TASKS_CONFIG=str(path))
+
+
+def test_doctor_cannot_judge_secrets_of_the_services_environment(made):
     text = """
         [plugins.entries.webhooks.config.routes.a]
         sessionKey = "agent:a"
@@ -294,8 +300,7 @@ def test_doctor_cannot_judge_secrets_of_the_services_environment(made, tmp_path)
         url = "http://127.0.0.1:1/"
         secret = "$OF_THE_SERVICE"
     """
-    (tmp_path / "config.toml").write_text(text)
-    said = says(made, "doctor", TASKS_CONFIG=str(tmp_path / "config.toml"))
+    said = doctor_of(made, text)
     unset = "env:default:OF_THE_SERVICE: the environment variable is not set here; the service may have it"
     assert "route a: /plugins/webhooks/a for agent:a: unknown\n" in said
     assert f"note: route a: its secret: {unset}\n" in said
@@ -303,21 +308,20 @@ def test_doctor_cannot_judge_secrets_of_the_services_environment(made, tmp_path)
     assert "in order" in said
     missing = '[[webhooks]]\nname = "two"\nurl = "http://127.0.0.1:1/"\n'
     missing += 'secret = { source = "file", provider = "vault", id = "value" }\n'
-    (tmp_path / "config.toml").write_text(text + missing)
-    said = says(made, "doctor", code=1, TASKS_CONFIG=str(tmp_path / "config.toml"))
+    said = doctor_of(made, text + missing, code=1)
     assert f"note: webhooks: one: secret: {unset}\n" in said
     assert "problem: webhooks: two: secret: file:vault:value: there is no provider vault" in said
 
 
 def test_doctor_tells_of_each_route_of_the_gateway(made, tmp_path):
     (vault := tmp_path / "vault.json").touch(0o640)
-    (tmp_path / "config.toml").write_text(
+    config = (
         f"[secrets.providers.vault]\nsource = 'file'\npath = '{vault}'\n"
         "[plugins.entries.webhooks.config.routes.good]\nsessionKey = 'agent:a'\nsecret = 'S3CRET-VALUE'\n"
         "[plugins.entries.webhooks.config.routes.bad]\nsessionKey = 'agent:b'\n"
         "secret = { source = 'file', provider = 'vault', id = '/b' }\n"
     )
-    said = says(made, "doctor", code=1, TASKS_CONFIG=str(tmp_path / "config.toml"))
+    said = doctor_of(made, config, code=1)
     assert "route good: /plugins/webhooks/good for agent:a: served" in said
     assert "route bad: /plugins/webhooks/bad for agent:b: skipped" in said
     assert "problem: route bad is skipped: its secret: file:vault:/b: " in said

@@ -20,7 +20,7 @@ import click
 import pytest
 import requests
 import yaml
-from harness import BIN, OWNER_KEY, PATIENCE, ROOT, wait_until
+from harness import BIN, OWNER_KEY, PATIENCE, ROOT, ending, wait_until
 from nginx import NGINX, nginx
 from test_members import invite, token_of
 
@@ -209,11 +209,9 @@ def test_the_image_s_steps_serve_from_a_folder_that_its_user_cannot_write(instru
             port = str(listener.getsockname()[1])
             code = code.replace("8000", port).replace("timeout=4", f"timeout={PATIENCE}")
             check = [BIN / "python", "-c", code]
-        try:
+        with server, ending(server):
             assert subprocess.run(check, timeout=PATIENCE).returncode == 0, Path(folder, "log").read_text()
-        finally:
-            server.terminate()
-            assert server.wait(PATIENCE) == 0
+        assert server.returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -273,13 +271,10 @@ def caddy(folder, upstream, more="", **variables):
     with (folder / "log").open("w") as log:
         words = [CADDY, "run", "--config", "Caddyfile", "--adapter", "caddyfile"]
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
+    with process, ending(process):
         said = wait_until(lambda: re.search("serving initial|Error.*", (folder / "log").read_text()))
         assert said[0] == "serving initial"
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
 
 
 @needs_caddy
@@ -310,11 +305,9 @@ class SignIn(BaseHTTPRequestHandler):
 def signs_in():
     """The address at which that answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-        thread.start()
+        threading.Thread(target=httpd.serve_forever, args=(0.01,)).start()
         yield f"127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-        thread.join()
+        httpd.shutdown()  # which waits until it serves no more
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The way of someone new: start, invite, join in a browser, work through a project, and back it all up."""
 
-import io
 import json
 import re
 import socket
@@ -35,14 +34,9 @@ def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path):
     server = Server(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            ["make", "--silent", "-o", "install", "run", f"VENV={sys.prefix}"],
-            cwd=ROOT,
-            env=server.environment | {"PORT": str(port), "MAKEFLAGS": ""},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        words = ["make", "--silent", "-o", "install", "run", f"VENV={sys.prefix}"]
+        options = {"cwd": ROOT, "env": server.environment | {"PORT": str(port), "MAKEFLAGS": ""}}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
     said = f"port {port} is taken by another program; choose another one: PORT={port + 1} make run"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0] == f"Error: {said}"
@@ -66,7 +60,7 @@ def walk(server, owner, browse, receiver):
         owner.make_task(project, title=title, priority="urgent") for title in ("Draft", "Publish")
     )
     path = f"/tasks/{draft['id']}"
-    files = {"file": ("draft.html", io.BytesIO(b"<h1>Welcome</h1>"), "text/html")}
+    files = {"file": ("draft.html", b"<h1>Welcome</h1>", "text/html")}
     ana.data(ana.request("POST", f"{path}/attachments", files=files), 201)
     ana.data(ana.post(f"{path}/comments", {"content": "Please have a look."}), 201)
     ana.data(ana.post(f"{path}/complete"))
