@@ -39,8 +39,9 @@ def copy(server, backed_up):
     return server.folder / "backup.db"
 
 
-def names(server):
-    return {row["name"] for row in server.rows("SELECT name FROM project")}
+def names(path):
+    with closing(sqlite3.connect(path)) as database:
+        return {name for (name,) in database.execute("SELECT name FROM project")}
 
 
 def restore(server, copy):
@@ -92,8 +93,7 @@ def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
     client = server.start().client()  # with the key of before
     assert {project["name"] for project in client.data(client.get("/projects"))["projects"]} == {"Kept"}
     client.make_project(name="After")
-    with closing(sqlite3.connect(aside)) as former:
-        assert set(former.execute("SELECT name FROM project")) == {("Kept",), ("Later",)}
+    assert names(aside) == {"Kept", "Later"}
     assert server.flask("doctor").returncode == 0
 
 
@@ -101,7 +101,7 @@ def test_what_was_backed_up_is_back_and_what_was_there_is_kept(server, copy):
 def test_a_database_that_is_gone_or_damaged_is_replaced_too(server, copy, spoil):
     spoil(server.database)
     restore(server, copy)
-    assert names(server) == {"Kept"}
+    assert names(server.database) == {"Kept"}
     assert server.start().client().get("/context").status_code == 200
 
 
@@ -130,7 +130,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(server, copy, spoil, s
     done = server.flask("restore", copy)
     refused(done, said)
     assert str(copy) in done.stderr
-    assert names(server) == {"Kept", "Later"}
+    assert names(server.database) == {"Kept", "Later"}
     left = {file.name.removeprefix("tasks.db") for file in server.database.parent.iterdir()}
     assert left <= {"", "-wal", "-shm", ".server", ".serving", ".sender"}
 
@@ -142,10 +142,9 @@ def test_a_database_behind_a_link_is_replaced_where_it_is(server, copy):
     server.database.symlink_to(real)
     restore(server, copy)
     assert server.database.readlink() == real
-    assert names(server) == {"Kept"}
+    assert names(server.database) == {"Kept"}
     (aside,) = real.parent.glob("tasks.db.before-restore-*")
-    with closing(sqlite3.connect(aside)) as former:
-        assert ("Later",) in former.execute("SELECT name FROM project")
+    assert names(aside) == {"Kept", "Later"}
     server.start()
     assert list(server.database.parent.iterdir()) == [server.database]
 
@@ -158,14 +157,14 @@ def test_what_is_no_file_is_refused_as_a_backup_and_waited_for_by_nobody(server,
     for path, said in ((server.folder, "is a directory"), (server.folder / "nowhere", "does not exist")):
         done = server.flask("restore", path)
         assert (done.returncode, said in done.stderr) == (2, True)
-    assert names(server) == {"Kept", "Later"}
+    assert names(server.database) == {"Kept", "Later"}
 
 
 def test_a_database_that_something_else_has_open_is_kept(server, copy):
     with closing(sqlite3.connect(server.database)) as database:
         database.execute("SELECT count(*) FROM project").fetchone()
         refused(server.flask("restore", copy), "is in use")
-    assert names(server) == {"Kept", "Later"}
+    assert names(server.database) == {"Kept", "Later"}
 
 
 def test_no_server_starts_and_no_command_runs_while_a_backup_is_restored(server, copy):
@@ -181,7 +180,7 @@ def test_a_log_whose_database_is_gone_is_not_applied_to_the_backup(server, copy)
     assert server.database.with_name("tasks.db-wal").stat().st_size > 0
     server.database.rename(server.folder / "broken.db")
     restore(server, copy)
-    assert names(server) == {"Kept"}
+    assert names(server.database) == {"Kept"}
     assert len(list(server.database.parent.glob("tasks.db.before-restore-*-wal"))) == 1
 
 
