@@ -291,6 +291,7 @@ def test_json_lines_make_the_same_workspace_elsewhere_once(moved, tmp_path):
     assert export_lines(other, tmp_path / "again") == lines
     assert [line["number"] for line in lines if line["kind"] == "task"] == [2, 3, 4]
     assert lines[-1]["blocked_by"] == [2, 3]
+    assert (lines[3]["project"], lines[3]["metadata"]) == ("Website", {"estimate": 3})
     (file,) = (tmp_path / "again").iterdir()
     assert file.read_bytes() == b"\0bytes"
     owner = other.client()
