@@ -558,13 +558,12 @@ def browser_name(agent: str) -> str:
 def set_session_cookie(key: str, expires_at: str) -> None:
     """Let the browser keep the key until it expires, out of reach of scripts and of other sites."""
     seconds = (datetime.fromisoformat(expires_at) - datetime.fromisoformat(now())).total_seconds()
-    is_secure = request().base_origin.startswith("https:")
     request().success_headers["Set-Cookie"] = dump_cookie(
         session_cookie(request().config["SERVER"]["base_url"]),
         key,
         max_age=max(0, round(seconds)),
         path=root_path() or "/",
-        secure=is_secure,
+        secure=request().base_origin.startswith("https:"),
         httponly=True,
         sync_expires=False,
         samesite="Strict",
@@ -751,8 +750,8 @@ def list_milestones(id: str) -> Row:
 @operation(schemas.CREATE_MILESTONE, schemas.MilestoneShown, status=201, role="member", headers=("Location",))
 def create_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Create a milestone of a project."""
-    project = Project.stored(id)
-    return with_location(Milestone.add(transaction, project_id=project["id"], **fields), "/milestones")
+    Project.stored(id)
+    return with_location(Milestone.add(transaction, project_id=id, **fields), "/milestones")
 
 
 @api.get("/milestones/<id>")
@@ -936,11 +935,9 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
 
 @api.patch("/tasks/batch")
 @operation(schemas.CHANGE_TASKS, schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
-def update_tasks(
-    transaction: Transaction, tasks: list[int | str], changes: Row, versions: dict[str, int] | None = None
-) -> Row:
+def update_tasks(transaction: Transaction, **fields: Any) -> Row:
     """Change up to 100 tasks alike, all or none of them."""
-    changed = Task.edit_all(transaction, tasks, changes, versions or {})
+    changed = Task.edit_all(transaction, **fields)
     announce(transaction, changed)
     return {"tasks": [task for task, _ in changed]}
 
@@ -970,14 +967,14 @@ def get_task(id: str) -> Row:
 @operation(schemas.UPDATE_TASK, schemas.TaskShown, **OF_A_CHANGE)
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a task's title, status, assignee or metadata; what is not sent stays."""
-    return edit_task(transaction, id, fields)
+    return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
 @api.patch("/tasks/<task:id>/details")
 @operation(schemas.UPDATE_TASK_DETAILS, schemas.TaskShown, **OF_A_CHANGE)
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change any fields of a task, or its place, as one change; what is not sent stays, and null clears."""
-    return edit_task(transaction, id, fields)
+    return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
 @api.post("/tasks/<task:id>/copy")
@@ -994,10 +991,6 @@ def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
             emit(transaction, "task.updated", {"task": task, "changes": changes})
         if "status" in changes and task["status"] == "done":
             emit(transaction, "task.completed", {"task": task, "changes": changes})
-
-
-def edit_task(transaction: Transaction, id: str, fields: Row) -> Row:
-    return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:

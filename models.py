@@ -1417,12 +1417,13 @@ class Task(Entity):
 
     @classmethod
     def edit_all(
-        cls, transaction: Transaction, tasks: list[int | str], changes: Row, versions: dict[str, int]
+        cls, transaction: Transaction, tasks: list[int | str], changes: Row, versions: Row | None = None
     ) -> list[Changed]:
         """Change these tasks alike; `versions` are those of some, by what they are called in `tasks`.
 
         Returns and raises as `edit` does, with what is wrong in any of them.
         """
+        versions = versions or {}
         rows = cls.referred(tasks, "tasks.{}")
         names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
         if len(names) < len(tasks):

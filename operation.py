@@ -5,8 +5,8 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -27,27 +27,6 @@ waits = threading.BoundedSemaphore(limits.WAITS)
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What a view declares about its operation; `operation` explains the fields."""
-
-    takes: Schema
-    gives: Schema | str | None
-    reads: str
-    status: int
-    role: str | None
-    raises: tuple[type[ApiError], ...] = ()
-    headers: tuple[str, ...] = ()
-    also: dict[int, str] = field(default_factory=dict)
-    scope: str = "write"
-    of_session: bool = False
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
-        return self.status == 201 and not getattr(self.gives, "secret", False)
-
-
 def authorize(caller: Row, role: str, scope: str) -> None:
     """Raise `Forbidden` unless the caller has at least this role, and a key of at least this scope."""
     permit(caller, role)
@@ -55,21 +34,9 @@ def authorize(caller: Row, role: str, scope: str) -> None:
         raise Forbidden(f"your key's scope is {caller['scope']}; this takes a key of scope {scope}")
 
 
-def operation(
-    takes: Schema = schemas.NOTHING,
-    gives: type[Schema] | str | None = None,
-    *,
-    reads: str = "json",
-    status: int = 200,
-    role: str | None = "client",
-    raises: tuple[type[ApiError], ...] = (),
-    headers: tuple[str, ...] = (),
-    also: Mapping[int, str] | None = None,
-    after_delivery: Callable[[Any], Row] | None = None,
-    scope: str = "write",
-    of_session: bool = False,
-) -> Callable[[Callable], Callable]:
-    """Declare a view: what it takes and answers, and what the document says about it.
+@dataclass(frozen=True)
+class Declaration:
+    """What a view declares: what it takes and answers, and what the document says about it.
 
     `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
     view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
@@ -85,35 +52,49 @@ def operation(
     transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
     which makes the answer's data of what the view returns.
     """
-    answered = gives() if isinstance(gives, type) else gives
-    declaration = Declaration(
-        takes, answered, reads, status, role, raises, headers, dict(also or {}), scope, of_session
-    )
 
-    def decorate(view: Callable) -> Callable:
+    takes: Schema = schemas.NOTHING
+    gives: Any = None  # a class of schemas, or text
+    _: KW_ONLY
+    reads: str = "json"
+    status: int = 200
+    role: str | None = "client"
+    raises: tuple[type[ApiError], ...] = ()
+    headers: tuple[str, ...] = ()
+    also: dict[int, str] = field(default_factory=dict)
+    after_delivery: Callable[[Any], Row] | None = None
+    scope: str = "write"
+    of_session: bool = False
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
+        return self.status == 201 and not getattr(self.gives, "secret", False)
+
+    def __call__(self, view: Callable) -> Callable:
         @wraps(view)
         def answer(**ids: str) -> Any:
             current = request()
             is_read = current.method in ("GET", "HEAD")
-            if role is not None:
-                authorize(current.caller, role, "read" if is_read or of_session else scope)
+            if self.role is not None:
+                authorize(current.caller, self.role, "read" if is_read or self.of_session else self.scope)
             ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
-                    data = view(
-                        **ids, **({} if reads == "nothing" else read_query(takes, current.query_string))
-                    )
+                    query = {} if self.reads == "nothing" else read_query(self.takes, current.query_string)
+                    data = view(**ids, **query)
             else:
-                with slot(uploads, Unavailable, BUSY) if reads == "file" else contextlib.nullcontext():
-                    data = perform(view, ids | read_arguments(declaration), declaration)
-            if after_delivery:
-                data = after_delivery(data)
-            return data if callable(data) else success(data, current.success_status or status)
+                with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
+                    data = perform(view, ids | read_arguments(self), self)
+            if self.after_delivery:
+                data = self.after_delivery(data)
+            return data if callable(data) else success(data, current.success_status or self.status)
 
-        answer.declaration = declaration  # type: ignore[attr-defined]
+        answer.declaration = self  # type: ignore[attr-defined]
         return answer
 
-    return decorate
+
+operation = Declaration  # above a view
 
 
 @contextlib.contextmanager
