@@ -938,9 +938,9 @@ def field_of(column: Any, **options: Any) -> fields.Field:
     return (Moment if is_time else fields.String)(**options)
 
 
-def answer_with(title: str, /, **declared: fields.Field) -> Any:
-    """The schema of an answer; `title` is its name in the OpenAPI document."""
-    return Shown.from_dict(declared, name=title)
+def answer_with(title: str, /, *, base: Any = Shown, **declared: Any) -> Any:
+    """The schema of an answer: its name in the OpenAPI document, its fields, and what `Shown` has besides."""
+    return base.from_dict(declared, name=title)
 
 
 def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **others: fields.Field) -> Any:
@@ -955,10 +955,10 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
     return base.from_dict(listed | others, name=title or model.__name__)
 
 
-ProfileShown: Any = shown(models.Member, "id full_name email role", "Profile")
+ProfileShown = shown(models.Member, "id full_name email role", "Profile")
 ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
-TaskShown: Any = shown(
+TaskShown = shown(
     models.Task,
     " ".join(column.column_name for column in models.Task.shown_columns()[:-1]),
     labels=fields.List(fields.String()),
@@ -968,45 +968,44 @@ TaskShown: Any = shown(
     question_id=Id(allow_none=True, metadata={"description": "The comment that waits for an answer."}),
     blocked_by=many(BlockingShown),
 )
-
-
-class ListedTaskShown(TaskShown):
-    optional = ("comment_count",)
-    comment_count = fields.Integer(metadata={"description": "Only with `include=comment_count`."})
-
-
+ListedTaskShown = answer_with(
+    "ListedTask",
+    base=TaskShown,
+    optional=("comment_count",),
+    comment_count=fields.Integer(metadata={"description": "Only with `include=comment_count`."}),
+)
 ProjectOfTaskShown = shown(models.Project, "id name status owner_id", "ProjectOfTask")
 MilestoneOfTaskShown = shown(models.Milestone, "id title due_date", "MilestoneOfTask")
 AttachmentShown = shown(models.Attachment, "id task_id filename content_type size created_by created_at")
-
-
-class TaskDetailShown(TaskShown):
-    comment_count = fields.Integer()
-    done_blockers = many(BlockingShown)
-    blocks = many(BlockingShown)
-    attachments = many(AttachmentShown)
-    project = nested(ProjectOfTaskShown)
-    milestone = nested(MilestoneOfTaskShown, allow_none=True)
-    assignee = nested(ProfileShown, allow_none=True)
-    creator = nested(ProfileShown)
-
-
-class PaginationShown(Shown):
-    total = fields.Integer()
-    total_exact = fields.Boolean()
-    limit = fields.Integer()
-    offset = fields.Integer()
-    has_more = fields.Boolean()
-    next_offset = fields.Integer(allow_none=True)
-
-
-class TaskPaginationShown(PaginationShown):
-    next_after = fields.String(
+TaskDetailShown = answer_with(
+    "TaskDetail",
+    base=TaskShown,
+    comment_count=fields.Integer(),
+    done_blockers=many(BlockingShown),
+    blocks=many(BlockingShown),
+    attachments=many(AttachmentShown),
+    project=nested(ProjectOfTaskShown),
+    milestone=nested(MilestoneOfTaskShown, allow_none=True),
+    assignee=nested(ProfileShown, allow_none=True),
+    creator=nested(ProfileShown),
+)
+PaginationShown = answer_with(
+    "Pagination",
+    total=fields.Integer(),
+    total_exact=fields.Boolean(),
+    limit=fields.Integer(),
+    offset=fields.Integer(),
+    has_more=fields.Boolean(),
+    next_offset=fields.Integer(allow_none=True),
+)
+TaskPaginationShown = answer_with(
+    "TaskPagination",
+    base=PaginationShown,
+    next_after=fields.String(
         allow_none=True,
         metadata={"description": "Of pages with `sort=updated_at`: where `after` continues, also later."},
-    )
-
-
+    ),
+)
 VIA = "The name of the API key with which it was made; null for what was made on the page."
 CommentShown = shown(
     models.Comment,
@@ -1029,29 +1028,22 @@ MemberShown = shown(
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )
-
-
-class InvitationShown(Shown):
-    secret = True
-    member = nested(MemberShown)
-    enrollment_link = fields.String()
-    expires_at = Moment()
-
-
-class InviteeShown(Shown):
-    workspace_name = fields.String()
-    full_name = fields.String()
-    email = fields.String()
-    role = Choice(models.ROLES)
-    expires_at = Moment()
-
-
-class EnrolledShown(Shown):
-    secret = True
-    member = nested(MemberShown)
-    api_key = fields.String()
-
-
+InvitationShown = answer_with(
+    "Invitation",
+    secret=True,
+    member=nested(MemberShown),
+    enrollment_link=fields.String(),
+    expires_at=Moment(),
+)
+InviteeShown = answer_with(
+    "Invitee",
+    workspace_name=fields.String(),
+    full_name=fields.String(),
+    email=fields.String(),
+    role=Choice(models.ROLES),
+    expires_at=Moment(),
+)
+EnrolledShown = answer_with("Enrolled", secret=True, member=nested(MemberShown), api_key=fields.String())
 KeyShown = shown(
     models.ApiKey,
     "id name scope is_session prefix member creator created_at expires_at last_used_at revoked_at",
@@ -1062,45 +1054,27 @@ KeyShown = shown(
     member=nested(ProfileShown),
     creator=nested(ProfileShown, allow_none=True),
 )
-
-
-class NewKeyShown(Shown):
-    secret = True
-    key = nested(KeyShown)
-    api_key = fields.String()
-
-
-class CalendarShown(Shown):
-    secret = True
-    url = fields.String()
-
-
+NewKeyShown = answer_with("NewKey", secret=True, key=nested(KeyShown), api_key=fields.String())
+CalendarShown = answer_with("Calendar", secret=True, url=fields.String())
 CalendarRevokedShown = answer_with("CalendarRevoked", revoked=fields.Boolean())
 MeShown = answer_with("Me", member=nested(MemberShown), key=nested(KeyShown))
-
-
-class SessionShown(Shown):
-    secret = True  # in the cookie
-    member = nested(MemberShown)
-    key = nested(KeyShown)
-
-
+# The secret is in the cookie.
+SessionShown = answer_with("Session", secret=True, member=nested(MemberShown), key=nested(KeyShown))
 COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}
 StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Float())
-ProjectShown: Any = shown(
+ProjectShown = shown(
     models.Project,
     "id name description status owner stats created_at updated_at",
     owner=nested(ProfileShown),
     stats=nested(StatisticsShown),
 )
-
-
-class ListedProjectShown(ProjectShown):
-    description_cut = fields.Boolean(
+ListedProjectShown = answer_with(
+    "ListedProject",
+    base=ProjectShown,
+    description_cut=fields.Boolean(
         metadata={"description": f"Whether only its first {models.MAX_LISTED} characters are shown here."}
-    )
-
-
+    ),
+)
 MilestoneShown = shown(
     models.Milestone,
     "id title due_date closed_at project_id description stats created_at updated_at",
@@ -1112,19 +1086,18 @@ WhiteboardSummaryShown = shown(
 WhiteboardShown = shown(meetings.Whiteboard, "id title project_id updated_at updated_by content created_at")
 DeletedShown = answer_with("Deleted", id=Id(), deleted=fields.Boolean())
 RevokedShown = answer_with("Revoked", id=Id(), revoked=fields.Boolean())
-
-
-class UrgentTaskShown(TaskShown):
-    project_name = fields.String()
-    assignee_name = fields.String(allow_none=True)
-    overdue = fields.Boolean()
-
-
+UrgentTaskShown = answer_with(
+    "UrgentTask",
+    base=TaskShown,
+    project_name=fields.String(),
+    assignee_name=fields.String(allow_none=True),
+    overdue=fields.Boolean(),
+)
 CHANGES = (
     "The old and the new value of each changed field; of a value that is longer than "
     f"{models.MAX_CHANGE} bytes as JSON only `omitted_bytes`."
 )
-ActivityShown: Any = shown(
+ActivityShown = shown(
     models.Activity,
     "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
@@ -1133,62 +1106,54 @@ ActivityShown: Any = shown(
     changes=fields.Dict(metadata={"description": CHANGES}),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
-
-
-class HistoryShown(ActivityShown):
-    action = Choice(models.ACTIONS)
-    task_id = Id(
+HistoryShown = answer_with(
+    "History",
+    base=ActivityShown,
+    action=Choice(models.ACTIONS),
+    task_id=Id(
         allow_none=True,
         metadata={"description": "The task, also of a comment's activity; it may be deleted by now."},
-    )
-    number = fields.Integer(allow_none=True, metadata={"description": "Of that task."})
-
-
+    ),
+    number=fields.Integer(allow_none=True, metadata={"description": "Of that task."}),
+)
 HistoryPaginationShown = answer_with(
     "HistoryPagination", limit=fields.Integer(), has_more=fields.Boolean(), next_before=Id(allow_none=True)
 )
-
-
-class CallerShown(ProfileShown):
-    scope = Choice(models.SCOPES)
-
-
-class SystemShown(Shown):
-    current_time = Moment()
-    ai_instructions = fields.String()
-    workspace_name = fields.String()
-    caller = nested(CallerShown)
-
-
-class ContextShown(Shown):
-    projects = many(ListedProjectShown)
-    members = many(MemberShown)
-    urgent_tasks = many(UrgentTaskShown)
-    recent_activity = many(ActivityShown)
-    whiteboards = many(WhiteboardSummaryShown)
-    system = nested(SystemShown)
-
-
+CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(models.SCOPES))
+SystemShown = answer_with(
+    "System",
+    current_time=Moment(),
+    ai_instructions=fields.String(),
+    workspace_name=fields.String(),
+    caller=nested(CallerShown),
+)
+ContextShown = answer_with(
+    "Context",
+    projects=many(ListedProjectShown),
+    members=many(MemberShown),
+    urgent_tasks=many(UrgentTaskShown),
+    recent_activity=many(ActivityShown),
+    whiteboards=many(WhiteboardSummaryShown),
+    system=nested(SystemShown),
+)
 WaitingShown = answer_with("Waiting", pending=fields.Integer(), failing_endpoints=fields.Integer())
 MailShown = answer_with("Mail", is_sent=fields.Boolean(), unreached=fields.Integer())
 ASKED = answer_with("Asked", email=fields.String())
-
-
-class ChecksShown(Shown):
-    database = fields.String()
-    writes_refused_since = Moment(allow_none=True)  # as the worker that answers has seen
-    webhooks = nested(WaitingShown)
-    mail = nested(MailShown)
-
-
-class HealthShown(Shown):
-    optional = ("version", "uptime_seconds", "checks")  # which are shown only to callers with a key
-    status = fields.String()
-    version = fields.String()
-    uptime_seconds = fields.Integer()
-    checks = nested(ChecksShown)
-
-
+ChecksShown = answer_with(
+    "Checks",
+    database=fields.String(),
+    writes_refused_since=Moment(allow_none=True),  # as the worker that answers has seen
+    webhooks=nested(WaitingShown),
+    mail=nested(MailShown),
+)
+HealthShown = answer_with(
+    "Health",
+    optional=("version", "uptime_seconds", "checks"),  # which are shown only to callers with a key
+    status=fields.String(),
+    version=fields.String(),
+    uptime_seconds=fields.Integer(),
+    checks=nested(ChecksShown),
+)
 WebhookShown = shown(
     outbox.Webhook,
     "id name url events state reason failures first_failure_at last_error open_until pending created_at"
@@ -1196,7 +1161,7 @@ WebhookShown = shown(
     events=fields.List(fields.String()),
     pending=fields.Integer(),
 )
-DeliveryShown: Any = shown(
+DeliveryShown = shown(
     outbox.Delivery,
     "id webhook_id webhook event_id event status attempts next_at leased_until last_status last_error"
     " duration_ms delivered_at created_at waits_for",
@@ -1205,21 +1170,16 @@ DeliveryShown: Any = shown(
     event=fields.String(),
     waits_for=Id(allow_none=True, metadata={"description": "The delivery behind which it waits."}),
 )
-
-
-class DeliveryDetailShown(DeliveryShown):
-    payload = fields.Dict()
-
-
-class ListedEventShown(Shown):
-    id = fields.String()
-    event = Choice(ALL_EVENTS)
-    timestamp = Moment()
-    data = fields.Dict()
-    actor = nested(ProfileShown, allow_none=True)  # of what time brings there is none
-    request_id = fields.String()
-
-
+DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=fields.Dict())
+ListedEventShown = answer_with(
+    "ListedEvent",
+    id=fields.String(),
+    event=Choice(ALL_EVENTS),
+    timestamp=Moment(),
+    data=fields.Dict(),
+    actor=nested(ProfileShown, allow_none=True),  # of what time brings there is none
+    request_id=fields.String(),
+)
 EventPaginationShown = answer_with(
     "EventPagination",
     limit=fields.Integer(),
@@ -1252,20 +1212,18 @@ ATTACHMENTS = answer_with("AttachmentList", attachments=many(AttachmentShown))
 KEYS = answer_with("KeyList", keys=many(KeyShown))
 WEBHOOKS = answer_with("WebhookList", webhooks=many(WebhookShown), mail=nested(MailShown))
 DELIVERIES = answer_with("DeliveryList", deliveries=many(DeliveryShown), pagination=nested(PaginationShown))
-
-
-class ChangeShown(Shown):
-    optional = ("number",)
-    kind = Choice(OBJECTS)
-    id = Id()
-    number = fields.Integer(metadata={"description": "Of a task."})
-    action = Choice(("created", "updated", "deleted"))
-    at = Moment()
-    object = fields.Dict(
+ChangeShown = answer_with(
+    "Change",
+    optional=("number",),
+    kind=Choice(OBJECTS),
+    id=Id(),
+    number=fields.Integer(metadata={"description": "Of a task."}),
+    action=Choice(("created", "updated", "deleted")),
+    at=Moment(),
+    object=fields.Dict(
         allow_none=True, metadata={"description": "Its own columns as they are now; null if it is deleted."}
-    )
-
-
+    ),
+)
 ChangePaginationShown = answer_with("ChangePagination", next_after=fields.String(), has_more=fields.Boolean())
 CHANGED = answer_with("ChangeList", changes=many(ChangeShown), pagination=nested(ChangePaginationShown))
 HISTORY = answer_with("ActivityList", activity=many(HistoryShown), pagination=nested(HistoryPaginationShown))
