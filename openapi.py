@@ -101,14 +101,8 @@ TAGS = {
     "gateway": "The agent gateway: managed flows, with a route's secret in place of an API key.",
 }
 # Parts of paths whose operations are in the group of another name.
-TAG_OF = {
-    "changes": "activity",
-    "labels": "tasks",
-    "me": "members",
-    "enroll": "members",
-    "session": "members",
-}
-TAG_OF |= {"docs": "documentation", "openapi.json": "documentation"}
+TAG_OF = {"changes": "activity", "labels": "tasks", "docs": "documentation", "openapi.json": "documentation"}
+TAG_OF |= dict.fromkeys(("me", "enroll", "session"), "members")
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
 HEADERS |= {"Set-Cookie": "The key of a session, which scripts cannot read, or its end."}
@@ -347,7 +341,7 @@ def _example(takes: Schema) -> dict[str, Any]:
 
 def _path_parameter(part: str, name: str) -> dict[str, Any]:
     schema: Row = {"type": "string", "format": "uuid"}
-    description = f"The {_singular(part)}'s id."
+    description = f"The {re.sub('ies$', 'y', part).removesuffix('s')}'s id."
     if part == "tasks":
         schema, description = schemas.TaskReference.described, "The task's number or id."
     if part == "by-external-id":
@@ -355,10 +349,6 @@ def _path_parameter(part: str, name: str) -> dict[str, Any]:
     if name == "token":
         schema, description = {"type": "string", "pattern": LINK_END}, "The end of an `enrollment_link`."
     return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-
-
-def _singular(part: str) -> str:
-    return re.sub("ies$", "y", part).removesuffix("s")
 
 
 def _responses(converter: Any, operation: Operation) -> dict[str, Any]:
@@ -449,12 +439,10 @@ def _intake(converter: Any) -> dict[str, Any]:
     one_of = {"oneOf": [*bodies.values()], "discriminator": {"propertyName": "action", "mapping": mapping}}
     taken = _component(converter, "DriveFlowBody", one_of)
     responses: dict[str, dict[str, Any]] = {
-        str(status): {
-            "description": "Done." if status == 200 else "Refused; see code.",
-            "content": _json(answered),
-        }
+        str(status): {"description": "Refused; see code.", "content": _json(answered)}
         for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
     }
+    responses["200"]["description"] = "Done."
     responses["404"]["content"]["text/plain"] = {}  # where there is no route
     route = {"type": "string"}
     description = "The id of a route in the configuration."

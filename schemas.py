@@ -374,6 +374,10 @@ class Instant(fields.String):
 class ListOf(fields.List):
     """A list whose length is checked before its items, of which there may be very many."""
 
+    def __init__(self, item: fields.Field, what: str, length: validate.Length | None = None, **options: Any):
+        messages = {**MESSAGES, "invalid": f"must be a list of {what}"}
+        super().__init__(item, validate=length, error_messages=messages, **options)
+
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
         if isinstance(value, list):
             self._validate(value)
@@ -524,19 +528,19 @@ class TaskInput(Strict):
     start_date = Instant(allow_none=True)
     due_date = Instant(ends_day=True, allow_none=True)
     labels = ListOf(
-        Name(50, error_messages={**MESSAGES, "null": "must be a string"}),
+        Name(50, error_messages={"null": "must be a string"}),
+        "labels",
+        validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
         allow_none=True,
-        validate=validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
-        error_messages={**MESSAGES, "invalid": "must be a list of labels"},
         metadata={"description": "As a whole list, each spelled as it was first used; case does not count."},
     )
     metadata = JSONObject(MAX_METADATA)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
         TaskReference(),
+        "tasks' numbers or ids",
+        validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
         allow_none=True,
-        validate=validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
-        error_messages={**MESSAGES, "invalid": "must be a list of tasks' numbers or ids"},
         metadata={"description": "The tasks that block this one, as a whole list; done ones block nothing."},
     )
 
@@ -573,13 +577,11 @@ class TaskDetailsInput(TaskInput):
             raise ValidationError("must not come with after", "before")
 
 
+BATCH = validate.Length(1, 100, error="must be 1 to {max} tasks")
+
+
 class TaskBatch(Strict):
-    tasks = ListOf(
-        fields.Nested(lambda: CREATE_TASK),
-        required=True,
-        validate=validate.Length(1, 100, error="must be 1 to {max} tasks"),
-        error_messages={**MESSAGES, "invalid": "must be a list of tasks"},
-    )
+    tasks = ListOf(fields.Nested(lambda: CREATE_TASK), "tasks", BATCH, required=True)
 
     EXAMPLE = {"tasks": [TaskInput.CREATED]}
 
@@ -592,12 +594,7 @@ class TaskBatch(Strict):
 
 
 class TaskChanges(Strict):
-    tasks = ListOf(
-        TaskReference(),
-        required=True,
-        validate=validate.Length(1, 100, error="must be 1 to {max} tasks"),
-        error_messages={**MESSAGES, "invalid": "must be a list of tasks' numbers or ids"},
-    )
+    tasks = ListOf(TaskReference(), "tasks' numbers or ids", BATCH, required=True)
     changes = fields.Nested(lambda: CHANGE_TASK, required=True)
     versions = fields.Dict(
         fields.String(),
@@ -748,11 +745,12 @@ class MilestoneInput(Strict):
 
 
 # What lines of an import hold: also what the service itself makes, and names in place of ids.
-_made = {"id": Id(), "created_at": Instant()}
+_made: dict[str, Any] = {"id": Id(), "created_at": Instant()}
 _named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
 _person = Text(MAX_TITLE)  # an address, or a whole name
-_comment = {"author": _person, "content": Text(MAX_TEXT, lines=True, required=True)}
 _time = Instant(allow_none=True)
+_comment: dict[str, Any] = {"author": _person, "edited_at": _time}
+_comment |= {"content": Text(MAX_TEXT, lines=True, required=True)}
 
 
 def _matching(pattern: str, what: str, **options: Any) -> fields.String:
@@ -760,18 +758,13 @@ def _matching(pattern: str, what: str, **options: Any) -> fields.String:
     return fields.String(validate=matches, error_messages=Text.default_error_messages, **options)
 
 
-def _list_of(part: dict[str, Any], what: str) -> ListOf:
-    messages = {**MESSAGES, "invalid": f"must be a list of {what}"}
-    return ListOf(fields.Nested(Strict.from_dict(_made | part)), error_messages=messages)
-
-
-_file = {"id": Id(required=True), "filename": Name(255, required=True), "creator": _person}
+_file = _made | {"id": Id(required=True), "filename": Name(255, required=True), "creator": _person}
 _file |= {"content_type": _matching("[!-~]{1,200}", "a media type", required=True)}
 _task = _made | _named | {"creator": _person}
 _task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
 _task |= {"number": JSONInteger(1, 999_999_999), "rank": _matching("[0-9]{10,40}", "digits")}
-_task |= {"completed_at": _time, "attachments": _list_of(_file, "files")}
-_task |= {"comments": _list_of(_comment | {"edited_at": _time}, "comments")}
+_task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
+_task |= {"comments": ListOf(fields.Nested(Strict.from_dict(_made | _comment)), "comments")}
 IMPORTS: dict[str, Schema] = {
     "project": ProjectInput.from_dict({**_made, "owner": _person})(exclude=["owner_id"]),
     "milestone": MilestoneInput.from_dict(_made | _named | {"closed_at": _time})(exclude=["closed"]),
@@ -788,9 +781,9 @@ class MeetingInput(Strict):
     ends_at = Instant(allow_none=True)
     participant_ids = ListOf(
         Id(error_messages={"null": "must be a UUID"}),
+        "ids",
+        validate.Length(max=500, error="must be at most {max} members"),
         allow_none=True,
-        validate=validate.Length(max=500, error="must be at most {max} members"),
-        error_messages={**MESSAGES, "invalid": "must be a list of ids"},
     )
 
     EXAMPLE = {"title": "Planning", "starts_at": "2026-12-01T09:00:00Z", "ends_at": "2026-12-01T10:00:00Z"}
