@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
@@ -178,14 +178,9 @@ class Service(Flask):
         return response(environ, current.start)
 
     @cached_property
-    def match(self) -> Callable[[str, str], tuple[str, Mapping[str, str]]]:
-        """Find the endpoint of a path and method, and the ids in the path. Raises `HTTPException`."""
-        return self.url_map.bind("").match
-
-    @cached_property
-    def match_again(self) -> Callable[[str, str], tuple[str, Mapping[str, str]]]:
-        """The same with a memory, since clients repeat their paths."""
-        return lru_cache(maxsize=4096)(self.match)
+    def match(self) -> Any:
+        """Find the endpoint of a path and method, and the ids in the path, which clients repeat."""
+        return lru_cache(maxsize=4096)(self.url_map.bind("").match)
 
     def respond(self, current: Request) -> Any:
         """Authenticate the caller before any error tells whether the path exists, then run the view."""
@@ -195,7 +190,7 @@ class Service(Flask):
         try:
             current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug replaces what is no UTF-8
             # Who has no key may ask for any path, and must not fill the memory.
-            match = self.match_again if len(current.path) <= MATCHED_AGAIN else self.match
+            match = self.match if len(current.path) <= MATCHED_AGAIN else self.match.__wrapped__
             endpoint, ids = match(current.path, current.method)
             view = self.view_functions[endpoint]
             current.endpoint = endpoint

@@ -118,9 +118,8 @@ class Database(SqliteDatabase):
         if (connection := self._thread.writer) is None:
             # `connection` takes as long as a short statement.
             connection = self._state.conn or self.connection()  # type: ignore[attr-defined]
-            connection.set_progress_handler(
-                self._takes_too_long, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
-            )
+            thread, steps = self._thread, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
+            connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
         return connection.execute(sql, parameters).fetchall()
 
     @contextmanager
@@ -134,9 +133,6 @@ class Database(SqliteDatabase):
             yield
         finally:
             self._thread.ends_at = math.inf
-
-    def _takes_too_long(self) -> bool:
-        return time.monotonic() > self._thread.ends_at
 
     @contextmanager
     def writing(self, *, first: bool = False) -> Iterator[None]:
@@ -386,7 +382,8 @@ def _plain(column: Any) -> Any:
     return value.arguments[0].alias(_name(column)) if is_made else column
 
 
-def _json_object(members: Row) -> Function:
+def json_object(members: Row) -> Function:
+    """The object with these members, as SQLite makes it."""
     return fn.JSON_OBJECT(*chain.from_iterable(members.items()))
 
 
@@ -445,8 +442,8 @@ class Statement:
         members |= {name: fn.JSON(Entity(name)) for name in self._json}
         for key, names in self._joined:
             joined = {name: Entity(f"{key}.{name}") for name in names}
-            members[key] = Case(None, [(joined["id"].is_null(False), _json_object(joined))])
-        objects = fn.GROUP_CONCAT(_json_object(members), ",").cast("BLOB")  # bytes, not decoded
+            members[key] = Case(None, [(joined["id"].is_null(False), json_object(joined))])
+        objects = fn.GROUP_CONCAT(json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
         # What is JSON by SQLite's function is made so once, and above.
         rows = self.query.select(*map(_plain, self.query._returning))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import Any, ClassVar
 
 import orjson
@@ -50,6 +50,7 @@ from database import (
     deletion_of_some,
     digest,
     fold,
+    json_object,
     placeholder,
     rowid,
     statement,
@@ -1098,7 +1099,7 @@ class Milestone(Resource):
     @classmethod
     def select_shown(cls) -> Query:
         every = fn.COUNT(SQL("*"))
-        counts = fn.JSON_OBJECT("total", every, "done", every.filter(~Task.is_open))
+        counts = json_object({"total": every, "done": every.filter(~Task.is_open)})
         stats = Task.select(counts).where(Task.milestone == cls.id)
         return cls.select().select_extend(fn.JSON(stats).alias("stats"))
 
@@ -1819,7 +1820,7 @@ class Blocker(Base):
         task, other = (cls.blocker, cls.task) if reverse else (cls.task, cls.blocker)
         blocking = Task.alias("blocking")
         shown = {name: getattr(blocking, name) for name in ("id", "number", "title")}
-        array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
+        array = fn.JSON_GROUP_ARRAY(json_object(shown))
         rows = cls.select(*selected or [array]).join(blocking, on=(other == blocking.number))
         has_status = (blocking.status != "done") if is_open else (blocking.status == "done")
         return rows.where(task == number, has_status)
@@ -1885,11 +1886,6 @@ class Blocker(Base):
         return sorted({row["number"] for row in Task.referred(references, "blocked_by.{}")})
 
     @staticmethod
-    def shown_numbers(task: Row) -> list[int]:
-        """The numbers of the open tasks that block a stored task."""
-        return [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
-
-    @staticmethod
     def shortened(task: Row) -> Row:
         """The task as events show it, with the beginnings of the titles of what blocks it."""
         blocking = orjson.loads(task["blocked_by"].encode())
@@ -1902,7 +1898,7 @@ class Blocker(Base):
         Nothing does if these are the ones that are shown, or all that are stored. Raises `Invalid`, also for
         a task that waits for the blocked one.
         """
-        old = cls.shown_numbers(task)
+        old = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
         new = cls.numbers(references or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
         if added := set(new).difference(stored):

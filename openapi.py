@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
-from marshmallow import Schema
 
 import gateway
 import schemas
@@ -304,7 +303,8 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
         kind = "multipart/form-data" if operation.declaration.reads == "file" else "application/json"
         name, schema = _camel(operation.original) + "Body", converter.schema2jsonschema(takes)
         body: dict[str, Any] = {"schema": _component(converter, name, schema)}
-        if example := _example(takes):
+        example = {key: value for key, value in getattr(takes, "EXAMPLE", {}).items() if key in takes.fields}
+        if example:
             body["example"] = example
         required = not takes.partial and any(field.required for field in takes.load_fields.values())
         described["requestBody"] = {"required": required, "content": {kind: body}}
@@ -332,11 +332,6 @@ def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
         key = {"type": "string", "pattern": f"^{schemas.IDEMPOTENCY_KEY}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     return parameters
-
-
-def _example(takes: Schema) -> dict[str, Any]:
-    """The example of a body, with the fields that are taken here."""
-    return {name: value for name, value in getattr(takes, "EXAMPLE", {}).items() if name in takes.fields}
 
 
 def _path_parameter(part: str, name: str) -> dict[str, Any]:

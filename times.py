@@ -68,13 +68,9 @@ def follow_clock(newest: str) -> None:
     that was set back: who follows the changes misses none.
     """
     global _last_tick
+    stored = int(newest[:8] + newest[9:13] + newest[15:18], 16)  # as `uuid7` has put it there
     with _tick_lock:
-        _last_tick = max(_last_tick, uuid7_tick(newest) | (TICKS_PER_MS - 1))
-
-
-def uuid7_tick(id: str) -> int:
-    """The tick in a UUIDv7 that `uuid7` made."""
-    return int(id[:8] + id[9:13] + id[15:18], 16)
+        _last_tick = max(_last_tick, stored | (TICKS_PER_MS - 1))
 
 
 def uuid7(tick: int, random_bits: int) -> str:

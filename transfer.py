@@ -17,7 +17,7 @@ from marshmallow import ValidationError
 from peewee import JOIN, fn
 
 import schemas
-from database import Row, Statement, caseless, columns, digest, fold, placeholder, to_json
+from database import Row, Statement, caseless, columns, digest, fold, json_object, placeholder, to_json
 from errors import ApiError, Invalid
 from models import (
     HIDDEN,
@@ -419,9 +419,8 @@ def _exported() -> dict[str, Statement]:
 def _listed(table: Any, member: Any, role: str, names: str) -> Any:
     """The column with what a task has of a table, with the address of a member in this role, as JSON."""
     shown = {name: getattr(table, name) for name in names.split()} | {role: Member.email}
-    array = fn.JSON_GROUP_ARRAY(fn.JSON_OBJECT(*chain.from_iterable(shown.items())))
-    rows = table.select(array).join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))
-    return fn.JSON(rows.where(table.task == Task.id)).alias(f"{table.NOUN}s")
+    rows = table.select(fn.JSON_GROUP_ARRAY(json_object(shown))).where(table.task == Task.id)
+    return fn.JSON(rows.join(Member, JOIN.LEFT_OUTER, on=(member == Member.id))).alias(f"{table.NOUN}s")
 
 
 def write_csv(file: IO[str]) -> None:

@@ -430,7 +430,7 @@ def test_a_long_path_is_not_kept_in_memory(database):
     app = create_app(server={"database": database.database})
     for id, kept in (("x" * 1000, 0), (NOBODY, 1)):
         assert Client(app).get(f"/api/v1/tasks/{id}").status_code == 401
-        assert app.match_again.cache_info().currsize == kept
+        assert app.match.cache_info().currsize == kept
 
 
 def test_a_wrong_method_says_which_are_right(owner):
