@@ -40,25 +40,11 @@ import schemas
 import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany, not_found
-from lists import change_page, task_page
+from lists import change_page, history_page, task_page
 from meetings import Meeting, Whiteboard, calendar
+from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
-from models import (
-    PROFILE,
-    Activity,
-    ApiKey,
-    Attachment,
-    Changed,
-    Comment,
-    Invitation,
-    Member,
-    Milestone,
-    Notice,
-    Project,
-    Task,
-    Transaction,
-    write,
-)
+from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
 from openapi import Operation, body_schemas, document
 from operation import authorize, awaited, failure, operation
 from outbox import Delivery, Event, Webhook
@@ -652,7 +638,7 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
 @operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> Row:
     """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
-    announce(transaction, Member.remove(transaction, id))
+    announce(transaction, remove_member(transaction, id))
     return {"id": id, "deleted": True}
 
 
@@ -1059,7 +1045,7 @@ def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
-    return Activity.page(task_id=id, **filters)
+    return history_page(task_id=id, **filters)
 
 
 @api.get("/tasks/<task:id>/attachments")
@@ -1106,7 +1092,7 @@ def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
     if request().caller["role"] == "client":
         filters["of_tasks"] = True
-    return Activity.page(**filters)
+    return history_page(**filters)
 
 
 @api.get("/changes")

@@ -33,6 +33,7 @@ import formats
 import gateway
 import limits
 import mail
+import members
 import models
 import schemas
 import settings
@@ -111,13 +112,13 @@ def load_fields(schema: Schema, **fields: Any) -> database.Row:
 def fetch_actor(email: str | None, role: str = "client") -> database.Row:
     """The active member with this address, or the first owner. Raises `Forbidden` for a low role."""
     member = (
-        models.Member.by_email.one(email=email.strip().lower())
+        members.Member.by_email.one(email=email.strip().lower())
         if email
-        else models.Member.active_owners.one()
+        else members.Member.active_owners.one()
     )
-    if not member or member["status"] != models.Member.ACTIVE:
+    if not member or member["status"] != members.Member.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
-    models.permit(member, role)
+    members.permit(member, role)
     return member
 
 
@@ -208,7 +209,7 @@ key_commands = AppGroup("key", help="Create, list and revoke API keys.")
 @key_commands.command("create")
 @click.option("--member", "holder_email", metavar="EMAIL", help="The key's member (default: first owner).")
 @click.option("--name", default="command line", show_default=True, help="What the key is for.")
-@click.option("--scope", type=click.Choice(models.SCOPES), default="write", show_default=True)
+@click.option("--scope", type=click.Choice(members.SCOPES), default="write", show_default=True)
 @click.option("--days", type=click.FloatRange(0.0001, 36500), help="Days until it expires (default: never).")
 @as_option
 @in_database
@@ -220,7 +221,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
         raise click.UsageError("--days must be a number")
     expires_at = times.now(days * 86400) if days else None
     with models.write(fetch_actor(email)) as transaction:
-        _, key = models.ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
+        _, key = members.ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(key)
 
 
@@ -229,7 +230,7 @@ def key_create(holder_email: str | None, days: float | None, email: str | None, 
 def key_list() -> None:
     """List all keys by their prefixes; keys themselves are not stored."""
     table(
-        models.ApiKey.shown_rows.all(),
+        members.ApiKey.shown_rows.all(),
         "PREFIX MEMBER NAME SCOPE CREATED CREATOR LAST-USED EXPIRES REVOKED ID",
         "prefix member.email name scope created_at creator.email last_used_at expires_at revoked_at id",
     )
@@ -243,11 +244,11 @@ def key_revoke(id_or_prefix: str, email: str | None) -> None:
     """Revoke the key with this id or prefix, which `key list` prints."""
     # A whole key is accepted too, but only its prefix may be printed.
     name = id_or_prefix if schemas.Id.PATTERN.fullmatch(id_or_prefix) else id_or_prefix[:12]
-    keys = [key for key in models.ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
+    keys = [key for key in members.ApiKey.shown_rows.all() if name in (key["id"], key["prefix"])]
     if len(keys) != 1:
         raise click.ClickException(f"{len(keys) or 'no'} keys have the id or prefix {name}")
     with models.write(fetch_actor(email)) as transaction:
-        models.ApiKey.revoke(transaction, keys[0]["id"])
+        members.ApiKey.revoke(transaction, keys[0]["id"])
     click.echo(f"Revoked {keys[0]['prefix']}… of {keys[0]['member']['email']}.")
 
 
@@ -258,14 +259,14 @@ member_commands = AppGroup("member", help="List and invite members, and let them
 @in_database
 def member_list() -> None:
     """List the team, the clients and all invited people."""
-    members = models.Member.everyone()
-    table(members, "NAME EMAIL ROLE STATUS JOINED ID", "full_name email role status joined_at id")
+    everyone = members.Member.everyone()
+    table(everyone, "NAME EMAIL ROLE STATUS JOINED ID", "full_name email role status joined_at id")
 
 
 @member_commands.command("invite")
 @click.argument("address", metavar="EMAIL")
 @click.argument("full_name")
-@click.option("--role", type=click.Choice(models.ROLES), default="member", show_default=True)
+@click.option("--role", type=click.Choice(members.ROLES), default="member", show_default=True)
 @click.option("--phone", "phone_number", help="The person's phone number.")
 @as_option
 @in_database
@@ -276,9 +277,9 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
     configure_webhooks()
     with models.write(fetch_actor(email, "admin")) as transaction:
         days = config["WORKSPACE"]["invitation_days"]
-        member, token, expires_at, _ = models.Invitation.invite(transaction, days, **invitation)
+        member, token, expires_at, _ = members.Invitation.invite(transaction, days, **invitation)
         webhooks.emit(transaction, "member.invited", {"member": member})
-    print_link(models.Invitation.link(config, token), expires_at)
+    print_link(members.Invitation.link(config, token), expires_at)
     webhooks.deliver(transaction)
 
 
@@ -288,7 +289,7 @@ def member_invite(address: str, email: str | None, **fields: str | None) -> None
 @in_database
 def member_link(address: str, email: str | None) -> None:
     """Print a link with which a member signs in, or joins."""
-    member = models.Member.by_email.one(email=address.strip().lower())
+    member = members.Member.by_email.one(email=address.strip().lower())
     if not member:
         raise click.ClickException(f"no member {address}")
     configure_webhooks()
@@ -299,15 +300,15 @@ def make_link(config: dict[str, Any], actor: database.Row, member: database.Row)
     """A new link of the member, made by the actor, and when it expires."""
     days = config["WORKSPACE"]["invitation_days"]
     with models.write(actor) as transaction:
-        _, token, expires_at = models.Invitation.renew(transaction, member["id"], days)
-    return models.Invitation.link(config, token), expires_at
+        _, token, expires_at = members.Invitation.renew(transaction, member["id"], days)
+    return members.Invitation.link(config, token), expires_at
 
 
 @member_commands.command("add")
 @click.argument("full_name", metavar="NAME")
-@click.option("--role", type=click.Choice(models.ROLES[1:]), default="member", show_default=True)
+@click.option("--role", type=click.Choice(members.ROLES[1:]), default="member", show_default=True)
 @click.option("--email", "address", help="Default: the owner's address with +NAME.")
-@click.option("--scope", type=click.Choice(models.SCOPES), default="write", show_default=True)
+@click.option("--scope", type=click.Choice(members.SCOPES), default="write", show_default=True)
 @click.option("--agent", is_flag=True, help="An AI agent: the same as --scope agent.")
 @as_option
 @in_database
@@ -324,9 +325,9 @@ def member_add(address: str | None, scope: str, agent: bool, email: str | None, 
     configure_webhooks()
     with models.write(actor) as transaction:
         loaded |= {"mail": "never"} if scope == "agent" else {}
-        member = models.Member.add(transaction, status=models.Member.ACTIVE, **loaded)
-        models.Member.record(transaction, "created", member)
-        _, key = models.ApiKey.issue(transaction, member["id"], name=member["full_name"], scope=scope)
+        member = members.Member.add(transaction, status=members.Member.ACTIVE, **loaded)
+        members.Member.record(transaction, "created", member)
+        _, key = members.ApiKey.issue(transaction, member["id"], name=member["full_name"], scope=scope)
         webhooks.emit(transaction, "member.joined", {"member": member})
     click.echo(key)
     click.echo(f"{member['full_name']} <{member['email']}> is a member; this is its API key.", err=True)
@@ -449,7 +450,7 @@ def webhook_id(name_or_id: str) -> str:
     raise click.ClickException(f"no webhook is called {name_or_id}; see: {settings.program} webhook list")
 
 
-def send_and_report(transaction: models.Transaction, delivery_id: str) -> None:
+def send_and_report(transaction: members.Transaction, delivery_id: str) -> None:
     """Send the delivery and print the result. Raises `click.ClickException` where it is not accepted."""
     webhooks.deliver(transaction)
     delivery = Delivery.shown(delivery_id)
@@ -619,7 +620,7 @@ def doctor() -> None:
     problems += exposed_secrets(config) + gateway_problems(config)
     try:
         mail.configure_mail(config, settings.mail_password(config))
-        if models.Invitation.is_mailed and (reason := mail.why_not_taken(None)):
+        if members.Invitation.is_mailed and (reason := mail.why_not_taken(None)):
             problems.append(f"the mail server {config['MAIL']['url']}: {reason}")
     except Unset as error:
         click.echo(f"note: {error} here; the service may have it")
@@ -650,9 +651,9 @@ def database_problems() -> list[str]:
         problems += database.integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
-        if not models.Member.active_owners.one():
+        if not members.Member.active_owners.one():
             problems.append(NO_OWNER)
-        for row in models.Member.unreached.all(since=times.now(-86400)):
+        for row in members.Member.unreached.all(since=times.now(-86400)):
             problems.append(f"mail to {row['email']}: {row['mail_error']}")
         return problems + backup_problems() + delivery_problems()
     except database.BadDatabase as error:

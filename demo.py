@@ -6,7 +6,8 @@ from random import Random
 
 from database import Row, fold
 from meetings import Meeting, Whiteboard
-from models import PRIORITIES, STATUSES, Attachment, Comment, Member, Milestone, Project, Task, Transaction
+from members import Member, Transaction
+from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
 PEOPLE = [

@@ -26,8 +26,9 @@ import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
+from members import Activity, ApiKey
 from metrics import figures
-from models import Activity, ApiKey, Notice, StoredAnswer, Task
+from models import Notice, StoredAnswer, Task
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope

@@ -1,4 +1,4 @@
-"""Lists of tasks: their filters and orders, an index for each screen, and the page that is read; the changes.
+"""Lists of tasks: their filters and orders, an index for each screen, a page; the history, the changes.
 
 SQLite chooses the index. Where none has both the filters and the order, an index that covers them is cheap
 to read as a whole; `bench/` measures every pair of filters in every order.
@@ -10,26 +10,26 @@ from operator import add
 from typing import Any
 
 import orjson
-from peewee import SQL, Case, ModelIndex, Query, Select, fn
+from peewee import SQL, Case, Expression, ModelIndex, Query, Select, fn
 
 from database import Row, Statement, caseless, columns, fold, placeholder, rowid, to_json
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
+from members import Activity, ApiKey, Member
 from models import (
     COUNT_LIMIT,
     PRIORITIES,
-    Activity,
     Blocker,
     Comment,
-    Member,
     Milestone,
     Project,
     Task,
     TaskCount,
     each,
+    newest_of,
     pagination,
 )
-from times import now
+from times import first_id, now
 
 _words = fn.JSON_EACH(placeholder("other_words"))
 
@@ -188,6 +188,46 @@ def _total(filters: frozenset[str]) -> Statement:
 def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
     names = sorted(filters - {"q"} if "other_words" in filters else filters)
     return tasks.where(*[FILTERS[name] for name in names]) if names else tasks
+
+
+# The conditions by which the history is filtered.
+ACTIVITY_FILTERS: dict[str, Expression] = {
+    "before": Activity.id < placeholder("before"),
+    "since": Activity.created_at >= placeholder("since"),
+    "first": Activity.id >= placeholder("first"),  # so that what is older than `since` is not even read
+    "until": Activity.created_at <= placeholder("until"),
+    "before_id": Activity.id < placeholder("before_id"),
+    "actor_id": Activity.actor == placeholder("actor_id"),
+    "key": Activity.key.in_(
+        ApiKey.select(ApiKey.id).where(placeholder("key").in_((ApiKey.id, ApiKey.prefix)))
+    ),
+    "action": Activity.action == placeholder("action"),
+    "entity": Activity.entity == placeholder("entity"),
+    "task_id": Activity.task_id == placeholder("task_id"),
+    "of_tasks": Activity.task_id.is_null(False),
+}
+
+
+@lru_cache(maxsize=128)
+def activities(filters: frozenset[str]) -> Statement:
+    """The newest activities that pass these filters."""
+    query = Activity.select_newest()
+    conditions = [ACTIVITY_FILTERS[name] for name in sorted(filters)]
+    return Statement(query.where(*conditions) if conditions else query)
+
+
+def history_page(*, limit: int, **filters: Any) -> Row:
+    """One page of what was done, newest first; the filters (`ACTIVITY_FILTERS`) combine."""
+    if since := filters.get("since"):
+        filters["first"] = first_id(since)
+    if until := filters.get("until"):  # ids are made after their transaction has begun
+        filters["before_id"] = first_id(until, 60)
+    if isinstance(number := filters.get("task_id"), int):
+        gone = Activity.deletion_of.one(number=number, most=1) or {"task_id": None}
+        filters["task_id"] = Task.by_number.value(number=number) or gone["task_id"]
+    rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
+    shown, pagination = newest_of(rows, limit)
+    return {"activity": shown, "pagination": pagination}
 
 
 # What the changes show of each kind: its own columns, except a whiteboard's content, which may be large.

@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 
 from database import Row, digest
 from limits import SocketDeadline, bound
+from members import Invitation, Member
 from metrics import figures
-from models import Invitation, Member, Notice, write
+from models import Notice, write
 from schemas import Instant
 from times import now
 from webhooks import LEASE_GRACE, local_time, sending, tls_context
@@ -164,7 +165,7 @@ def send_link() -> bool:
 def send_digest() -> bool:
     """Send a member what is new; returns whether there was such a member."""
     with write():
-        member = Member.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
+        member = Notice.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
         if not member:
             return False
         Member.set_columns(member["id"], mail_at=lease_end())
@@ -202,7 +203,7 @@ def sentence_of(notice: Row) -> str:
 def has_some() -> bool:
     """Whether something is to be mailed now."""
     at, until = now(), now(-QUIET_SECONDS)
-    due = Invitation.is_mailed and (Invitation.to_mail.one(now=at) or Member.to_tell.one(now=at, until=until))
+    due = Invitation.is_mailed and (Invitation.to_mail.one(now=at) or Notice.to_tell.one(now=at, until=until))
     return bool(due)
 
 

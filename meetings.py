@@ -9,7 +9,8 @@ from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
 from database import Base, EncodedJSONField, Row, placeholder, statement
 from errors import Forbidden, Invalid
-from models import ADMINS, MAX_LISTED, Member, Project, Resource, Task, Transaction, with_member
+from members import ADMINS, Member, Transaction, with_member
+from models import MAX_LISTED, Project, Resource, Task
 from times import now
 
 

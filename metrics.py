@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from database import backup_age, database_age, db
-from models import Member
+from members import Member
 from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths

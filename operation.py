@@ -18,7 +18,8 @@ import limits
 import schemas
 from database import Row, db, digest
 from errors import ApiError, Forbidden, Invalid, TooMany, Unavailable
-from models import SCOPES, StoredAnswer, Task, Transaction, permit, write
+from members import SCOPES, Transaction, permit
+from models import StoredAnswer, Task, write
 from webhooks import deliver
 from wire import Response, envelope, request
 

@@ -39,7 +39,8 @@ from database import (
     to_json,
 )
 from errors import Conflict, Invalid
-from models import COUNT_LIMIT, Entity, Transaction, differences, pagination, sorted_by, write
+from members import Entity, Transaction, differences, sorted_by
+from models import COUNT_LIMIT, pagination, write
 from times import now
 
 WEBHOOK_STATES = ("active", "disabled")

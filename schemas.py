@@ -17,6 +17,7 @@ from peewee import ForeignKeyField, IntegerField
 
 import limits
 import meetings
+import members
 import models
 import outbox
 from database import ChoiceField, EncodedJSONField, fold, to_json
@@ -700,16 +701,16 @@ class InboxReadInput(Strict):
 class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
-    role = Choice(models.ROLES, required=True)
+    role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
-    mail = Choice(models.MAIL, metadata={"description": "When a digest of what is unread is mailed."})
+    mail = Choice(members.MAIL, metadata={"description": "When a digest of what is unread is mailed."})
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
 
 
 class KeyInput(Strict):
     name = Name(required=True)
-    scope = Choice(models.SCOPES, allow_none=True)
+    scope = Choice(members.SCOPES, allow_none=True)
     expires_at = Instant(allow_none=True)
     member_id = Id(allow_none=True)
 
@@ -810,11 +811,11 @@ class HistoryQuery(Strict):
     until = Instant(ends_day=True)
     actor_id = Id()
     key = Text(36, metadata={"description": "The id or the prefix of an API key."})
-    action = Choice(models.ACTIONS)
+    action = Choice(members.ACTIONS)
 
 
 class ActivityQuery(HistoryQuery):
-    entity = Choice(models.ENTITIES)
+    entity = Choice(members.ENTITIES)
     task = QueryTaskReference(attribute="task_id", metadata={"description": "Also one that is deleted."})
 
 
@@ -948,7 +949,7 @@ def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **
     return base.from_dict(listed | others, name=title or model.__name__)
 
 
-ProfileShown = shown(models.Member, "id full_name email role", "Profile")
+ProfileShown = shown(members.Member, "id full_name email role", "Profile")
 ProgressShown = answer_with("Progress", total=fields.Integer(), done=fields.Integer())
 BlockingShown = shown(models.Task, "id number title", "BlockingTask")
 TaskShown = shown(
@@ -1016,7 +1017,7 @@ MeetingShown = shown(
     when=Choice(("upcoming", "past")),
 )
 MemberShown = shown(
-    models.Member,
+    members.Member,
     "id full_name email role phone_number kind status joined_at created_at mail",
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
@@ -1033,12 +1034,12 @@ InviteeShown = answer_with(
     workspace_name=fields.String(),
     full_name=fields.String(),
     email=fields.String(),
-    role=Choice(models.ROLES),
+    role=Choice(members.ROLES),
     expires_at=Moment(),
 )
 EnrolledShown = answer_with("Enrolled", secret=True, member=nested(MemberShown), api_key=fields.String())
 KeyShown = shown(
-    models.ApiKey,
+    members.ApiKey,
     "id name scope is_session prefix member creator created_at expires_at last_used_at revoked_at",
     "Key",
     is_session=fields.Boolean(
@@ -1088,10 +1089,10 @@ UrgentTaskShown = answer_with(
 )
 CHANGES = (
     "The old and the new value of each changed field; of a value that is longer than "
-    f"{models.MAX_CHANGE} bytes as JSON only `omitted_bytes`."
+    f"{members.MAX_CHANGE} bytes as JSON only `omitted_bytes`."
 )
 ActivityShown = shown(
-    models.Activity,
+    members.Activity,
     "id action entity entity_id title actor changes created_at via",
     action=Choice(("created", "updated", "moved")),
     entity_id=Id(),
@@ -1102,7 +1103,7 @@ ActivityShown = shown(
 HistoryShown = answer_with(
     "History",
     base=ActivityShown,
-    action=Choice(models.ACTIONS),
+    action=Choice(members.ACTIONS),
     task_id=Id(
         allow_none=True,
         metadata={"description": "The task, also of a comment's activity; it may be deleted by now."},
@@ -1112,7 +1113,7 @@ HistoryShown = answer_with(
 HistoryPaginationShown = answer_with(
     "HistoryPagination", limit=fields.Integer(), has_more=fields.Boolean(), next_before=Id(allow_none=True)
 )
-CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(models.SCOPES))
+CallerShown = answer_with("Caller", base=ProfileShown, scope=Choice(members.SCOPES))
 SystemShown = answer_with(
     "System",
     current_time=Moment(),

@@ -11,7 +11,8 @@ import mail
 import webhooks
 from database import DATABASE_ERRORS, Row, db, is_missing, lock_database, prepare
 from errors import Unavailable
-from models import ApiKey, Member, Transaction, write
+from members import ApiKey, Member, Transaction
+from models import write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths

@@ -33,6 +33,7 @@ from marshmallow import ValidationError, fields, validate, validates_schema
 
 import database
 import gateway
+import members
 import models
 import schemas
 import times
@@ -42,7 +43,8 @@ from database import EncodedJSON, Row, db
 from demo import Demonstration
 from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
-from models import ApiKey, Member, Resource
+from members import ApiKey, Member
+from models import Resource
 from operation import failure, success
 from outbox import Event, Result, Webhook
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
@@ -104,7 +106,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     """
     os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
     os.environ["TASKS_SERVER__BASE_URL"] = url
-    os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", models.KEY_PREFIX + secrets.token_urlsafe(32))
+    os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", members.KEY_PREFIX + secrets.token_urlsafe(32))
     config_of_environment()  # refuses webhooks that are not a list
     every = schemas.EVENTS + schemas.EVENTS_BY_NAME
     inbox = {"name": "inbox", "url": url + INBOX_PATH, "secret": "inbox", "events": every}
@@ -112,7 +114,7 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
     config = config_of_environment()
     key = str(bootstrap_key(config))
-    keys = [models.KEY_PREFIX + database.digest(f"{name} {key}") for name in GIVEN[2:]]
+    keys = [members.KEY_PREFIX + database.digest(f"{name} {key}") for name in GIVEN[2:]]
     os.environ |= dict(zip(GIVEN, (url, key, *keys), strict=True))
     database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
     return config
@@ -136,7 +138,7 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
     database.db.disconnect()
 
 
-def add_keys(transaction: models.Transaction) -> None:
+def add_keys(transaction: members.Transaction) -> None:
     """Make the keys in `GIVEN`, of a member of each role, who is added where there is none."""
     holders = {row["role"]: row for row in reversed(Member.everyone())} | {"read": transaction.actor}
     for variable in GIVEN[2:]:
@@ -388,7 +390,7 @@ class Throwaway:
         """Go back to the state after the start, or at the baseline."""
         with closing(sqlite3.connect(start_of_throwaway())) as start, closing(db._connect()) as present:
             present.execute("PRAGMA synchronous = off")
-            ApiKey._used.clear()  # or the sweeper would write it after the reset
+            ApiKey.used.clear()  # or the sweeper would write it after the reset
             start.backup(present, sleep=0.005)  # in one transaction, as another process would write
         times.put_ahead(self.start_ahead)
         for limit in filter(None, (self.app.rate_limit, self.app.tool_limit, gateway.intake.rate_limit)):

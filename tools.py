@@ -25,7 +25,8 @@ import limits
 import schemas
 from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, TooMany
-from models import PRIORITIES, SCOPES, STATUSES
+from members import SCOPES
+from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
 from wire import Request, Response, as_api_error, thread
 

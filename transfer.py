@@ -19,19 +19,8 @@ from peewee import JOIN, fn
 import schemas
 from database import Row, Statement, caseless, columns, digest, fold, json_object, placeholder, to_json
 from errors import ApiError, Invalid
-from models import (
-    HIDDEN,
-    Attachment,
-    AttachmentContent,
-    Blocker,
-    Comment,
-    Member,
-    Milestone,
-    Project,
-    Task,
-    Transaction,
-    differences,
-)
+from members import Member, Transaction, differences
+from models import HIDDEN, Attachment, AttachmentContent, Blocker, Comment, Milestone, Project, Task
 from times import first_id
 
 # The columns that an import knows.

@@ -37,8 +37,9 @@ from werkzeug.http import parse_date
 from database import Row, is_outage, open_lock_file, optimize, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
+from members import Member, Transaction
 from metrics import figures
-from models import ApiKey, Blocker, Invitation, Member, Task, Transaction, write
+from models import Blocker, Task, answer_asked, flush_last_used, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION, Instant
 from settings import signing_key, without_paths
@@ -620,8 +621,8 @@ class Sweeper:
             sending.left_something.clear()
 
     def _beat(self) -> None:
-        ApiKey.flush_last_used()
-        Invitation.answer_asked()
+        flush_last_used()
+        answer_asked()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
         except BlockingIOError:  # another worker sweeps

@@ -40,8 +40,8 @@ from errors import (
     Unavailable,
     Unsupported,
 )
+from members import KEY_PREFIX, ApiKey
 from metrics import OTHER, figures
-from models import KEY_PREFIX, ApiKey
 from schemas import API, API_VERSION
 from settings import port_of
 from times import new_request_id, now

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from findings import Run
 
-from models import KEY_PREFIX
+from members import KEY_PREFIX
 
 LEAST = 12  # characters of a secret in a row that are a trace of it
 

@@ -3,7 +3,8 @@
 from harness import NOBODY, fault, last_event
 
 from database import db
-from models import Member, Project, Task, write
+from members import Member
+from models import Project, Task, write
 
 
 def numbers(task):

@@ -22,7 +22,8 @@ import models
 import schemas
 from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, prepare, write_turn
 from errors import Unavailable
-from models import Member, Resource, Task
+from members import Member
+from models import Resource, Task
 from outbox import Event
 from times import new_id
 

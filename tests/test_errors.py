@@ -14,7 +14,8 @@ from werkzeug.test import Client
 import limits
 from app import create_app
 from database import db, prepare
-from models import ApiKey, Member, Project, Task, write
+from members import ApiKey, Member
+from models import Project, Task, write
 from times import new_id
 
 JSON = {"Content-Type": "application/json"}

@@ -5,7 +5,8 @@ import time
 from harness import fault
 
 from lists import task_page
-from models import Member, Project, Task, write
+from members import Member
+from models import Project, Task, write
 
 
 def test_a_cursor_continues_where_the_last_page_ended(owner, project):

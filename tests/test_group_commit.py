@@ -17,7 +17,8 @@ import webhooks
 from app import create_app
 from database import FairLock, db, is_outage, write_turn
 from errors import NotFound, Unavailable
-from models import ApiKey, Member, Project, write
+from members import ApiKey, Member
+from models import Project, write
 from outbox import Webhook
 
 HEADERS = {"Authorization": f"Bearer {OWNER_KEY}", "Idempotency-Key": "a"}

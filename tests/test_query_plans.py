@@ -9,19 +9,9 @@ from harness import tables
 
 from database import Statement, statement
 from gateway import Flow, FlowTask
-from lists import MADE, OBJECTS, _page
-from models import (
-    Activity,
-    Blocker,
-    Invitation,
-    Member,
-    Milestone,
-    Notice,
-    Project,
-    StoredAnswer,
-    Task,
-    activities,
-)
+from lists import MADE, OBJECTS, _page, activities
+from members import Activity, Invitation
+from models import Blocker, Milestone, Notice, Project, StoredAnswer, Task
 from outbox import Delivery, Webhook
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -96,7 +86,7 @@ READS = [
     (Task, "due_soon", "task_overdue"),
     (Invitation, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
-    (Member, "to_tell", "notice_member (member_id=? AND id>?)"),
+    (Notice, "to_tell", "notice_member (member_id=? AND id>?)"),
     (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),

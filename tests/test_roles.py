@@ -6,7 +6,7 @@ import pytest
 from harness import NOBODY, fault
 
 from app import create_app
-from models import SCOPES
+from members import SCOPES
 from tools import TOOLS
 
 API = "/api/v1"

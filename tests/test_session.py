@@ -11,7 +11,8 @@ from test_keys import days, make_key
 from test_members import demoted, invite, join_with, removed, token_of, with_key
 
 from app import browser_name
-from models import ApiKey, Member, write
+from members import ApiKey, Member
+from models import write
 
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 OURS = {"Sec-Fetch-Site": "same-origin"}  # as a browser says of a page's call to its own address

@@ -1,0 +1,807 @@
+"""The members of a workspace, and what lets them in; the activity, which tells what each did.
+
+A row of a table has two forms (`Entity`):
+
+    stored(id)  its columns            `stored_row`, of `select_stored()`
+    shown(id)   as the API answers     `shown_row` and `shown_rows`, of `select_shown()`
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, ClassVar
+
+from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, TextField, fn
+
+from database import (
+    ChoiceField,
+    EncodedJSON,
+    EncodedJSONField,
+    Identified,
+    Joined,
+    Row,
+    caseless,
+    columns,
+    deletion_of_some,
+    digest,
+    fold,
+    placeholder,
+    rowid,
+    statement,
+    to_json,
+)
+from errors import Conflict, Forbidden, Gone, Invalid, NotFound, not_found
+from times import epoch_ms, first_id, new_id, now, wire_time
+
+ROLES = ("owner", "admin", "member", "client")
+ADMINS = ROLES[:2]
+PROFILE = ("id", "full_name", "email", "role")  # what events and answers show of a member
+SCOPES = ("read", "agent", "write")  # each may do what those before it may
+CALENDAR = "calendar"  # the scope of the key in a calendar link, which counts nowhere else
+MAIL = ("at_once", "daily", "never")  # when a member gets digests
+ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # that have activity
+ACTIONS = ("created", "updated", "moved", "deleted")
+
+MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
+MAX_MENTIONS = 50  # signs @ of a comment that are looked at
+KEY_PREFIX = "tms_"
+SESSION_DAYS = 30.0
+SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
+MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
+MAX_MAILED = 3  # of these, while a member has not got as many links in an hour
+
+
+def permit(member: Row, role: str) -> None:
+    """Raise `Forbidden` unless the member has at least this role."""
+    allowed = ROLES[: ROLES.index(role) + 1]
+    if member["role"] not in allowed:
+        raise Forbidden(f"your role is {member['role']}; this takes {' or '.join(allowed)}")
+
+
+class Transaction:
+    """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
+
+    tells = True  # members, of what is done
+
+    def __init__(self, actor: Row, request_id: str):
+        self.at = wire_time(epoch_ms())
+        self.actor = actor
+        self.request_id = request_id
+        self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
+        self.left_to_sweeper = 0  # deliveries
+
+    def new_id(self) -> str:
+        return new_id()
+
+    @property
+    def actor_profile(self) -> Row | None:
+        """The actor as events and answers show members; None for what time has brought."""
+        return {name: self.actor[name] for name in PROFILE} if self.actor else None
+
+    @property
+    def makers(self) -> str:
+        """The ids of those who make a new key or link: the actor, and the makers of the key in use."""
+        id, others = self.actor["id"], self.actor.get("key_makers") or ""
+        return others if id in others else f"{others} {id}".strip()
+
+
+def only_owner(transaction: Transaction, what: str) -> None:
+    """Raise `Forbidden` unless the actor is an owner."""
+    if transaction.actor["role"] != "owner":
+        raise Forbidden(f"only an owner may {what}")
+
+
+# Tables ---------------------------------------------------------------------------------------
+
+
+def profile(table: Any, key: str) -> Joined:
+    """The profile of a joined member, as one object under `key`."""
+    return Joined(table, key, *PROFILE)
+
+
+def via() -> Any:
+    """The name of a joined key; null for a session, which stands for the person."""
+    return Case(None, [(ApiKey.is_session.is_null(), ApiKey.name)]).alias("via")
+
+
+def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
+    """SELECT of the field's table without the hidden columns, with the profile of the member it refers to.
+
+    With the column of a `key`, each row says `via` which one it was made.
+    """
+    table, selected = field.model, columns(field.model, *hidden, "key_id")
+    if key:
+        selected.append(via())
+    rows = table.select(*selected, profile(Member, field.name)).join(Member, on=(field == Member.id))
+    return rows.switch(table).join(ApiKey, JOIN.LEFT_OUTER, on=(key == ApiKey.id)) if key else rows
+
+
+def sorted_by(rows: list[Row], name: str) -> list[Row]:
+    """The rows in the order of a name, without regard to case and accents."""
+    return sorted(rows, key=lambda row: (fold(row[name]), row["id"]))
+
+
+def differences(stored: Row, fields: Row) -> Row:
+    """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
+    return {
+        name: [stored[name], EncodedJSON(new) if isinstance(stored[name], EncodedJSON) else new]
+        for name, new in fields.items()
+        if stored[name] != new
+    }
+
+
+class Entity(Identified):
+    """A table whose rows the API shows."""
+
+    NOUN: ClassVar[str]
+    TITLE: ClassVar[str] = "title"  # the column whose value the activity shows
+
+    @classmethod
+    def select_shown(cls) -> Query:
+        return cls.select_stored()
+
+    @statement
+    def shown_rows(cls: Any):
+        return cls.select_shown()
+
+    @statement
+    def shown_row(cls: Any):
+        return cls.select_shown().where(cls.id == placeholder("id"))
+
+    @classmethod
+    def stored(cls, id: str) -> Row:
+        """The columns of the row. Raises `NotFound`."""
+        return cls.stored_row.one(id=id) or not_found(cls.NOUN)
+
+    @classmethod
+    def shown(cls, id: str) -> Row:
+        """The row as the API shows it. Raises `NotFound`."""
+        return cls.shown_row.one(id=id) or not_found(cls.NOUN)
+
+    @classmethod
+    def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
+        """Note in the activity what the actor did; `changes` are `{field: [old, new]}`.
+
+        With `is_hidden` in the row it is told by `/changes`, and not by the history.
+        """
+        id, task_id = row["id"], row["id"] if cls.NOUN == "task" else row.get("task_id")
+        described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
+        described |= {name: row.get(name) for name in ("number", "is_hidden")}
+        Activity.add(transaction, changes or {}, action=action, **described)
+
+
+# Members and what lets them in ----------------------------------------------------------------
+
+
+class Member(Entity):
+    full_name = TextField()
+    email = TextField()
+    role = ChoiceField(ROLES)
+    phone_number = TextField(null=True)
+    status = TextField()  # active, invited, removed
+    joined_at = TextField(null=True)
+    created_at = TextField()
+    mail = ChoiceField(MAIL, constraints=[SQL("DEFAULT 'at_once'")])
+    mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
+    mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
+    mail_error = TextField(null=True)  # of the last mail: when, and why it was not taken
+
+    NOUN, TITLE = "member", "full_name"
+    ACTIVE = "active"
+
+    @classmethod
+    def select_stored(cls) -> Any:
+        """Members who are not removed; those who are stay stored for the rows that refer to them."""
+        return cls.select().where(cls.status != "removed")
+
+    @classmethod
+    def select_shown(cls) -> Query:
+        kind = Case(cls.role, [("client", "client")], "team").alias("kind")
+        return cls.select_stored().select(*columns(cls, "mail_at", "mailed_until", "mail_error"), kind)
+
+    @statement
+    def by_email(cls: Any):
+        return cls.select_shown().where(cls.email == placeholder("email"))
+
+    @statement
+    def active_owners(cls: Any):
+        return cls.select_shown().where(cls.status == cls.ACTIVE, cls.role == "owner").order_by(cls.id)
+
+    @statement
+    def unreached(cls: Any):
+        """The members whose last mail was not taken, since this time."""
+        return cls.select_stored().where(cls.mail_error > placeholder("since")).order_by(cls.id)
+
+    @classmethod
+    def everyone(cls) -> list[Row]:
+        """All members by name, including clients and members who are only invited."""
+        return sorted_by(cls.shown_rows.all(), "full_name")
+
+    @classmethod
+    def team(cls) -> list[Row]:
+        """The active members by name, without clients."""
+        return [row for row in cls.everyone() if row["status"] == cls.ACTIVE and row["kind"] == "team"]
+
+    @classmethod
+    def mentioned(cls, text: str) -> list[str]:
+        """The ids of the members whom a text names, by @ and the full name, or a team member's first name.
+
+        A name that several members have names none of them.
+        """
+        text = caseless(text)
+        places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
+        names: dict[str, list[str]] = {}
+        firsts: dict[str, list[str]] = {}
+        for row in cls.shown_rows.all() if places else ():
+            name = caseless(row["full_name"])
+            names.setdefault(name, []).append(row["id"])
+            if row["kind"] == "team":
+                firsts.setdefault(name.split()[0], []).append(row["id"])
+        names, named = firsts | names, list[str]()
+        for place in places:
+            rest = text[place : place + 400]  # longer than any name
+            ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]
+            ids = next((names[rest[:end]] for end in ends if rest[:end] in names), ())
+            named += ids if len(ids) == 1 else ()
+        return list(dict.fromkeys(named))
+
+    @classmethod
+    def active(cls, id: str) -> Row:
+        """The member. Raises `Invalid` for an id that is not an active member's."""
+        member = cls.stored_row.one(id=id)
+        if member is None or member["status"] != cls.ACTIVE:
+            raise Invalid(("member_id", "no such active member"))
+        return member
+
+    @classmethod
+    def add(cls, transaction: Transaction, *, email: str, status: str, **fields: Any) -> Row:
+        """Make a new member. Raises `Invalid` when another member has the address."""
+        cls.check_free(email)
+        id, at = transaction.new_id(), transaction.at
+        joined_at = at if status == cls.ACTIVE else None
+        row = {"mail": MAIL[0], "mail_at": "", "mailed_until": id, **fields, "id": id, "email": email}
+        cls.insertion.run(**row, status=status, joined_at=joined_at, created_at=at)
+        return cls.shown(id)
+
+    @classmethod
+    def bootstrap(cls, transaction: Transaction, *, full_name: str, email: str) -> Row:
+        """Make the workspace's first owner, who becomes the transaction's actor."""
+        owner = cls.add(transaction, full_name=full_name, email=email, role="owner", status=cls.ACTIVE)
+        transaction.actor = owner
+        cls.record(transaction, "created", owner)
+        return owner
+
+    @classmethod
+    def edit(cls, transaction: Transaction, id: str, fields: Row) -> Row:
+        """Change a member. Members may change themselves, except the role; admins everybody.
+
+        The address of a member who is no admin changes by a link, which is mailed to the new one. Raises
+        `NotFound`; `Invalid` for another's address; `Forbidden`, also where another than an owner would
+        give or take the role of owner; and `Conflict` where no owner would be left, or as `mail_to` does.
+        """
+        stored = cls.stored(id)
+        changes = differences(stored, fields)
+        old_role, new_role = changes.get("role", (None, None))
+        if transaction.actor["role"] not in ADMINS and (new_role or id != transaction.actor["id"]):
+            raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
+        if "owner" in (old_role, new_role):
+            only_owner(transaction, "make or unmake an owner")
+            cls._keep_an_owner(stored)
+        if "email" in changes:
+            if stored["role"] == "owner":
+                only_owner(transaction, "change an owner's address")
+            if ApiKey.limit_of(transaction.actor):
+                raise Forbidden("the key in use expires; who signs in by a new address would outlive it")
+            cls.check_free(fields["email"])
+            if transaction.actor["role"] not in ADMINS:
+                Invitation.mail_to(transaction, id, new_email=changes.pop("email")[1])
+        cls.change(transaction, stored, changes)
+        if new_role:
+            Credential.follow_role(transaction, id, old_role, new_role)
+        return cls.shown(id)
+
+    @classmethod
+    def check_free(cls, email: str) -> None:
+        """Raise `Invalid` for the address of a member."""
+        if cls.by_email.one(email=email):
+            raise Invalid(("email", "is already a member's"))
+
+    @classmethod
+    def change(cls, transaction: Transaction, stored: Row, changes: Row) -> None:
+        """Store the changes; with a new address the links end that the old one got."""
+        new = {name: value for name, (_, value) in changes.items()}
+        if "email" in new:
+            Invitation.revocation.run(member_id=stored["id"], now=transaction.at)
+        if new:
+            reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
+            cls.set_columns(stored["id"], **new | reset)
+            cls.record(transaction, "updated", stored | new, changes)
+
+    @classmethod
+    def remove(cls, transaction: Transaction, id: str) -> None:
+        """Hide the member, and revoke the keys and invitations. Raises as `edit` does."""
+        stored = cls.stored(id)
+        if stored["role"] == "owner":
+            only_owner(transaction, "remove an owner")
+            cls._keep_an_owner(stored)
+        cls.set_columns(id, status="removed")
+        Credential.follow_role(transaction, id, stored["role"], None)
+        cls.record(transaction, "deleted", stored)
+
+    @classmethod
+    def _keep_an_owner(cls, stored: Row) -> None:
+        """Raise `Conflict` when this is the last active owner."""
+        if [owner["id"] for owner in cls.active_owners.all()] == [stored["id"]]:
+            raise Conflict("the last owner cannot go; make another one first")
+
+
+# The address of a removed member can be used again.
+Member.add_index(Member.email, unique=True, where=(Member.status != "removed"), name="member_email")
+
+
+class Credential(Entity):
+    """A table of what lets a member in: keys, and links to join or to sign in."""
+
+    member = ForeignKeyField(Member)
+    makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
+    revoked_at = TextField(null=True)
+
+    @statement
+    def unrevoked(cls: Any):
+        return cls.select().where(cls.revoked_at.is_null())
+
+    @staticmethod
+    def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
+        """Revoke keys and links after a change of a member's role; `new` is None for a removed member.
+
+        A key that an admin made for a new owner would be an owner's key in the admin's hands. With a key
+        that was made for somebody else, a member who lost rights would get them back.
+        """
+        trusted = {id, transaction.actor["id"]}
+        loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
+        for table in (ApiKey, Invitation):
+            for row in table.unrevoked.all():
+                makers = set((row["makers"] or "unknown").split())
+                if row["member_id"] == id:
+                    is_dangerous = new is None or (new == "owner" and not makers <= trusted)
+                else:
+                    is_dangerous = loses_rights and id in makers
+                if is_dangerous:
+                    table.set_columns(row["id"], revoked_at=transaction.at)
+
+    @classmethod
+    def check_manager(cls, transaction: Transaction, holder: Row) -> None:
+        """Raise `Forbidden` unless the actor may make and revoke those of this member."""
+        if holder["id"] != transaction.actor["id"]:
+            allowed = ("owner",) if holder["role"] == "owner" else ADMINS
+            if transaction.actor["role"] not in allowed:
+                managers = " or ".join(allowed)
+                raise Forbidden(f"only an {managers} manages the {cls.NOUN}s of this {holder['role']}")
+
+    @classmethod
+    def store(cls, transaction: Transaction, **fields: Any) -> str:
+        """Store a new one, made by the actor; returns its id."""
+        id, makers = transaction.new_id(), transaction.makers
+        made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
+        cls.insertion.run(**fields, **made, id=id)
+        return id
+
+
+class Invitation(Credential):
+    """Links: a member who is invited joins with one, and a member who has joined signs in."""
+
+    token_hash = TextField(unique=True)
+    created_by = ForeignKeyField(Member, column_name="created_by", index=False)
+    created_at = TextField()
+    expires_at = TextField()
+    used_at = TextField(null=True)
+    mail_at = TextField(null=True)  # when it is mailed, the next time; null if not
+    mail_hash = TextField(null=True)  # of the token in the mail, which is made as that is sent
+    new_email = TextField(null=True)  # which the link makes the member's
+
+    NOUN = "invitation"
+
+    is_mailed: ClassVar[bool] = False  # whether links are mailed, as `mail.configure_mail` sets it
+    # Addresses for which somebody asks for a link: who asks must not see how long it takes to find a member.
+    asked: ClassVar[set[str]] = set()
+
+    @classmethod
+    def invite(
+        cls, transaction: Transaction, days: float, *, email: str, **fields
+    ) -> tuple[Row, str, str, bool]:
+        """Invite somebody, for so many days; an earlier link is revoked.
+
+        Returns the member, the new link's token and expiry, and whether the member is new. Raises `Conflict`
+        for an address of an active member, and `Forbidden` for an owner whom another member invites, and for
+        an owner or admin with a key that expires.
+        """
+        stored = Member.by_email.one(email=email)
+        if stored and stored["status"] == Member.ACTIVE:
+            raise Conflict(f"{email} is already a member")
+        if "owner" in (fields["role"], stored and stored["role"]):
+            only_owner(transaction, "invite an owner")
+        if stored:
+            Member.set_columns(stored["id"], **{"phone_number": None, **fields})
+            member = Member.shown(stored["id"])
+        else:
+            member = Member.add(transaction, email=email, status="invited", **fields)
+        token, expires_at = cls._issue(transaction, member, days)
+        Member.record(transaction, "updated" if stored else "created", member)
+        return member, token, expires_at, stored is None
+
+    @classmethod
+    def renew(cls, transaction: Transaction, member_id: str, days: float) -> tuple[Row, str, str]:
+        """Make a new link of a member, in place of an open one: for so many days, or to sign in.
+
+        Returns the member, the link's token and expiry. Raises `NotFound`, and `Forbidden` also as `invite`.
+        """
+        member, made = Member.shown(member_id), "renewed"
+        cls.check_manager(transaction, member)
+        if member["status"] == Member.ACTIVE:
+            days, made = SIGN_IN_DAYS, "sign-in link"
+        Member.record(transaction, "updated", member, {"invitation": [None, made]})
+        return member, *cls._issue(transaction, member, days)
+
+    @classmethod
+    def revoke(cls, transaction: Transaction, member_id: str) -> None:
+        """Revoke the open link of a member. Raises `NotFound` where there is none, and `Forbidden`."""
+        member = Member.shown(member_id)
+        cls.check_manager(transaction, member)
+        if not cls.revocation.run(member_id=member_id, now=transaction.at):
+            raise NotFound("open invitation")
+        Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
+
+    @classmethod
+    def _issue(cls, transaction: Transaction, member: Row, days: float) -> tuple[str, str]:
+        limit = ApiKey.limit_of(transaction.actor)
+        if limit and (member["status"] == Member.ACTIVE or member["role"] in ADMINS):
+            raise Forbidden("the key in use expires; what this link gives would outlive it")
+        token, expires_at = secrets.token_urlsafe(32), min(now(days * 86400), limit or "9999")
+        cls.revocation.run(member_id=member["id"], now=transaction.at)
+        mail_at = transaction.at if cls.is_mailed else None
+        fields = {"token_hash": digest(token), "expires_at": expires_at, "mail_at": mail_at}
+        cls.store(transaction, member_id=member["id"], **fields)
+        return token, expires_at
+
+    @classmethod
+    def mail_to(cls, transaction: Transaction, member_id: str, new_email: str | None = None) -> None:
+        """Have a link mailed that signs in, which is shown to nobody.
+
+        Raises `Forbidden` where nothing is mailed, and `Conflict` after many links within an hour.
+        """
+        if not cls.is_mailed:
+            raise Forbidden("this server sends no mail; an owner or admin changes your address")
+        if cls.count_of_new.value(member_id=member_id, since=first_id(now(-3600))) >= MAX_MAILED:
+            raise Conflict("many links were made within an hour; try again later")
+        fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
+        cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
+
+    @statement
+    def count_of_new(cls: Any):
+        """How many links a member made, or asked for, since then; an admin's must not lock the member out."""
+        is_new = (cls.member == placeholder("member_id")) & (cls.id > placeholder("since"))
+        return cls.select(fn.COUNT(cls.id)).where(is_new, cls.created_by == cls.member)
+
+    @statement
+    def to_mail(cls: Any):
+        """An open link that is to be mailed now."""
+        creator = Member.alias("creator")
+        rows = cls.select(*columns(cls), profile(creator, "creator"))
+        rows = rows.join(creator, on=(cls.created_by == creator.id))
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
+        return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(SQL("1"))
+
+    @staticmethod
+    def link(config: Mapping[str, Any], token: str) -> str:
+        """The address of the page on which the token is used."""
+        return f"{config['SERVER']['base_url']}/enroll/{token}"
+
+    @statement
+    def revocation(cls: Any):
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
+        revoking = cls.update({cls.revoked_at: placeholder("now")})
+        return revoking.where(cls.member == placeholder("member_id"), is_open)
+
+    @statement
+    def by_token(cls: Any):
+        shown = columns(cls, "token_hash", "mail_hash", "mail_at", "member_id")
+        shown.append((Member.status == Member.ACTIVE).alias("signs_in"))
+        invitations = cls.select(*shown, profile(Member, "member")).join(Member, on=(cls.member == Member.id))
+        is_shown, is_in_mail = cls.token_hash == placeholder("hash"), cls.mail_hash == placeholder("hash")
+        return invitations.where(is_shown | is_in_mail)
+
+    @classmethod
+    def open(cls, token: str) -> Row:
+        """The invitation of a link that can still be used. Raises `NotFound` or `Gone`."""
+        invitation = cls.by_token.one(hash=digest(token)) or not_found("invitation")
+        if invitation["used_at"]:
+            raise Gone("this link has already been used")
+        if invitation["revoked_at"]:
+            raise Gone("this link has been revoked")
+        if invitation["expires_at"] <= now():
+            raise Gone("this link has expired")
+        return invitation
+
+    @classmethod
+    def accept(cls, transaction: Transaction, token: str) -> bool:
+        """Use the link: its member becomes the actor. Returns whether the member joins by it.
+
+        Raises as `open` does. What is made after a sign-in link has the makers of the link, who could have
+        used it themselves; they cannot join for somebody unnoticed.
+        """
+        invitation = cls.open(token)
+        cls.set_columns(invitation["id"], used_at=transaction.at)
+        member_id = invitation["member"]["id"]
+        if invitation["signs_in"]:
+            transaction.actor = Member.shown(member_id) | {"key_makers": invitation["makers"]}
+            if email := invitation["new_email"]:
+                Member.check_free(email)
+                new = differences(transaction.actor, {"email": email})
+                Member.change(transaction, transaction.actor, new)
+            return False
+        Member.set_columns(member_id, joined_at=transaction.at, status=Member.ACTIVE)
+        transaction.actor = Member.shown(member_id)
+        Member.record(transaction, "updated", transaction.actor, {"status": ["invited", "active"]})
+        return True
+
+
+_is_in_mail = Invitation.mail_hash.is_null(False)
+Invitation.add_index(Invitation.mail_hash, unique=True, where=_is_in_mail, name="invitation_mail_hash")
+_is_to_mail = Invitation.mail_at.is_null(False)
+Invitation.add_index(Invitation.mail_at, where=_is_to_mail, name="invitation_mail_at")
+
+
+class ApiKey(Credential):
+    name = TextField()
+    scope = ChoiceField((*SCOPES, CALENDAR))
+    prefix = TextField()
+    hash = TextField(unique=True)
+    created_at = TextField()
+    expires_at = TextField(null=True)
+    last_used_at = TextField(null=True)
+    created_by = TextField(null=True)  # a member's id
+    is_session = IntegerField(null=True)  # 1 where what it makes may live longer; see `limit_of`
+    started_with = TextField(null=True)  # of a session: the id of the first key, with which it ends
+
+    NOUN = "key"
+    is_started: ClassVar[Any] = (is_session == 1) | started_with.is_null(False)  # by a browser, as a session
+
+    # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
+    # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
+    used: ClassVar[dict[str, str]] = {}  # by the key's id
+
+    @classmethod
+    def select_shown(cls) -> Query:
+        creator = Member.alias("creator")
+        shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session", "started_with")
+        is_session = fn.JSON(Case(None, [(cls.is_session == 1, "true")], "false")).alias("is_session")
+        keys = cls.select(*shown, is_session, profile(Member, "member"), profile(creator, "creator"))
+        keys = keys.join(Member, on=(cls.member == Member.id)).switch(cls)
+        return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
+
+    @classmethod
+    def issue(
+        cls, transaction: Transaction, member_id: str, *, key: str | None = None, **fields: Any
+    ) -> tuple[Row, str]:
+        """Make a new key of the member; returns its row and the key itself, which is not stored."""
+        key = key or KEY_PREFIX + secrets.token_urlsafe(32)
+        fields = {"scope": "write", "prefix": key[:12], "hash": digest(key), **fields}
+        return cls.shown(cls.store(transaction, member_id=member_id, **fields)), key
+
+    @staticmethod
+    def limit_of(actor: Row) -> str | None:
+        """When all has to expire that the actor makes: a key that expires makes none that lives longer.
+
+        A session expires too, but it stands for a person, who signs in again; a command uses no key.
+        """
+        return None if actor.get("key_is_session") else actor.get("key_expires_at")
+
+    @classmethod
+    def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
+        """Make the key of a session of the actor, with the scope of the key in use, with which it ends."""
+        actor, expires_at = transaction.actor, now(SESSION_DAYS * 86400)
+        fields = {"name": name, "scope": actor.get("scope", "write")}
+        fields |= {"started_with": actor.get("key_started_with") or actor.get("key_id")}
+        fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
+        return cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
+
+    @classmethod
+    def visible(cls, caller: Row) -> list[Row]:
+        """The caller's keys; for an owner or admin everybody's."""
+        return [key for key in cls.shown_rows.all() if cls._is_visible(key, caller)]
+
+    @classmethod
+    def _is_visible(cls, key: Row, caller: Row) -> bool:
+        return caller["role"] in ADMINS or key["member"]["id"] == caller["id"]
+
+    @classmethod
+    def grant(
+        cls, transaction: Transaction, *, member_id: str | None = None, **fields: Any
+    ) -> tuple[Row, str]:
+        """Make a key for the actor, or, as an owner or admin, for another active member.
+
+        Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time in the past, or
+        after the key in use expires: a key that expires must not make one that lives longer.
+        """
+        holder = Member.active(member_id or transaction.actor["id"])
+        cls.check_manager(transaction, holder)
+        fields = {name: value for name, value in fields.items() if value is not None}
+        expires_at = fields.get("expires_at", "9999")
+        if expires_at < now():
+            raise Invalid(("expires_at", "must be in the future"))
+        limit = cls.limit_of(transaction.actor)
+        if limit and expires_at > limit:
+            raise Invalid(("expires_at", f"must be at most {limit}, when the key in use expires"))
+        row, key = cls.issue(transaction, holder["id"], **fields)
+        Member.record(transaction, "updated", holder, {"api_key": [None, row["id"]]})
+        return row, key
+
+    @classmethod
+    def revoke(cls, transaction: Transaction, id: str) -> None:
+        """Revoke a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
+        key = cls.shown(id)
+        if not cls._is_visible(key, transaction.actor):
+            raise NotFound("key")
+        cls.check_manager(transaction, key["member"])
+        if key["revoked_at"] is None:
+            cls.ending.run(id=id, now=transaction.at)
+            Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
+
+    @statement
+    def unlinking(cls: Any):
+        """Revokes the key in a member's calendar link."""
+        is_linked = (cls.scope == CALENDAR) & cls.revoked_at.is_null()
+        revoking = cls.update({cls.revoked_at: placeholder("now")})
+        return revoking.where(cls.member == placeholder("member_id"), is_linked)
+
+    @classmethod
+    def link_calendar(cls, transaction: Transaction) -> str:
+        """Make the key in the actor's calendar link, in place of an earlier one; the key in use limits it."""
+        cls.unlinking.run(member_id=transaction.actor["id"], now=transaction.at)
+        expires_at = cls.limit_of(transaction.actor)
+        return cls.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)[1]
+
+    @statement
+    def ending(cls: Any):
+        """Revokes a key, and the sessions that were started with it."""
+        is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
+        return cls.update({cls.revoked_at: placeholder("now")}).where(is_this, cls.revoked_at.is_null())
+
+    @statement
+    def pruning(cls: Any):
+        ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
+        return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")))
+
+    @classmethod
+    def prune_sessions(cls) -> int:
+        """Delete a session that ended more than `SESSION_DAYS` ago; returns how many, which is one or none.
+
+        More would take long: SQLite looks through all activity and comments for each.
+        """
+        return cls.pruning.run(before=now(-SESSION_DAYS * 86400), most=1)
+
+    @statement
+    def by_hash(cls: Any):
+        of_member = [getattr(Member, name) for name in PROFILE]
+        fields = [cls.id, cls.prefix, cls.expires_at, cls.last_used_at]
+        fields += [cls.makers, cls.is_session, cls.started_with]
+        of_key = [field.alias(f"key_{field.name}") for field in fields]
+        callers = cls.select(*of_member, cls.scope, *of_key)
+        return callers.join(Member, on=(cls.member == Member.id)).where(
+            cls.hash == placeholder("hash"),
+            (cls.scope == CALENDAR) == placeholder("of_calendar"),
+            cls.revoked_at.is_null(),
+            cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
+            Member.status == Member.ACTIVE,
+        )
+
+    @classmethod
+    def caller(cls, key: str, *, of_calendar: bool = False) -> Row | None:
+        """The member of this valid key, or of one in a calendar link, with its columns; else None."""
+        at = now()
+        caller = cls.by_hash.one(hash=digest(key), now=at, of_calendar=of_calendar)
+        if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
+            cls.used[caller["key_id"]] = at
+        return caller
+
+    @classmethod
+    def write_last_used(cls) -> None:
+        """Write the times at which keys were last used; part of every transaction."""
+        while cls.used:
+            id, at = cls.used.popitem()
+            cls.set_columns(id, last_used_at=at)
+
+
+# What they did --------------------------------------------------------------------------------
+
+
+class Activity(Identified):
+    """What was done: a row for each change, written in the change's transaction."""
+
+    actor = ForeignKeyField(Member, index=False)
+    action = TextField()  # of `ACTIONS`; what is moved is a task, to another status or project
+    entity = ChoiceField(ENTITIES)
+    entity_id = TextField()
+    task_id = TextField(null=True)  # the task, also of a comment's activity; it may be deleted by now
+    title = TextField()
+    changes = EncodedJSONField()
+    request_id = TextField()
+    created_at = TextField()
+    key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
+    number = IntegerField(null=True)  # of that task
+    is_hidden = IntegerField(null=True)  # 1 for a change that the history does not tell
+
+    is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
+    is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
+
+    @statement
+    def newest(cls: Any):
+        """The id of the activity that was stored last, after whose time the next transaction is."""
+        return cls.select(cls.id).order_by(rowid(cls).desc()).limit(SQL("1"))
+
+    @statement
+    def following(cls: Any):
+        """What was done after an activity, with `:of_tasks` only to tasks and their comments."""
+        other = cls.alias()
+        place = other.select(rowid(other)).where(other.id == placeholder("after"))
+        rows = cls.select().where(rowid(cls) > place, cls.is_shown)
+        return rows.order_by(rowid(cls)).limit(placeholder("most"))
+
+    @classmethod
+    def select_newest(cls, *hidden: str) -> Query:
+        """Activities with their actors, newest first, at most `:most`."""
+        activities = with_member(cls.actor, "actor_id", "request_id", "is_hidden", *hidden, key=cls.key)
+        shown = activities.where(cls.is_hidden.is_null())
+        return shown.order_by(cls.id.desc()).limit(placeholder("most"))
+
+    @statement
+    def recent(cls: Any):
+        """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
+        return cls.select_newest("task_id", "number").where(cls.action != "deleted", cls.is_shown)
+
+    @statement
+    def deletion_of(cls: Any):
+        """The deletion of the task with this number."""
+        return cls.select_newest().where(cls.is_deletion_of_task, cls.number == placeholder("number"))
+
+    @statement
+    def last_move(cls: Any):
+        """The key with which a task was given its status, and its name unless it is a session's."""
+        moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
+        is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
+        is_move &= fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
+        return moves.where(is_move).order_by(cls.id.desc()).limit(SQL("1"))
+
+    @classmethod
+    def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:
+        """Store what the actor did."""
+        shortened = {
+            name: pair if name == "blocks" else [*map(cls._shortened, pair)] for name, pair in changes.items()
+        }
+        made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
+        made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
+        made |= {"changes": to_json(shortened).decode()}
+        cls.insertion.run(**described, **made)
+
+    @staticmethod
+    def _shortened(value: Any) -> Any:
+        """The value; of one that is longer than `MAX_CHANGE`, only its length."""
+        text = to_json(value)
+        return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
+
+    @statement
+    def pruning(cls: Any):
+        """Deletes old activity, but not the newest, which cursors of `change_page` name."""
+        is_newest = cls.id == cls.select(fn.MAX(cls.id))
+        return deletion_of_some(cls, (cls.id < placeholder("before")) & ~is_newest)
+
+    @classmethod
+    def prune(cls, days: float, most: int = 500) -> int:
+        """Delete some activity that is older than so many days; returns how many rows."""
+        return cls.pruning.run(before=first_id(now(-days * 86400)), most=most)
+
+
+Activity.add_index(Activity.id, where=(Activity.action != "deleted"), name="activity_shown")
+Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")
+Activity.add_index(Activity.task_id, Activity.id, where=Activity.task_id.is_null(False), name="activity_task")
