@@ -493,7 +493,7 @@ SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
 
 
 @api.post("/session")
-@operation(schemas.START_SESSION, schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
+@operation(schemas.SessionInput(), schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
 def start_session(transaction: Transaction, api_key: str) -> Row:
     """Sign in a browser with an API key: the session has a key of its own for 30 days, in a cookie."""
     transaction.actor = request().identify(api_key)
@@ -628,7 +628,7 @@ def get_member(id: str) -> Row:
 
 
 @api.patch("/members/<id>")
-@operation(schemas.UPDATE_MEMBER, schemas.MemberShown, raises=(Conflict,))
+@operation(schemas.MemberInput(partial=True), schemas.MemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
     return Member.edit(transaction, id, fields)
@@ -705,7 +705,7 @@ def get_project(id: str) -> Row:
 
 
 @api.patch("/projects/<id>")
-@operation(schemas.UPDATE_PROJECT, schemas.ProjectShown, role="member")
+@operation(schemas.ProjectUpdate(partial=True), schemas.ProjectShown, role="member")
 def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a project; what is not sent stays."""
     return Project.edit(transaction, id, fields)
@@ -743,7 +743,7 @@ def get_milestone(id: str) -> Row:
 
 
 @api.patch("/milestones/<id>")
-@operation(schemas.UPDATE_MILESTONE, schemas.MilestoneShown, role="member")
+@operation(schemas.MilestoneInput(partial=True), schemas.MilestoneShown, role="member")
 def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a milestone; what is not sent stays."""
     return Milestone.edit(transaction, id, fields)
@@ -768,7 +768,7 @@ def list_meetings() -> Row:
 
 
 @api.post("/meetings")
-@operation(schemas.CREATE_MEETING, schemas.MeetingShown, status=201, role="member", headers=("Location",))
+@operation(schemas.MeetingInput(), schemas.MeetingShown, status=201, role="member", headers=("Location",))
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
     """Create a meeting, which the caller organizes."""
     return with_location(Meeting.add(transaction, **fields))
@@ -782,7 +782,7 @@ def get_meeting(id: str) -> Row:
 
 
 @api.patch("/meetings/<id>")
-@operation(schemas.UPDATE_MEETING, schemas.MeetingShown, role="member")
+@operation(schemas.MeetingInput(partial=True), schemas.MeetingShown, role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a meeting, as its organizer, owner or admin; what is not sent stays."""
     return Meeting.edit(transaction, id, fields)
@@ -833,7 +833,7 @@ def list_whiteboards() -> Row:
 
 @api.post("/whiteboards")
 @operation(
-    schemas.CREATE_WHITEBOARD, schemas.WhiteboardShown, status=201, role="member", headers=("Location",)
+    schemas.WhiteboardInput(), schemas.WhiteboardShown, status=201, role="member", headers=("Location",)
 )
 def create_whiteboard(transaction: Transaction, **fields: Any) -> Row:
     """Create a whiteboard."""
@@ -848,7 +848,7 @@ def get_whiteboard(id: str) -> Row:
 
 
 @api.patch("/whiteboards/<id>")
-@operation(schemas.UPDATE_WHITEBOARD, schemas.WhiteboardShown, role="member")
+@operation(schemas.WhiteboardInput(partial=True), schemas.WhiteboardShown, role="member")
 def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change a whiteboard; what is not sent stays."""
     return Whiteboard.edit(transaction, id, fields)
@@ -905,7 +905,7 @@ def announce_creation(transaction: Transaction, task: Row) -> Row:
 
 
 @api.post("/tasks/batch")
-@operation(schemas.CREATE_TASKS, schemas.CREATED_TASKS, status=201, **OF_WORK)
+@operation(schemas.TaskBatch(), schemas.CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none of them."""
     created = Task.add_all(transaction, tasks)
@@ -915,7 +915,7 @@ def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
 
 
 @api.patch("/tasks/batch")
-@operation(schemas.CHANGE_TASKS, schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
+@operation(schemas.TaskChanges(), schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
 def update_tasks(transaction: Transaction, **fields: Any) -> Row:
     """Change up to 100 tasks alike, all or none of them."""
     changed = Task.edit_all(transaction, **fields)
@@ -1016,7 +1016,7 @@ def list_comments(id: str, **page: Any) -> Row:
 
 
 @api.post("/tasks/<task:id>/comments")
-@operation(schemas.ADD_COMMENT, schemas.CommentShown, status=201, scope="agent")
+@operation(schemas.CommentInput(), schemas.CommentShown, status=201, scope="agent")
 def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Comment on a task; with `question` it waits for the answer, the next comment of somebody else."""
     comment, task, changes = Comment.add(transaction, id, **fields)
@@ -1026,7 +1026,7 @@ def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
 
 
 @api.patch("/tasks/<task:id>/comments/<comment_id>")
-@operation(schemas.UPDATE_COMMENT, schemas.CommentShown, scope="agent")
+@operation(schemas.CommentInput(only=["content"], partial=True), schemas.CommentShown, scope="agent")
 def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
     """Change one's own comment."""
     return Comment.edit(transaction, id, comment_id, fields)
@@ -1041,7 +1041,7 @@ def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
 
 
 @api.get("/tasks/<task:id>/activity")
-@operation(schemas.LIST_TASK_ACTIVITY, schemas.HISTORY)
+@operation(schemas.ActivityQuery(exclude=["task"]), schemas.HISTORY)
 def list_task_activity(id: str, **filters: Any) -> Row:
     """Show the history of a task and its comments, newest first."""
     Task.stored(id)
@@ -1087,7 +1087,7 @@ def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> 
 
 
 @api.get("/activity")
-@operation(schemas.LIST_ACTIVITY, schemas.HISTORY)
+@operation(schemas.ActivityQuery(), schemas.HISTORY)
 def list_activity(**filters: Any) -> Row:
     """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
     if request().caller["role"] == "client":
@@ -1112,7 +1112,7 @@ def list_inbox(wait: int, **page: Any) -> Row:
 
 
 @api.post("/inbox/read")
-@operation(schemas.READ_INBOX, schemas.INBOX_READ, scope="agent")
+@operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
 def read_inbox(transaction: Transaction, until: str) -> Row:
     """Mark what the caller was told as read, up to this notice."""
     read = {"member_id": transaction.actor["id"], "until": until, "now": transaction.at}
@@ -1144,7 +1144,7 @@ def enable_webhook(transaction: Transaction, id: str) -> Row:
 
 
 @api.get("/deliveries")
-@operation(schemas.LIST_DELIVERIES, schemas.DELIVERIES, role="admin")
+@operation(schemas.DeliveryQuery(), schemas.DELIVERIES, role="admin")
 def list_deliveries(**filters: Any) -> Row:
     """List the deliveries, newest first; the filters combine."""
     return Delivery.page(**filters)
