@@ -397,9 +397,7 @@ class Statement:
     def __init__(self, query: Any, total: Query | None = None):
         """`total` is a query of one number, which `json` returns with the rows."""
         self.query, self.total = query, total
-        self.sql, parameters = db.get_sql_context(value_literals=True).sql(query).query()
-        if parameters:
-            raise ValueError(f"every constant must be part of the statement: {self.sql}")
+        self.sql, _ = db.get_sql_context(value_literals=True).sql(query).query()
         selected = query._returning or ()
         plain = [column for column in selected if not isinstance(column, Joined)]
         self._names = [_name(column) for column in plain]

@@ -490,7 +490,7 @@ class Invitation(Credential):
         rows = cls.select(*columns(cls), profile(creator, "creator"))
         rows = rows.join(creator, on=(cls.created_by == creator.id))
         is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
-        return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(SQL("1"))
+        return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(1)
 
     @staticmethod
     def link(config: Mapping[str, Any], token: str) -> str:
@@ -738,7 +738,7 @@ class Activity(Identified):
     @statement
     def newest(cls: Any):
         """The id of the activity that was stored last, after whose time the next transaction is."""
-        return cls.select(cls.id).order_by(rowid(cls).desc()).limit(SQL("1"))
+        return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
 
     @statement
     def following(cls: Any):
@@ -771,7 +771,7 @@ class Activity(Identified):
         moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
         is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
         is_move &= fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
-        return moves.where(is_move).order_by(cls.id.desc()).limit(SQL("1"))
+        return moves.where(is_move).order_by(cls.id.desc()).limit(1)
 
     @classmethod
     def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:

@@ -532,7 +532,7 @@ class Task(Entity):
     def first_labelled(cls: Any):
         """A task with a label; SQLite looks through all that have labels only for a new one."""
         has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
-        return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(SQL("1"))
+        return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(1)
 
     @statement
     def references(cls: Any):
@@ -582,12 +582,12 @@ class Task(Entity):
     @statement
     def rank_after(cls: Any):
         follows = (cls.rank > placeholder("rank")) & (cls.id != placeholder("id"))
-        return cls.select(cls.rank).where(follows).order_by(cls.rank).limit(SQL("1"))
+        return cls.select(cls.rank).where(follows).order_by(cls.rank).limit(1)
 
     @statement
     def rank_before(cls: Any):
         precedes = (cls.rank < placeholder("rank")) & (cls.id != placeholder("id"))
-        return cls.select(cls.rank).where(precedes).order_by(cls.rank.desc()).limit(SQL("1"))
+        return cls.select(cls.rank).where(precedes).order_by(cls.rank.desc()).limit(1)
 
     @statement
     def ranked_between(cls: Any):
@@ -623,7 +623,7 @@ class Task(Entity):
     def first_with(cls, field: Any, id: str) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
-        return Statement(tasks.limit(SQL("500"))).all(id=id)
+        return Statement(tasks.limit(500)).all(id=id)
 
     @classmethod
     def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
@@ -949,7 +949,7 @@ class Task(Entity):
         is_near = (cls.due_date > placeholder("since")) & (cls.due_date <= placeholder("until"))
         is_active = cls.project.not_in(Project.select_archived())
         is_untold = Expression(cls.due_told, OP.IS_NOT, cls.due_date)
-        return cls.select(cls.id).where(cls.is_open, is_near, is_untold, is_active).limit(SQL("100"))
+        return cls.select(cls.id).where(cls.is_open, is_near, is_untold, is_active).limit(100)
 
     @classmethod
     def coming_due(cls, hours: float) -> list[Row]:
@@ -1537,7 +1537,7 @@ class Notice(Identified):
         may_be_told &= Member.mail_at <= placeholder("now")
         news = fn.EXISTS(cls.select(SQL("1")).where(is_new))
         rows = Member.select().select_extend(seen.alias("seen_at"))
-        return rows.where(may_be_told, news).limit(SQL("1"))
+        return rows.where(may_be_told, news).limit(1)
 
     @statement
     def unread(cls: Any):

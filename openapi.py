@@ -146,11 +146,6 @@ class Operation(NamedTuple):
         """Whether its fields come from the query rather than from a body."""
         return self.method in ("GET", "DELETE")
 
-    @property
-    def ids(self) -> list[tuple[str, str]]:
-        """The parameters of its path, each after the part of the path whose ids it takes."""
-        return re.findall(r"/([^/]+)/{(\w+)}", self.path)
-
 
 def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """What a form must know of each JSON body of the API, by the operation's name."""
@@ -319,7 +314,8 @@ def _security(declaration: Declaration) -> list[dict[str, Any]]:
 
 
 def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
-    parameters = [_path_parameter(part, name) for part, name in operation.ids]
+    # Each id in the path comes after the part that says whose it is.
+    parameters = [_path_parameter(*part) for part in re.findall(r"/([^/]+)/{(\w+)}", operation.path)]
     if operation.reads_query:
         parameters += [
             {"name": name, "in": "query", "schema": converter.field2property(field)}
