@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import select
 import shutil
 import signal
 import socket
@@ -347,13 +348,15 @@ class Server:
     def kill(self):
         """End it as a crash would, workers first, of which the master must not make new ones."""
         self.process.send_signal(signal.SIGSTOP)
-        children = self.children()
-        for child in children:
-            os.kill(child, signal.SIGKILL)
+        ends = [os.pidfd_open(child) for child in self.children()]  # whoever adopts them may reap them late
+        for end in ends:
+            signal.pidfd_send_signal(end, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
         self.process = None
-        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+        for end in ends:
+            assert select.select([end], [], [], PATIENCE)[0]
+            os.close(end)
 
     def rows(self, sql, *parameters):
         """What a query finds in the database file, as dicts."""
