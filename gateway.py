@@ -270,10 +270,7 @@ class Flow(Sequenced):
 
     @classmethod
     def swap(cls, flow: Row, at: int, **fields: Any) -> Row:
-        """Write these columns as the flow's next revision.
-
-        Raises `Conflict` where the flow has changed since it was read.
-        """
+        """Write the flow's next revision. Raises `Conflict` where it has changed since it was read."""
         read = {name: flow[name] for name in ("id", "owner", "revision")}
         if cls.update_where(read, **fields, revision=flow["revision"] + 1, updated_at=at) != 1:
             raise Conflict("the flow has changed since it was read")
@@ -294,10 +291,9 @@ class Flow(Sequenced):
 
 # Both are read backwards, which is the order of `of_owner`; so a new flow is added at their end, and no page
 # is split in halves. With the second one an open flow is found behind any number that have ended.
-Flow.add_index(Flow.owner, Flow.created_at, Flow.seq.desc(), name="flow_owner")
-Flow.add_index(
-    Flow.owner, Flow.created_at, Flow.seq.desc(), where=Flow.status.not_in(Flow.TERMINAL), name="flow_open"
-)
+_of_owner = (Flow.owner, Flow.created_at, Flow.seq.desc())
+Flow.add_index(*_of_owner, name="flow_owner")
+Flow.add_index(*_of_owner, where=Flow.status.not_in(Flow.TERMINAL), name="flow_open")
 Flow.add_index(Flow.ended_at, where=Flow.ended_at.is_null(False), name="flow_ended")
 Flow.add_index(Flow.updated_at, where=Flow.ended_at.is_null(), name="flow_idle")
 
@@ -385,14 +381,8 @@ class FlowTask(Sequenced):
         return update.where(cls.flow == placeholder("flow_seq"), cls.status.in_(list(OPEN_STATUSES)))
 
 
-FlowTask.add_index(
-    FlowTask.flow,
-    FlowTask.run_id,
-    FlowTask.runtime,
-    FlowTask.child_session_key,
-    where=FlowTask.run_id.is_null(False),
-    name="flow_task_run",
-)
+_of_run = (FlowTask.flow, FlowTask.run_id, FlowTask.runtime, FlowTask.child_session_key)
+FlowTask.add_index(*_of_run, where=FlowTask.run_id.is_null(False), name="flow_task_run")
 
 
 # What actions take ----------------------------------------------------------------------------
@@ -526,25 +516,23 @@ ChildTaskShown = shown(
     parent_flow_id=Id(),
 )
 show_flow = FlowShown().of
-_show_task = ChildTaskShown().of
 
 
 def show_task(task: Row, flow: Row) -> Row:
     constant = {"scope_kind": "session", "delivery_status": "pending", "parent_flow_id": flow["id"]}
-    return _show_task(task | constant)
+    return ChildTaskShown().of(task | constant)
 
 
-class FlowSummaryShown(Shown):
-    total = fields.Integer()
-    active = fields.Integer()
-    terminal = fields.Integer()
-    failures = fields.Integer()
-    byStatus = nested(
-        schemas.answer_with("CountsByStatus", **{name: fields.Integer() for name in TASK_STATUSES})
-    )
-    byRuntime = nested(
-        schemas.answer_with("CountsByRuntime", **{name: fields.Integer() for name in TASK_RUNTIMES})
-    )
+def _counts(title: str, names: Iterable[str], **more: fields.Field) -> type[Schema]:
+    return schemas.answer_with(title, **{name: fields.Integer() for name in names}, **more)
+
+
+FlowSummaryShown = _counts(
+    "FlowSummary",
+    ("total", "active", "terminal", "failures"),
+    byStatus=nested(_counts("CountsByStatus", TASK_STATUSES)),
+    byRuntime=nested(_counts("CountsByRuntime", TASK_RUNTIMES)),
+)
 
 
 class FlowResultShown(Shown):
@@ -576,7 +564,6 @@ def create_flow(route: Route, **fields: Any) -> Outcome:
 
 
 def get_flow(route: Route, flow_id: str) -> Outcome:
-    """Answer a flow, or null."""
     return _flow_or_null(Flow.owned.one(owner=route.session, id=flow_id))
 
 
@@ -650,27 +637,6 @@ def failed_columns(**fields: Any) -> Row:
     return fields | {"status": "failed", "wait_json": "null"}
 
 
-def revision_step(step: Callable[..., Row], *timed: str) -> Callable[..., Outcome]:
-    """An action that writes a flow's next revision, if it is still at the one that the caller expects.
-
-    `step` gets the fields that were sent, and returns the columns to write; those in `timed` get the time.
-    """
-
-    def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
-        flow = Flow.owned.one(owner=route.session, id=flow_id)
-        if flow is None:
-            return _not_applied("not_found")
-        if flow["sync_mode"] != "managed":
-            return _not_applied("not_managed", current=show_flow(flow))
-        if flow["revision"] != expected_revision:
-            return _not_applied("revision_conflict", current=show_flow(flow))
-        at = epoch_ms()
-        flow = Flow.swap(flow, at, **step(**fields), **dict.fromkeys(timed, at))
-        return Outcome({"applied": True, "flow": show_flow(flow)})
-
-    return mutate
-
-
 def _not_applied(code: str, **more: Any) -> Outcome:
     status, error = NOT_APPLIED[code]
     return Outcome({"applied": False, "code": code, **more}, status, code, error)
@@ -715,7 +681,8 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields
     if child and not child.lower().startswith(route.session.lower() + ":"):
         reason = "childSessionKey must be a descendant of the route's session tree"
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
-    task = _same_run(flow, fields)
+    compared = ("run_id", "runtime", "child_session_key", "label", "task")
+    task = FlowTask.same_run.one(flow_seq=flow["seq"], **{name: fields.get(name) for name in compared})
     task = FlowTask.complete(task, fields, prefer_metadata) if task else FlowTask.add(flow, fields)
     return Outcome({"created": True, "flow": show_flow(flow), "task": show_task(task, flow)})
 
@@ -730,14 +697,6 @@ def _refuses_tasks(flow: Row) -> tuple[str, str] | None:
     return None
 
 
-def _same_run(flow: Row, fields: Row) -> Row | None:
-    """The flow's task of the same run; for a subagent, label and text must match too."""
-    if "run_id" not in fields:
-        return None
-    compared = ("run_id", "runtime", "child_session_key", "label", "task")
-    return FlowTask.same_run.one(flow_seq=flow["seq"], **{name: fields.get(name) for name in compared})
-
-
 class Action(NamedTuple):
     """An action: the fields that it takes, its function, and whether it writes."""
 
@@ -750,43 +709,52 @@ def _action(function: Callable[..., Outcome], *, writes: bool, **fields: Any) ->
     return Action(ActionFields.from_dict(fields)(), function, writes)  # type: ignore[arg-type]
 
 
-def required_text() -> NonEmpty:
-    return NonEmpty(required=True)
-
-
-def nullable_text() -> NonEmpty:
-    return NonEmpty(allow_none=True)
-
-
 def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Action:
+    """An action that writes a flow's next revision, if it is still at the one that the caller expects.
+
+    `step` gets the fields that were sent, and returns the columns to write; those in `timed` get the time.
+    """
+
+    def mutate(route: Route, flow_id: str, expected_revision: int, **fields: Any) -> Outcome:
+        flow = Flow.owned.one(owner=route.session, id=flow_id)
+        if flow is None:
+            return _not_applied("not_found")
+        if flow["sync_mode"] != "managed":
+            return _not_applied("not_managed", current=show_flow(flow))
+        if flow["revision"] != expected_revision:
+            return _not_applied("revision_conflict", current=show_flow(flow))
+        at = epoch_ms()
+        flow = Flow.swap(flow, at, **step(**fields), **dict.fromkeys(timed, at))
+        return Outcome({"applied": True, "flow": show_flow(flow)})
+
     revision = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER, required=True)
-    function = revision_step(step, *timed)
-    return _action(function, writes=True, flow_id=required_text(), expected_revision=revision, **fields)
+    taken = {"flow_id": NonEmpty(required=True), "expected_revision": revision}
+    return _action(mutate, writes=True, **taken, **fields)
 
 
-STEP: Row = {"current_step": nullable_text(), "state_json": AnyJSON()}
-BLOCKED: Row = {"blocked_task_id": nullable_text(), "blocked_summary": nullable_text()}
+STEP: Row = {"current_step": NonEmpty(allow_none=True), "state_json": AnyJSON()}
+BLOCKED: Row = {"blocked_task_id": NonEmpty(allow_none=True), "blocked_summary": NonEmpty(allow_none=True)}
 ACTIONS: dict[str, Action] = {
     "create_flow": _action(
         create_flow,
         writes=True,
-        goal=required_text(),
+        goal=NonEmpty(required=True),
         controller_id=NonEmpty(),
         status=Choice(FLOW_STATUSES),
         notify_policy=Choice(NOTIFY_POLICIES),
         **STEP,
         wait_json=AnyJSON(),
     ),
-    "get_flow": _action(get_flow, writes=False, flow_id=required_text()),
+    "get_flow": _action(get_flow, writes=False, flow_id=NonEmpty(required=True)),
     "list_flows": _action(list_flows, writes=False),
     "find_latest_flow": _action(find_latest_flow, writes=False),
-    "resolve_flow": _action(resolve_flow, writes=False, token=required_text()),
-    "get_task_summary": _action(get_task_summary, writes=False, flow_id=required_text()),
+    "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
+    "get_task_summary": _action(get_task_summary, writes=False, flow_id=NonEmpty(required=True)),
     "set_waiting": _revision_action(waiting_columns, **STEP, wait_json=AnyJSON(), **BLOCKED),
     "resume_flow": _revision_action(resumed_columns, status=Choice(OPEN_STATUSES), **STEP),
     "finish_flow": _revision_action(finished_columns, "ended_at", state_json=AnyJSON()),
     "fail_flow": _revision_action(failed_columns, "ended_at", state_json=AnyJSON(), **BLOCKED),
     "request_cancel": _revision_action(dict, "cancel_requested_at"),
-    "cancel_flow": _action(cancel_flow, writes=True, flow_id=required_text()),
+    "cancel_flow": _action(cancel_flow, writes=True, flow_id=NonEmpty(required=True)),
     "run_task": Action(RunTask(), run_task, writes=True),
 }

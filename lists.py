@@ -10,7 +10,7 @@ from operator import add
 from typing import Any
 
 import orjson
-from peewee import SQL, Case, Expression, ModelIndex, Query, Select, fn
+from peewee import SQL, Case, Expression, Query, Select, fn
 
 from database import Row, Statement, caseless, columns, fold, placeholder, rowid, to_json
 from errors import Gone
@@ -92,26 +92,21 @@ SORTS: dict[str | None, list] = {
 }
 # The columns of a board are read by status, the last change first; the columns after the id spare reading the
 # tasks that other filters exclude.
-for _name, _columns in {
-    "task_project": [Task.project, Task.id],
-    "task_status_id": [Task.status, Task.id, Task.project],
-    "task_project_status": [Task.project, Task.status, Task.updated_at, Task.id],
-    "task_project_rank": [Task.project, Task.status, Task.rank, Task.id],
-    "task_status": [Task.status, Task.updated_at, Task.id, Task.project, Task.priority, Task.due_date],
-    "task_due": [Task.due_date, Task.id, Task.project, Task.assignee, Task.priority],
-}.items():
-    Task.add_index(ModelIndex(Task, _columns, name=_name))
-_others = [Task.project, Task.milestone, Task.assignee, Task.status, Task.priority, Task.due_date]
-_others.append(Task.created_by)
-Task.add_index(ModelIndex(Task, [Task.updated_at, Task.id, *_others], name="task_updated"))
-_of_milestone = [Task.milestone, Task.id, Task.status]
-Task.add_index(*_of_milestone, where=Task.milestone.is_null(False), name="task_milestone")
-_of_assignee = [Task.assignee, Task.status, Task.updated_at, Task.id, Task.project, Task.priority]
-Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee")
-_of_assignee = [Task.assignee, Task.id, Task.status, Task.project, Task.priority]
-Task.add_index(*_of_assignee, where=Task.assignee.is_null(False), name="task_assignee_id")
-_labelled = [Task.id, Task.label_keys, Task.labels, Task.project, Task.status, Task.assignee]
-Task.add_index(*_labelled, where=Task.is_labelled, name="task_labels")
+_is_assigned, _has_milestone = Task.assignee.is_null(False), Task.milestone.is_null(False)
+for _name, _where, _columns in (
+    ("task_project", None, "project id"),
+    ("task_status_id", None, "status id project"),
+    ("task_project_status", None, "project status updated_at id"),
+    ("task_project_rank", None, "project status rank id"),
+    ("task_status", None, "status updated_at id project priority due_date"),
+    ("task_due", None, "due_date id project assignee priority"),
+    ("task_updated", None, "updated_at id project milestone assignee status priority due_date created_by"),
+    ("task_milestone", _has_milestone, "milestone id status"),
+    ("task_assignee", _is_assigned, "assignee status updated_at id project priority"),
+    ("task_assignee_id", _is_assigned, "assignee id status project priority"),
+    ("task_labels", Task.is_labelled, "id label_keys labels project status assignee"),
+):
+    Task.add_index(*[getattr(Task, column) for column in _columns.split()], where=_where, name=_name)
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
@@ -231,9 +226,8 @@ def history_page(*, limit: int, **filters: Any) -> Row:
 
 
 # What the changes show of each kind: its own columns, except a whiteboard's content, which may be large.
-_of_meeting = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member)).where(
-    Participant.meeting == Meeting.id
-)
+_participants = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member))
+_of_meeting = _participants.where(Participant.meeting == Meeting.id)
 SHOWN: dict[Any, Query] = {
     Member: Member.select_shown(),
     **{table: table.select_stored() for table in (Project, Milestone, Task)},

@@ -46,8 +46,6 @@ from times import now
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
-
-
 REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
@@ -151,9 +149,8 @@ class Webhook(Entity):
         """The webhook. Raises as `shown_configured` does, and `Conflict` where it is disabled."""
         webhook = cls.shown_configured(id)
         if webhook["state"] == "disabled":
-            raise Conflict(
-                f"the webhook {webhook['name']} is disabled ({webhook['reason']}); enable it first"
-            )
+            name, reason = webhook["name"], webhook["reason"]
+            raise Conflict(f"the webhook {name} is disabled ({reason}); enable it first")
         return webhook
 
     @classmethod
@@ -275,10 +272,7 @@ class Webhook(Entity):
 
 
 class Event(Sequenced):
-    """What happened, as the bytes that are signed and sent.
-
-    `seq` rises in the order of commits, and no number is used twice.
-    """
+    """What happened, as the bytes that are signed and sent; `seq` rises with the commits, never reused."""
 
     name = TextField()
     body = EncodedJSONField()
@@ -301,10 +295,7 @@ class Event(Sequenced):
 
     @classmethod
     def page(cls, *, limit: int, after: str | None = None, since: str = "") -> Row:
-        """The events that follow this one, or without one the first of that time or later, in order.
-
-        Raises `Invalid` for an event that does not exist, or no longer exists.
-        """
+        """The events after this one, or else since that time. Raises `Invalid` for one that is not kept."""
         seq: int | None = cls.last_before(since) if since else 0
         if after is not None and (seq := cls.seq_of.value(id=after)) is None:
             raise Invalid(("after", "no such event, or not any more; without it, the first kept is first"))
@@ -369,11 +360,7 @@ class Delivery(Entity):
     def add(
         cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery; returns its id.
-
-        With a `lease` it is sent by this request, which saves a transaction that would claim it; without, the
-        sweeper sends it before later ones.
-        """
+        """Store a delivery; returns its id. Without a `lease` the sweeper sends it, before later ones."""
         id = transaction.new_id()
         cls.insertion.run(
             id=id,
@@ -529,14 +516,9 @@ class Delivery(Entity):
 
     @statement
     def release_of_all(cls: Any):
+        """Ends all leases, when the processes that held them have ended; later events wait for them."""
         released = {cls.leased_until: None, cls.blocks_later: 1}
         return cls.update(released).where(cls.is_pending, cls.leased_until.is_null(False))
-
-    @classmethod
-    def release_all(cls) -> None:
-        """End all leases, when the processes that held them have ended; later events wait for them."""
-        with write():
-            cls.release_of_all.run()
 
     @statement
     def reopening(cls: Any):
@@ -546,10 +528,7 @@ class Delivery(Entity):
 
     @classmethod
     def lease_again(cls, id: str, lease: str) -> Row:
-        """Lease a delivery for another attempt, whatever the result of the last one.
-
-        Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
-        """
+        """Lease a delivery again. Raises `NotFound`, and `Conflict` while or where it cannot be sent."""
         row = cls.shown(id)
         Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
@@ -571,10 +550,7 @@ class Delivery(Entity):
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
-        """Delete some of what waits for a disabled webhook, the oldest first; returns how many.
-
-        Deletes what is older than `before`, and everything except the newest `MOST_WAITING`.
-        """
+        """Delete some that have waited since before that time, and some beyond the `MOST_WAITING` newest."""
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
         return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 

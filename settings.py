@@ -34,7 +34,6 @@ GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMB
 NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 
-
 # How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
 program, folder = "flask --app app", Path(__file__).parent
 if (called := Path(sys.argv[0])).name == "flask":
@@ -610,10 +609,7 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The webhooks with `url`, `secrets`, the `shown_url`, and the `base_url` of tasks.
-
-    Raises `LookupError`, naming the webhook of a bad secret.
-    """
+    """The webhooks with `url`, `secrets`, `shown_url` and `base_url`. Raises `LookupError`, naming one."""
     keys, webhooks = ("secret", "previous_secret"), []
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key]

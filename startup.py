@@ -34,10 +34,7 @@ running = Running([], None, "", ExitStack())
 
 
 def prepare_server(config: dict[str, Any]) -> Running:
-    """Resolve the secrets, and lock and upgrade the database, unless `running` has locked it.
-
-    Raises `BadDatabase`, and `LookupError` for what cannot be resolved.
-    """
+    """Resolve the secrets, and lock and upgrade a database. Raises `BadDatabase` and `LookupError`."""
     configured, key, password = check_webhooks(config), bootstrap_key(config), mail_password(config)
     if running.path == db.database:
         return replace(running, webhooks=configured, mail_password=password)
@@ -50,8 +47,8 @@ def prepare_server(config: dict[str, Any]) -> Running:
         log.info("The database is %s", db.database)
         if key and (made := bootstrap(config, key)):
             log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
-        with suppress(Unavailable, *DATABASE_ERRORS):  # else the leases expire
-            Delivery.release_all()
+        with suppress(Unavailable, *DATABASE_ERRORS), write():  # else the leases expire
+            Delivery.release_of_all.run()
         return Running(configured, password, db.database, locks.pop_all())
 
 

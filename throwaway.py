@@ -53,7 +53,6 @@ from wire import STATUS_LINES, Request, Response, as_api_error, envelope, thread
 
 # The command ----------------------------------------------------------------------------------
 
-
 INBOX_PATH = "/throwaway/webhooks"
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
@@ -100,10 +99,7 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
 
 
 def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
-    """Set the environment of the server, which this process and COMMAND get too; returns the configuration.
-
-    Raises `SettingsError` and `LookupError`.
-    """
+    """Set the environment of server, process and COMMAND. Raises `SettingsError` and `LookupError`."""
     os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
     os.environ["TASKS_SERVER__BASE_URL"] = url
     os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", members.KEY_PREFIX + secrets.token_urlsafe(32))
@@ -211,7 +207,6 @@ def is_healthy(address: str) -> bool:
 
 
 # What it answers ------------------------------------------------------------------------------
-
 
 PREFIX = "/throwaway/"
 INBOX_MOST = 1000  # deliveries are kept, the newest ones

@@ -6,7 +6,6 @@ both are served: those that begin with `initialize`, and those of the stateless 
 """
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -56,14 +55,7 @@ HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 class RPCError(Exception):
     """An error of the protocol, with the response's status and headers."""
 
-    def __init__(
-        self,
-        status: int,
-        code: int,
-        message: str,
-        data: Row | None = None,
-        headers: Mapping[str, str] | None = None,
-    ):
+    def __init__(self, status: int, code: int, message: str, headers: Any = None, **data: Any):
         super().__init__(message)
         self.status, self.headers = status, headers or {}
         self.error: Row = {"code": code, "message": message} | ({"data": data} if data else {})
@@ -159,18 +151,17 @@ def _check_headers(request: Request, method: str, params: Row, meta: Row) -> Non
         if header is None or _unwrapped(header) != text:
             raise RPCError(400, HEADER_MISMATCH, f"the header {name} differs from the body")
     if version not in MODERN_VERSIONS:
-        data = {"supported": SUPPORTED, "requested": version}
-        raise RPCError(400, UNSUPPORTED_VERSION, "this protocol version is not supported", data)
+        problem = "this protocol version is not supported"
+        raise RPCError(400, UNSUPPORTED_VERSION, problem, supported=SUPPORTED, requested=version)
 
 
 def _unwrapped(header: str) -> str | None:
     """The header's text, which may be wrapped as `=?base64?…?=`; None if that is malformed."""
     if not (header.startswith("=?base64?") and header.endswith("?=")):
         return header
-    try:
+    with suppress(ValueError):
         return base64.b64decode(header[9:-2], validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+    return None
 
 
 def _dispatch(request: Request, method: str, params: Row, is_modern: bool) -> Row:
@@ -203,10 +194,6 @@ def _introduction(request: Request) -> Row:
     return {"capabilities": {"tools": {}}, "instructions": clipped(instructions, MAX_INSTRUCTIONS)}
 
 
-def _ping(request: Request, params: Row) -> Row:
-    return {}
-
-
 def _list_tools(request: Request, params: Row) -> Row:
     return {"tools": [tool.definition for tool in TOOLS.values() if tool.suits(request.caller)]}
 
@@ -232,7 +219,7 @@ def _call_tool(request: Request, params: Row) -> Row:
 # Each method with the versions that have it.
 METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
     "initialize": (_initialize, LEGACY_VERSIONS),
-    "ping": (_ping, LEGACY_VERSIONS),
+    "ping": (lambda request, params: {}, LEGACY_VERSIONS),
     "server/discover": (_discover, MODERN_VERSIONS),
     "tools/list": (_list_tools, LEGACY_VERSIONS + MODERN_VERSIONS),
     "tools/call": (_call_tool, LEGACY_VERSIONS + MODERN_VERSIONS),
@@ -240,7 +227,6 @@ METHODS: dict[str, tuple[Callable[[Request, Row], Row], tuple[str, ...]]] = {
 
 
 # What a tool takes ----------------------------------------------------------------------------
-
 
 # What the model can do about an error, by the error's code.
 NEXT_STEPS = {
@@ -329,25 +315,21 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     return schemas.value_problem(value, schemas.MAX_DEPTH)
 
 
+BLOCKERS = ("blocked_by", "add_blocked_by", "remove_blocked_by")
 # The schemas of those arguments that are not any text.
 SCHEMAS: dict[str, Row] = {
     "task_id": {"type": ["integer", "string"]},
     "update_task.task_id": {"type": ["integer", "string", "array"]},
     "more": {"type": "array", "items": {"type": "object"}},
-    "blocked_by": {"type": "array", "items": {"type": "integer"}},
-    "add_blocked_by": {"type": "array", "items": {"type": "integer"}},
-    "remove_blocked_by": {"type": "array", "items": {"type": "integer"}},
-    "ready": {"type": "boolean"},
-    "question": {"type": "boolean"},
-    "minutes": {"type": "integer"},
+    **dict.fromkeys(BLOCKERS, {"type": "array", "items": {"type": "integer"}}),
+    **dict.fromkeys(("ready", "question"), {"type": "boolean"}),
+    **dict.fromkeys(("minutes", "offset", "if_version"), {"type": "integer"}),
     "labels": {"type": "array"},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
     "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
-    "offset": {"type": "integer"},
-    "if_version": {"type": "integer"},
     "metadata": {"type": "object"},
 }
 # Of a task, as arguments.
@@ -383,7 +365,6 @@ def tool(
 
 
 # What a tool answers --------------------------------------------------------------------------
-
 
 # Bytes as JSON, of which a token has three or four; an answer has at most about 4 000 tokens.
 MAX_NAME = 100  # of a title or a name in a list
@@ -495,7 +476,6 @@ def chosen(argument: str, wanted: str, rows: list[Row], *names: str) -> Row:
 
 # The tools ------------------------------------------------------------------------------------
 
-
 PASSED_ON = ("REMOTE_ADDR", "HTTP_HOST", "HTTP_AUTHORIZATION")  # of the request, to the API
 DATES = {"start_date", "due_date", "due_before", "created_since", "updated_since", "completed_since"}
 
@@ -514,10 +494,7 @@ class ToolCall:
         return self.call("GET", path, QUERY_STRING=urlencode(query))[0]
 
     def call(self, method: str, path: str, body: Row | None = None, **more: str) -> tuple[Row, bool]:
-        """Call the application as a client does, without a network. Raises `ToolError`.
-
-        Returns the answer's data, and whether they are a repetition's.
-        """
+        """Call the application; returns its data, and whether they are a repetition's. Raises `ToolError`."""
         content = b"" if body is None else json.dumps(body).encode()
         environ = {
             name: value
@@ -535,19 +512,13 @@ class ToolCall:
             thread.request = self.request
         if answered["success"]:
             return answered["data"], ("Idempotent-Replayed", "true") in head[1]
-        raise self.error_of(answered["error"])
-
-    def error_of(self, error: Row) -> Exception:
-        """The API's error, with the tool's own names for arguments."""
+        error = answered["error"]
         if error["code"] == "internal_error":
-            return RPCError(200, INTERNAL_ERROR, error["message"])
-        details = error.get("details", [])[:10]
-        problems = [f"{self.argument(detail['field'])}: {detail['message']}" for detail in details]
-        return ToolError(error["code"], "; ".join(problems) or error["message"])
-
-    def argument(self, field: str) -> str:
-        """What the tool calls a field of the API."""
-        return field if field in self.arguments else ARGUMENTS.get(field, field)
+            raise RPCError(200, INTERNAL_ERROR, error["message"])
+        names = {name: ARGUMENTS[name] for name in ARGUMENTS.keys() - self.arguments.keys()}
+        details = [(detail["field"], detail["message"]) for detail in error.get("details", [])[:10]]
+        problems = [f"{names.get(field, field)}: {message}" for field, message in details]
+        raise ToolError(error["code"], "; ".join(problems) or error["message"])
 
     def create(
         self, path: str, body: Row, find: Callable[[str], Row | None] | None = None, occasion: str = ""
@@ -596,7 +567,6 @@ class ToolCall:
         return body
 
     def project_id(self, wanted: str) -> str:
-        """The id of the project with this name or id."""
         return chosen("project", wanted, self.every("projects"), "name")["id"]
 
     def milestone_id(self, project_id: str | None, wanted: str) -> str:

@@ -63,10 +63,7 @@ SETTLE_SECONDS = 0.25  # after which a request stores the results that it has, w
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """The TLS context for receivers: certifi's authorities and those of the file.
-
-    Raises `LookupError` for a file that holds no certificate.
-    """
+    """The TLS context, with certifi's authorities and the file's. Raises `LookupError` if that holds none."""
     context = ssl.create_default_context(cafile=certifi.where())
     if ca_file:
         try:
@@ -382,10 +379,7 @@ def _recipients(transaction: Transaction) -> list[Row]:
 
 
 def ping(transaction: Transaction, webhook_id: str) -> str:
-    """Store a `ping` for this webhook alone; returns the delivery's id.
-
-    Raises `NotFound`, and `Conflict` where it is disabled.
-    """
+    """Store a `ping` for this webhook alone. Raises `NotFound`, and `Conflict` where it is disabled."""
     name = Webhook.shown_enabled(webhook_id)["name"]
     if webhook_id not in sending.webhooks:  # another process has it in its configuration
         raise Conflict(f"the webhook {name} is not in the configuration in use here")
@@ -544,10 +538,7 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
 
 
 def drain(webhook_id: str) -> int:
-    """Send a webhook the deliveries that are due, in order, until none is left or one fails.
-
-    Returns how many deliveries were accepted.
-    """
+    """Send a webhook what is due, in order, until none is left or one fails; returns how many it accepted."""
     count = 0
     while not sending.stopping.is_set():
         # After a failure, one delivery tells whether the receiver can be reached again.
@@ -649,10 +640,7 @@ def failures_logged(consequence: str) -> Iterator[None]:
 
 
 def in_steps(step: Callable[[], int]) -> int:
-    """Repeat a step that deletes some rows until it deletes none; returns how many were deleted.
-
-    Each step is a transaction, so that others can write between the steps.
-    """
+    """Delete rows step by step, so that others can write between the steps; returns how many."""
     total, count = 0, 1
     while count and not sending.stopping.is_set():
         with write():
