@@ -111,12 +111,9 @@ def load_fields(schema: Schema, **fields: Any) -> database.Row:
 
 def fetch_actor(email: str | None, role: str = "client") -> database.Row:
     """The active member with this address, or the first owner. Raises `Forbidden` for a low role."""
-    member = (
-        members.Member.by_email.one(email=email.strip().lower())
-        if email
-        else members.Member.active_owners.one()
-    )
-    if not member or member["status"] != members.Member.ACTIVE:
+    people = members.Member
+    member = people.by_email.one(email=email.strip().lower()) if email else people.active_owners.one()
+    if not member or member["status"] != people.ACTIVE:
         raise click.ClickException(f"no active member {email}" if email else NO_OWNER)
     members.permit(member, role)
     return member
@@ -688,14 +685,14 @@ def delivery_problems() -> list[str]:
         for status in filter(row.get, ("refused", "waiting")):
             number = f"deliveries to {row['name']} that are {status}: {row[status]}"
             click.echo(f"note: {number}; see GET {schemas.API}/deliveries")
+    problems = []
     for webhook in Webhook.listing():
+        name, reason = webhook["name"], webhook["reason"]
         if since := webhook["first_failure_at"]:
-            click.echo(f"note: the webhook {webhook['name']} fails since {since}: {webhook['last_error']}")
-    return [
-        f"the webhook {webhook['name']} is disabled ({webhook['reason']}); webhook enable {webhook['name']}"
-        for webhook in Webhook.listing()
-        if webhook["state"] == "disabled" and webhook["reason"] != Webhook.LEFT
-    ]
+            click.echo(f"note: the webhook {name} fails since {since}: {webhook['last_error']}")
+        if webhook["state"] == "disabled" and reason != Webhook.LEFT:
+            problems.append(f"the webhook {name} is disabled ({reason}); webhook enable {name}")
+    return problems
 
 
 def gateway_problems(config: dict[str, Any]) -> list[str]:

@@ -317,7 +317,7 @@ def post_worker_init(worker):
             ("due dates", partial(Task.coming_due, hours), partial(webhooks.tell_due, hours)),
             ("mails", mail.has_some, mail.send_all),
         ]
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), tuple(chores), errands)
+        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
         worker.sweeper.start()
 
 

@@ -110,11 +110,7 @@ for _name, _where, _columns in (
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
-    """One page of the tasks that pass every filter, with its pagination.
-
-    Those that are `ready` are nobody's unless `assignee_id` says whose. With `include="comment_count"` each
-    task has its number of comments.
-    """
+    """A page of the tasks that pass every filter; `ready` ones are nobody's without an `assignee_id`."""
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "label" in filters:
@@ -270,10 +266,8 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
-    return {
-        "changes": changes,
-        "pagination": {"next_after": "_".join(cursor), "has_more": more or bool(last)},
-    }
+    place = {"next_after": "_".join(cursor), "has_more": more or bool(last)}
+    return {"changes": changes, "pagination": place}
 
 
 def _changes_by(entries: list[Row]) -> list[Row]:

@@ -180,8 +180,6 @@ class Whiteboard(Resource):
 Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_updated")
 
 
-# Calendars ------------------------------------------------------------------------------------
-
 # A calendar without any component is not valid (RFC 5545, section 3.6).
 UTC_ZONE = "BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD DTSTART:19700101T000000 TZOFFSETFROM:+0000"
 UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"

@@ -40,7 +40,7 @@ from database import (
 )
 from errors import Conflict, Invalid
 from members import Entity, Transaction, differences, sorted_by
-from models import COUNT_LIMIT, pagination, write
+from models import COUNT_LIMIT, pagination
 from times import now
 
 WEBHOOK_STATES = ("active", "disabled")
@@ -447,11 +447,7 @@ class Delivery(Entity):
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
-        """Lease the webhook's due deliveries in the order of their events; returns them.
-
-        Deliveries after one that another thread is sending are not claimed, except those that the
-        receiver has refused before.
-        """
+        """Lease what is due, in order; behind one that another thread sends only what was refused before."""
         due = cls.due.all(webhook_id=webhook_id, most=most, **times)
         if not due:
             return []

@@ -31,7 +31,6 @@ INJECTED = r"TASKS_(SERVICE_(HOST|PORT(_[A-Z0-9]+)*)|PORT(_\d+_(TCP|UDP|SCTP)(_(
 
 # By the command `throwaway` to the program that it runs; the last key is the owner's too, and only reads.
 GIVEN = ("TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{of}" for of in ("ADMIN", "MEMBER", "CLIENT", "READ")))
-NOT_SETTINGS = ("TASKS_CONFIG", *GIVEN)
 JSON_ARRAYS = ("TASKS_WEBHOOKS", "TASKS_DELIVERY__RETRY_SCHEDULE", "TASKS_SERVER__SIGN_IN_NETWORKS")
 
 # How the program was called, and where config.toml and tasks.db are unless it is said; `launcher` sets both.
@@ -90,7 +89,7 @@ def _read_environment() -> dict[str, Any]:
     """The settings in `TASKS_<SECTION>__<KEY>`, and in `TASKS_WEBHOOKS`."""
     settings: dict[str, Any] = {}
     for name, text in os.environ.items():
-        if not name.startswith("TASKS_") or name in NOT_SETTINGS or re.fullmatch(INJECTED, name):
+        if not name.startswith("TASKS_") or name in ("TASKS_CONFIG", *GIVEN) or re.fullmatch(INJECTED, name):
             continue
         section, _, key = name.removeprefix("TASKS_").lower().partition("__")
         try:
@@ -115,6 +114,7 @@ PROVIDER_RULE = "must be a name in lower case"
 HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
 NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, as 127.0.0.1/32"}
 SECRET_KEYS = ("api_key", "secret", "previous_secret", "password")
+OWN_PATHS = ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")  # no gateway's route
 CHATS = ("slack", "discord")  # formats of webhooks besides "json"
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 AI_INSTRUCTIONS = (
@@ -336,10 +336,8 @@ class GatewayConfig(schemas.Strict):
         for name, route in data["routes"].items():
             path = route["path"] = "/" + route.get("path", f"/plugins/webhooks/{name}").strip("/")
             problem = None
-            if path == "/" or (path + "/").startswith(
-                ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")
-            ):
-                problem = "must not be /, nor under /api/, /calendar/, /enroll/, /mcp/, /metrics/ or /static/"
+            if path == "/" or f"{path}/".startswith(OWN_PATHS):
+                problem = f"must not be /, nor under {', '.join(OWN_PATHS[:-1])} or {OWN_PATHS[-1]}"
             elif route["enabled"] and names.setdefault(path, name) != name:
                 problem = f"is already the path of route {names[path]}"
             if problem:

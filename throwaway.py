@@ -117,7 +117,6 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
 
 
 def config_of_environment() -> dict[str, Any]:
-    """The configuration of the server to throw away."""
     return {section.upper(): values for section, values in read_settings({}).items()}
 
 
@@ -146,7 +145,6 @@ def add_keys(transaction: members.Transaction) -> None:
 
 
 def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
-    """Start the server on this socket."""
     # gunicorn sets this on sockets of its own; without it each answer takes 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # These may be meant for the program that is tested.

@@ -298,10 +298,8 @@ def _meant(value: Any, schema: Row) -> Any:
 def _mismatch(value: Any, schema: Row) -> str | None:
     """Why the value does not fit the schema of an argument, or None."""
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    kind = (
-        "boolean" if isinstance(value, bool) else next((k for k in kinds if isinstance(value, TYPES[k])), "")
-    )
-    if kind not in kinds:
+    is_boolean = isinstance(value, bool)  # which Python takes for an integer
+    if not any(isinstance(value, TYPES[k]) and (k == "boolean") == is_boolean for k in kinds):
         return f"must be {' or '.join(f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds)}"
     if isinstance(value, str) and len(value) > schemas.MAX_TEXT:
         return f"must be at most {schemas.MAX_TEXT} characters long"
@@ -376,8 +374,6 @@ MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
 MAX_TASKS = 20  # that are created or changed by one call
 MAX_BRIEF = 1500  # of a project's description with a claimed task
-
-# What keeps an answer small, from the smallest part to the largest: a text, a time, an object, lists.
 
 
 def clipped(text: str | None, most: int = MAX_NAME) -> str:
@@ -682,10 +678,8 @@ class ToolCall:
             raise ToolError("validation_error", f"{', '.join(empty)}: must not be empty; leave it out")
         filters |= {name: full_time(filters[name]) for name in DATES & filters.keys()}
         projects, members = self.every("projects"), self.every("members")
-        if not project:
-            filters["archived"] = "false"
-        else:
-            filters["project_id"] = chosen("project", project, projects, "name")["id"]
+        of_project = {"project_id": chosen("project", project, projects, "name")["id"]} if project else {}
+        filters |= of_project or {"archived": "false"}
         if milestone:
             filters["milestone_id"] = self.milestone_id(filters.get("project_id"), milestone)
         if ready:
@@ -696,8 +690,7 @@ class ToolCall:
         rows = [self.brief(row) | present(completed=short_time(row["completed_at"])) for row in page["tasks"]]
         tasks = within(MAX_PAGE, rows)
         pagination = page["pagination"]
-        is_cut = len(tasks) < len(page["tasks"])
-        following = offset + len(tasks) if is_cut else pagination["next_offset"]
+        following = offset + len(tasks) if len(tasks) < len(rows) else pagination["next_offset"]
         return {"tasks": tasks, "total": total_of(pagination)} | present(next_offset=following)
 
     @tool("A task with latest comments.", "task_id")

@@ -327,9 +327,8 @@ class Import:
         if "id" not in comment:
             first = first_id(comment.get("created_at") or task["created_at"])
             order = 0 if "created_at" in comment else place  # in the file
-            comment["id"] = (
-                f"{first[:15]}{order & 0xFFF:03x}{first[18:24]}{digest(task['id'] + content)[:12]}"
-            )
+            last = digest(task["id"] + content)[:12]
+            comment["id"] = f"{first[:15]}{order & 0xFFF:03x}{first[18:24]}{last}"
         if not Comment.stored_row.one(id=comment["id"]):
             self.find_member(comment, "author", "author_id")
             if author and "author_id" not in comment:
@@ -391,9 +390,8 @@ def _exported() -> dict[str, Statement]:
     names += [_listed(Comment, Comment.author, "author", "id content created_at edited_at")]
     names += [_listed(Attachment, Attachment.created_by, "creator", "id filename content_type created_at")]
     hidden = ("claimed_until", "question_id", "checks", "assignee_id", "created_by")
-    tasks = Task.select(*columns(Task, *HIDDEN, *hidden), *names).join(
-        Project, on=(Task.project == Project.id)
-    )
+    tasks = Task.select(*columns(Task, *HIDDEN, *hidden), *names)
+    tasks = tasks.join(Project, on=(Task.project == Project.id))
     tasks = tasks.join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
     tasks = tasks.join(assignee, JOIN.LEFT_OUTER, on=(Task.assignee == assignee.id))
     tasks = tasks.join(creator, JOIN.LEFT_OUTER, on=(Task.created_by == creator.id))

@@ -243,12 +243,9 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
         url = re.sub("[<>|]", lambda sign: f"%{ord(sign[0]):02X}", f"{base_url}/#task={task['id']}")
         parts["task"] = link(url, parts["title"])
         parts["due"] = shown(local_time(task["due_date"])) if task.get("due_date") else ""
-    if comment := data.get("comment"):
-        parts["comment"] = shown(comment["content"], 300)
-    if member := data.get("member"):
-        parts["member"] = shown(member["full_name"])
-    if webhook := data.get("webhook"):
-        parts["webhook"] = shown(webhook["name"])
+    for name, column in {"comment": "content", "member": "full_name", "webhook": "name"}.items():
+        if name in data:
+            parts[name] = shown(data[name][column], 300 if name == "comment" else 150)
     return SENTENCES[event["event"]].format_map(parts)
 
 
@@ -310,14 +307,11 @@ sending = Sending()
 
 
 def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
-    """Set the webhooks, with their secrets, that this process sends to, if the server has stored them.
-
-    Of the threads that answer requests, a quarter may send at a time.
-    """
+    """Set the webhooks, with their secrets, that this process sends to, if the server has stored them."""
     ids = {webhook["name"]: webhook["id"] for webhook in Webhook.listing()}
     sending.webhooks = {ids[webhook["name"]]: webhook for webhook in webhooks if webhook["name"] in ids}
     figures.name_webhooks(webhook["name"] for webhook in webhooks)
-    turns = max(threads // 4, 1)
+    turns = max(threads // 4, 1)  # of the threads that answer requests
     sending.turns = threading.BoundedSemaphore(turns)
     sending.delivery = delivery
     # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
@@ -529,9 +523,8 @@ def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
             Delivery.release(row)
         for row, result in results:
             for message in Delivery.settle(transaction, row, result, sending.delivery["retry_schedule"]):
-                log.warning(
-                    "webhook %s%s", without_paths(sending.webhooks[row["webhook_id"]]["name"]), message
-                )
+                name = sending.webhooks[row["webhook_id"]]["name"]
+                log.warning("webhook %s%s", without_paths(name), message)
 
 
 # Sweeping -------------------------------------------------------------------------------------
@@ -569,9 +562,7 @@ Errand = tuple[str, Callable[[], object], Callable[[], object]]
 class Sweeper:
     """The threads that send what requests left, in the worker that holds the lock."""
 
-    def __init__(
-        self, lock: Path, chores: tuple[Callable[[], object], ...] = (), errands: Sequence[Errand] = ()
-    ):
+    def __init__(self, lock: Path, chores: Sequence[Callable[[], object]], errands: Sequence[Errand] = ()):
         self._lock = open_lock_file(lock)
         self._chores = chores  # run once an hour
         self._errands = errands

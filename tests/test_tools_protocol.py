@@ -272,7 +272,7 @@ def test_modern_requests_say_what_they_are(server, name):
 
 
 @pytest.mark.parametrize("name", ["MCP_Protocol_Version", "Mcp_Method", "Mcp_Name"])
-@pytest.mark.parametrize("text", [None, "", "other", "=?base64?!?=", "=?base64?/w==?="])
+@pytest.mark.parametrize("text", [None, "", "other", "=?base64?!?=", "=?base64?é?=", "=?base64?/w==?="])
 def test_modern_headers_say_what_the_body_says(server, name, text):
     body, headers = modern(CALL, name="list_meetings")
     if text is None:
