@@ -62,9 +62,6 @@ def register(group: click.Group) -> None:
         group.add_command(command)
 
 
-# Helpers --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
     """Raise these errors as `click.ClickException`, which click prints as one line."""
@@ -132,9 +129,6 @@ def table(rows: list[database.Row], headings: str, paths: str) -> None:
 
 folder = click.Path(file_okay=False, path_type=Path)
 as_option = click.option("--as", "email", metavar="EMAIL", help="Act as this member (default: first owner).")
-
-
-# Commands -------------------------------------------------------------------------------------
 
 
 @click.command()

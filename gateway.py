@@ -328,10 +328,7 @@ class FlowTask(Sequenced):
 
     @statement
     def same_run(cls: Any):
-        """The flow's first task of the same run; of a subagent, label and text must be the same too.
-
-        Label and text, which may be long, are no columns of the index: they are compared row by row.
-        """
+        """The flow's first task of the same run; of a subagent, label and text must be the same too."""
         is_same = (cls.label >> placeholder("label")) & (cls.task == placeholder("task"))
         run = cls.of_flow.query.where(
             cls.run_id == placeholder("run_id"),
@@ -612,7 +609,10 @@ def get_task_summary(route: Route, flow_id: str) -> Outcome:
     return Outcome({"summary": summary})
 
 
-NOTHING_BLOCKS = {"blocked_task_id": None, "blocked_summary": None}
+NOT_WAITING: Row = {"wait_json": "null", "blocked_task_id": None, "blocked_summary": None}
+RESUMED: partial[Row] = partial(dict, NOT_WAITING, status="queued", ended_at=None)
+FINISHED: partial[Row] = partial(dict, NOT_WAITING, status="succeeded")
+FAILED: partial[Row] = partial(dict, status="failed", wait_json="null")
 NOT_APPLIED = {
     "not_found": (404, "TaskFlow not found."),
     "not_managed": (409, "TaskFlow is not managed by this webhook surface."),
@@ -623,18 +623,6 @@ NOT_APPLIED = {
 def waiting_columns(**fields: Any) -> Row:
     blocked = fields.get("blocked_task_id") is not None or fields.get("blocked_summary") is not None
     return fields | {"status": "blocked" if blocked else "waiting", "ended_at": None}
-
-
-def resumed_columns(**fields: Any) -> Row:
-    return {"status": "queued", **fields, "wait_json": "null", **NOTHING_BLOCKS, "ended_at": None}
-
-
-def finished_columns(**fields: Any) -> Row:
-    return fields | {"status": "succeeded", "wait_json": "null", **NOTHING_BLOCKS}
-
-
-def failed_columns(**fields: Any) -> Row:
-    return fields | {"status": "failed", "wait_json": "null"}
 
 
 def _not_applied(code: str, **more: Any) -> Outcome:
@@ -656,7 +644,7 @@ def cancel_flow(route: Route, flow_id: str) -> Outcome:
     if flow["cancel_requested_at"] is None:
         flow = Flow.swap(flow, at, cancel_requested_at=at)
     FlowTask.cancellation.run(flow_seq=flow["seq"], at=at, keep_until=at + KEPT_AFTER_CANCEL)
-    flow = Flow.swap(flow, at, status="cancelled", wait_json="null", ended_at=at, **NOTHING_BLOCKS)
+    flow = Flow.swap(flow, at, status="cancelled", ended_at=at, **NOT_WAITING)
     return Outcome({"found": True, "cancelled": True, **_with_tasks(flow)})
 
 
@@ -751,9 +739,9 @@ ACTIONS: dict[str, Action] = {
     "resolve_flow": _action(resolve_flow, writes=False, token=NonEmpty(required=True)),
     "get_task_summary": _action(get_task_summary, writes=False, flow_id=NonEmpty(required=True)),
     "set_waiting": _revision_action(waiting_columns, **STEP, wait_json=AnyJSON(), **BLOCKED),
-    "resume_flow": _revision_action(resumed_columns, status=Choice(OPEN_STATUSES), **STEP),
-    "finish_flow": _revision_action(finished_columns, "ended_at", state_json=AnyJSON()),
-    "fail_flow": _revision_action(failed_columns, "ended_at", state_json=AnyJSON(), **BLOCKED),
+    "resume_flow": _revision_action(RESUMED, status=Choice(OPEN_STATUSES), **STEP),
+    "finish_flow": _revision_action(FINISHED, "ended_at", state_json=AnyJSON()),
+    "fail_flow": _revision_action(FAILED, "ended_at", state_json=AnyJSON(), **BLOCKED),
     "request_cancel": _revision_action(dict, "cancel_requested_at"),
     "cancel_flow": _action(cancel_flow, writes=True, flow_id=NonEmpty(required=True)),
     "run_task": Action(RunTask(), run_task, writes=True),

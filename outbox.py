@@ -241,10 +241,7 @@ class Webhook(Entity):
 
     @classmethod
     def failed(cls, transaction: Transaction, id: str, error: str | None, until: str, latest_due: str) -> str:
-        """Open the webhook's circuit until this time; returns until when it is open.
-
-        An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
-        """
+        """Open the webhook's circuit, if it is not open within `latest_due`; returns until when it is."""
         stored = cls.stored(id)
         if stored["open_until"] and now() < stored["open_until"] <= latest_due:
             return stored["open_until"]

@@ -483,8 +483,6 @@ class ToolCall:
         self.request, self.arguments = request, arguments
         self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
 
-    # The API
-
     def get(self, path: str, **query: Any) -> Row:
         """What the API answers to a GET. Raises `ToolError`."""
         return self.call("GET", path, QUERY_STRING=urlencode(query))[0]
@@ -536,8 +534,6 @@ class ToolCall:
                 if error.code != "not_found":
                     raise
             request += made["id"]
-
-    # Names and ids
 
     def every(self, kind: str) -> list[Row]:
         """All projects or members, whose names `brief` then knows."""

@@ -288,8 +288,8 @@ class Import:
         self.find_member(fields, "creator", "created_by")
         project_id = self.place(Project, fields, own.get("project_id"))
         if fields.keys() & {"milestone", "milestone_id"}:
-            milestone_id = self.place(Milestone, fields, own.get("milestone_id"), project_id=project_id)
-            fields["milestone_id"] = milestone_id
+            own_id = own.get("milestone_id")
+            fields["milestone_id"] = self.place(Milestone, fields, own_id, project_id=project_id)
         if fields.get("status") != "done" or not fields.get("completed_at"):
             fields.pop("completed_at", None)
         fields["project_id"] = project_id
