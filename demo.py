@@ -68,8 +68,7 @@ class PastTransaction(Transaction):
 class Demonstration:
     """A believable workspace, which is the same for the same seed and day, with its ids.
 
-    The models' own methods add everything except the early tasks. Times are in days from 00:00 UTC today, or
-    on the day that begins at `midnight`, in milliseconds.
+    Times are in days from 00:00 UTC today, or on the day that begins at `midnight`, in milliseconds.
     """
 
     def __init__(self, transaction: Transaction, seed: int, tasks: int, midnight: int | None = None):

@@ -44,6 +44,7 @@ log = logging.getLogger("tasks.gateway")
 FLOW_STATUSES = ("queued", "running", "waiting", "blocked")  # of a flow that has not ended
 TASK_STATUSES = ("queued", "running", "succeeded", "failed", "timed_out", "cancelled", "lost")
 NOTIFY_POLICIES = ("done_only", "state_changes", "silent")
+NEW: Row = {"status": "queued", "notify_policy": "done_only"}  # of a flow or child task, by default
 RUNTIMES = ("subagent", "acp")
 OPEN_STATUSES = ("queued", "running")  # of a child task that has not ended, and of a flow that is resumed
 TASK_RUNTIMES = (*RUNTIMES, "cli", "cron")
@@ -262,10 +263,8 @@ class Flow(Sequenced):
     @classmethod
     def add(cls, owner: str, **fields: Any) -> Row:
         id, at = str(uuid.uuid4()), epoch_ms()
-        row = {"status": "queued", "notify_policy": "done_only", **fields}
-        cls.insertion.run(
-            id=id, owner=owner, sync_mode="managed", revision=0, created_at=at, updated_at=at, **row
-        )
+        row = NEW | {"sync_mode": "managed", "revision": 0, "created_at": at, "updated_at": at}
+        cls.insertion.run(id=id, owner=owner, **row | fields)
         return cls.owned.one(owner=owner, id=id)
 
     @classmethod
@@ -349,13 +348,8 @@ class FlowTask(Sequenced):
         id, at = str(uuid.uuid4()), epoch_ms()
         if fields.get("progress_summary"):
             fields["progress_summary"] = " ".join(fields["progress_summary"].split())
-        defaults = {
-            "status": "queued",
-            "notify_policy": "done_only",
-            "created_at": at,
-            "last_event_at": fields.get("started_at", at),
-        }
-        cls.insertion.run(id=id, flow_seq=flow["seq"], **defaults | fields)
+        row = NEW | {"created_at": at, "last_event_at": fields.get("started_at", at)}
+        cls.insertion.run(id=id, flow_seq=flow["seq"], **row | fields)
         return cls.stored_row.one(id=id)
 
     @classmethod
@@ -570,7 +564,6 @@ def list_flows(route: Route) -> Outcome:
 
 
 def find_latest_flow(route: Route) -> Outcome:
-    """Answer the newest flow, or null."""
     return _flow_or_null(Flow.of_owner.one(owner=route.session, most=1))
 
 

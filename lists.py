@@ -271,10 +271,7 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
 
 
 def _changes_by(entries: list[Row]) -> list[Row]:
-    """What these activities have changed, and the tasks that those block or release; of each object the last.
-
-    What is deleted later is told by its deletion alone.
-    """
+    """What these activities have changed, and the tasks that those block or release, each object once."""
     changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
     new, blocking, released = set(), [], []
     for entry in entries:

@@ -193,7 +193,6 @@ def send_digest() -> bool:
 
 
 def sentence_of(notice: Row) -> str:
-    """What the notice tells, in one line."""
     due = local_time(notice["due_date"]) if notice["due_date"] else "soon"
     who, task = (notice["actor"] or {}).get("full_name", "Somebody"), notice["task"]
     parts = {"who": who, "task": f"#{task['number']} {one_line(task['title'])}", "due": due}
@@ -201,13 +200,11 @@ def sentence_of(notice: Row) -> str:
 
 
 def has_some() -> bool:
-    """Whether something is to be mailed now."""
     at, until = now(), now(-QUIET_SECONDS)
     due = Invitation.is_mailed and (Invitation.to_mail.one(now=at) or Notice.to_tell.one(now=at, until=until))
     return bool(due)
 
 
 def send_all() -> None:
-    """Send everything that is to be mailed now, once."""
     while not sending.stopping.is_set() and (send_link() or send_digest()):
         continue

@@ -387,7 +387,6 @@ class Delivery(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        """The deliveries, each with its event's body."""
         return cls._select(Event.body.alias("payload"))
 
     @classmethod
@@ -554,10 +553,7 @@ class Delivery(Entity):
 
     @classmethod
     def prune(cls, before: str, last: int, most: int = 500) -> int:
-        """Delete some finished deliveries, and events without deliveries, of before that time.
-
-        `last` is `Event.last_before`: without an index on their time, events are looked for up to there.
-        """
+        """Delete some finished deliveries, and events without any up to `last` (`Event.last_before`)."""
         deliveries = cls.pruning.run(before=before, most=most)
         return deliveries + Event.pruning.run(before=before, last=last, most=most)
 

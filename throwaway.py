@@ -417,7 +417,6 @@ class Throwaway:
         return success(diff, 200)
 
     def advance_clock(self, current: Request) -> Response:
-        """Let the service take the time for later than it is."""
         step = CLOCK.load(current.get_json())["advance"]
         times.put_ahead(min(times.ahead + int(step[:-1]) * CLOCK_UNITS[step[-1]], CLOCK_MOST))
         webhooks.sending.left_something.set()  # the sweeper looks at once for what is due

@@ -562,7 +562,6 @@ class ToolCall:
         return chosen("project", wanted, self.every("projects"), "name")["id"]
 
     def milestone_id(self, project_id: str | None, wanted: str) -> str:
-        """The id of the project's milestone with this title."""
         if not project_id:
             raise ToolError("validation_error", "milestone: give its project too")
         milestones = self.get(f"/projects/{project_id}/milestones")["milestones"]

@@ -235,7 +235,6 @@ class Import:
             self.later.append((line, lambda: Project.edit(self.transaction, id, archived)))
 
     def add(self, table: Any, fields: Row) -> str:
-        """Make a project or milestone."""
         row = table.add(self.transaction, **fields)
         of = f" of {Project.stored(row['project_id'])['name']}" if table is Milestone else ""
         self.report.made.append(f"new: {table.NOUN} {row[table.TITLE]}{of}")
@@ -411,7 +410,6 @@ def _listed(table: Any, member: Any, role: str, names: str) -> Any:
 
 
 def write_csv(file: IO[str]) -> None:
-    """Write all tasks as CSV, for spreadsheets."""
     writer = csv.DictWriter(file, EXPORTED, extrasaction="ignore")
     writer.writeheader()
     for row in exported_tasks():

@@ -10,6 +10,7 @@ import base64
 import fcntl
 import hashlib
 import hmac
+import html
 import json
 import logging
 import re
@@ -256,20 +257,16 @@ def local_time(text: str) -> str:
 
 
 def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:
-    """What was changed, field by field."""
     for name, (_, new) in changes.items():
         label = shown(name.removesuffix("_id").replace("_", " "))
         yield f"{label}: {shown(new.replace('_', ' '))}" if name in SHOWN_CHANGES else label
-
-
-def escape_slack(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def escape_discord(text: str) -> str:
     return re.sub(r"([\\`*_~|<>#\[\]():@-])", r"\\\1", text)
 
 
+escape_slack = partial(html.escape, quote=False)
 CHAT_FORMATS: dict[str, tuple[Escape, Link]] = {
     "slack": (escape_slack, lambda url, text: f"<{escape_slack(url)}|{text}>"),
     "discord": (escape_discord, lambda url, text: f"[{text}](<{url}>)"),
@@ -644,7 +641,6 @@ def end_claims() -> None:
 
 
 def tell_due(hours: float) -> None:
-    """Tell of tasks that are due within so many hours."""
     with write() as transaction:
         for task in Task.tell_due(transaction, hours):
             emit(transaction, "task.due", {"task": task})
