@@ -493,7 +493,8 @@ def deliver_command() -> None:
     The server sends them too, unless delivery.sweeper is false.
     """
     configure_webhooks()
-    accepted, pending = webhooks.sweep(), Delivery.pending.value()
+    accepted = sum(map(webhooks.drain, webhooks.due_ids()))
+    pending = Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")
 
 

@@ -80,8 +80,6 @@ LIMITS = {"title": schemas.MAX_TITLE, "description": schemas.MAX_TEXT, "content"
 
 
 class Export:
-    """A file that another program has exported."""
-
     def __init__(self, program: str, text: str, statuses: dict[str, str]):
         """`statuses` are words for statuses, too. Raises `ValueError` for a file that cannot be read."""
         self.program, self.dropped = program, Counter[str]()  # what is left out, with the number of its tasks

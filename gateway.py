@@ -559,7 +559,6 @@ def get_flow(route: Route, flow_id: str) -> Outcome:
 
 
 def list_flows(route: Route) -> Outcome:
-    """Answer all flows of the session, the newest first."""
     return Outcome({"flows": [show_flow(flow) for flow in Flow.of_owner.all(owner=route.session, most=-1)]})
 
 

@@ -115,7 +115,6 @@ class Webhook(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        """The webhooks, each with the number of deliveries that are pending."""
         pending = Delivery.select(fn.COUNT(SQL("*"))).where(Delivery.is_pending, Delivery.webhook == cls.id)
         return cls.select(*columns(cls, "misses"), pending.alias("pending"))
 
@@ -466,11 +465,7 @@ class Delivery(Entity):
 
     @classmethod
     def settle(cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]) -> list[str]:
-        """Store the result of an attempt, what follows from it for the webhook, and when the next one is.
-
-        If the lease expired and another thread has tried since, the delivery is left to that one. Returns
-        what the log tells of the webhook.
-        """
+        """Store a result and what follows, unless another thread has tried since; returns what to log."""
         webhook_id = row["webhook_id"]
         columns: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
         columns["duration_ms"] = round(result.seconds * 1000)

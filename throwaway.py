@@ -103,21 +103,17 @@ def configure_throwaway(folder: str, url: str) -> dict[str, Any]:
     os.environ |= {"TASKS_CONFIG": os.devnull, "TASKS_SERVER__DATABASE": f"{folder}/tasks.db"}
     os.environ["TASKS_SERVER__BASE_URL"] = url
     os.environ.setdefault("TASKS_BOOTSTRAP__API_KEY", members.KEY_PREFIX + secrets.token_urlsafe(32))
-    config_of_environment()  # refuses webhooks that are not a list
+    read_settings({})  # refuses webhooks that are not a list
     every = schemas.EVENTS + schemas.EVENTS_BY_NAME
     inbox = {"name": "inbox", "url": url + INBOX_PATH, "secret": "inbox", "events": every}
     others = orjson.loads(os.environ.get("TASKS_WEBHOOKS", "[]"))
     os.environ["TASKS_WEBHOOKS"] = orjson.dumps([*others, inbox]).decode()
-    config = config_of_environment()
+    config = {section.upper(): values for section, values in read_settings({}).items()}
     key = str(bootstrap_key(config))
     keys = [members.KEY_PREFIX + database.digest(f"{name} {key}") for name in GIVEN[2:]]
     os.environ |= dict(zip(GIVEN, (url, key, *keys), strict=True))
     database.db.init(config["SERVER"]["database"], timeout=database.LOCK_SECONDS)
     return config
-
-
-def config_of_environment() -> dict[str, Any]:
-    return {section.upper(): values for section, values in read_settings({}).items()}
 
 
 def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None:

@@ -254,8 +254,6 @@ class ToolError(Exception):
 
 
 class Tool(NamedTuple):
-    """A tool with its definition, as clients see it."""
-
     run: Callable[..., Row]
     definition: Row
     scope: str  # the least one of a key
@@ -622,8 +620,6 @@ class ToolCall:
             project=clipped(self.names.get(meeting["project_id"])),
             people=first_lines([clipped(person["full_name"]) for person in people], 6),
         )
-
-    # The tools
 
     @tool("News, your tasks, urgent ones, projects, team, latest changes.")
     def get_context(self) -> Row:

@@ -41,8 +41,6 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 
 @dataclass
 class Report:
-    """What an import has done."""
-
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
     dropped: Counter[str] = field(default_factory=Counter)  # what was left out, with the number of its tasks
@@ -162,10 +160,7 @@ class Import:
     def __init__(
         self, lines: list[Line], dropped: Counter[str], project: str | None = None, files: Path | None = None
     ):
-        """Check the lines, before others must wait for it; something of their file may be dropped already.
-
-        What names no project goes into this one. The folder has the contents of attachments.
-        """
+        """Check the lines, before others must wait for it; what names no project goes into this one."""
         self.project, self.files, self.report = project, files, Report(dropped=dropped)
         self.lines: list[tuple[str, str, Row]] = []  # the name of each, its kind, and what is checked
         for line, fields in lines:
@@ -391,9 +386,8 @@ def _exported() -> dict[str, Statement]:
     hidden = ("claimed_until", "question_id", "checks", "assignee_id", "created_by")
     tasks = Task.select(*columns(Task, *HIDDEN, *hidden), *names)
     tasks = tasks.join(Project, on=(Task.project == Project.id))
-    tasks = tasks.join(Milestone, JOIN.LEFT_OUTER, on=(Task.milestone == Milestone.id))
-    tasks = tasks.join(assignee, JOIN.LEFT_OUTER, on=(Task.assignee == assignee.id))
-    tasks = tasks.join(creator, JOIN.LEFT_OUTER, on=(Task.created_by == creator.id))
+    for key, table in ((Task.milestone, Milestone), (Task.assignee, assignee), (Task.created_by, creator)):
+        tasks = tasks.join(table, JOIN.LEFT_OUTER, on=(key == table.id))
     tasks = tasks.where(Task.number > placeholder("last")).order_by(Task.number).limit(placeholder("most"))
     return {
         "project": Statement(projects.join(Member, on=(Project.owner == Member.id)).order_by(Project.id)),

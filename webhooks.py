@@ -418,11 +418,7 @@ def _deliver(rows: list[Row]) -> int:
 
 
 def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
-    """Send the deliveries, those of each webhook as a `Batch`, and settle them; returns the results.
-
-    A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
-    wait until the earlier ones are settled.
-    """
+    """Send and settle the deliveries, in a `Batch` for each webhook, so that none waits for another one."""
     by_webhook: dict[str, list[Row]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
@@ -440,9 +436,8 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
 class Batch(threading.Thread):
     """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
 
-    A name server may hold the thread for any time. When the deadline of an attempt has passed, whoever waits
-    for the batch takes the results that are there. `each` limits an attempt, in seconds; None stands for the
-    time left.
+    A name server may hold the thread for any time: when the deadline of an attempt has passed, the results
+    that are there are taken. `each` limits an attempt, in seconds; None stands for the time left.
     """
 
     def __init__(self, rows: list[Row], ends_at: float, each: float | None):
@@ -536,14 +531,9 @@ def drain(webhook_id: str) -> int:
     return count
 
 
-def _due_ids() -> list[str]:
+def due_ids() -> list[str]:
     """The ids of the webhooks that this process can send something to now."""
     return [row["id"] for row in Webhook.due.all(**sending.times) if row["id"] in sending.webhooks]
-
-
-def sweep() -> int:
-    """Send everything that is due once, one webhook after the other; returns how many were accepted."""
-    return sum(map(drain, _due_ids()))
 
 
 # What is done, whether there is something to do, and what does it.
@@ -603,7 +593,7 @@ class Sweeper:
         for name, is_due, run in self._errands:
             if is_due():
                 self._start(name, f"{name} are left for later", run)
-        for webhook_id in _due_ids():
+        for webhook_id in due_ids():
             self._start(webhook_id, "deliveries are left pending", partial(drain, webhook_id))
         if time.monotonic() >= self._chores_at:
             self._chores_at = time.monotonic() + 3600
