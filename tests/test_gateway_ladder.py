@@ -71,10 +71,26 @@ def test_a_call_in_order_is_answered(server):
     assert answer.headers["X-Request-Id"].startswith("req_")
 
 
-@pytest.mark.parametrize("path", [PATH + "/", PATH + "?a=1", "/hooks/%C3%96dd", "/hooks/%C3%96dd/"])
-def test_a_path_may_have_a_slash_at_its_end_and_a_query(server, path):
-    secret = SECRET if path.startswith(PATH) else b"s3cret"
-    assert send(server, path=path, secret=secret).status_code == 200
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"path": PATH + "/"},
+        {"path": PATH + "?a=1"},
+        {"path": "/hooks/%C3%96dd", "secret": b"s3cret"},
+        {"path": "/hooks/%C3%96dd/", "secret": b"s3cret"},
+        {"Content-Type": "application/json; charset=utf-16"},
+        {"Content-Type": "APPLICATION/JSON"},
+        {"Content-Type": "application/x+json"},
+        {"Authorization": b"bearer   heslo-\xc4\x8d "},
+        {"secret": None, "x-agent-webhook-secret": b"heslo-\xc4\x8d "},
+        {"Authorization": "Basic x", "x-agent-webhook-secret": SECRET},
+        # Its secret ends in the byte A0, which latin-1 takes for a blank.
+        {"path": "/plugins/webhooks/grave", "secret": "heslo-à".encode()},
+        {"body": b"\xef\xbb\xbf \n" + LIST + b"\n"},
+    ],
+)
+def test_a_call_may_be_written_otherwise(server, sent):
+    assert send(server, **sent).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -102,49 +118,22 @@ def test_another_content_type_is_refused(server, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-16", "APPLICATION/JSON", "application/x+json"]
-)
-def test_json_by_any_name_is_accepted(server, kind):
-    assert send(server, **{"Content-Type": kind}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
+    "sent",
     [
         {},
         {"Authorization": "Bearer "},
-        {"Authorization": "Bearer wrong"},
         {"Authorization": b"Basic heslo-\xc4\x8d"},
         {"Authorization": "Bearer wrong", "x-agent-webhook-secret": SECRET},
         {"x-agent-webhook-secret": ""},
         {"x-agent-webhook-secret": "heslo-"},
         {"x-agent-webhook-secret": b"\xff\xfe"},
+        {"path": PATH + "?secret=heslo-č"},
+        {"body": json.dumps({"action": "list_flows", "secret": "heslo-č"})},
+        *[{"Authorization": "Bearer wrong", "body": body} for body in (LIST, b"{", b"", b"x" * 300_000)],
     ],
 )
-def test_a_wrong_or_missing_secret_is_refused(server, headers):
-    refused(send(server, secret=None, **headers), 401, "unauthorized", "unauthorized")
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Authorization": b"bearer   heslo-\xc4\x8d "},
-        {"x-agent-webhook-secret": b"heslo-\xc4\x8d "},
-        {"Authorization": "Basic x", "x-agent-webhook-secret": SECRET},
-    ],
-)
-def test_the_secret_may_come_in_either_header(server, headers):
-    assert send(server, secret=None, **headers).status_code == 200
-
-
-def test_the_secret_counts_in_no_query_and_no_body(server):
-    body = json.dumps({"action": "list_flows", "secret": "heslo-č"})
-    refused(send(server, path=PATH + "?secret=heslo-č", body=body, secret=None), 401, *["unauthorized"] * 2)
-
-
-@pytest.mark.parametrize("body", [b"{", b"", b"x" * 300_000])
-def test_a_wrong_secret_is_said_before_anything_of_the_body(server, body):
-    refused(send(server, body=body, secret=b"wrong"), 401, "unauthorized", "unauthorized")
+def test_a_wrong_or_missing_secret_is_refused_before_anything_of_the_body(server, sent):
+    refused(send(server, secret=None, **sent), 401, "unauthorized", "unauthorized")
 
 
 @pytest.mark.parametrize(
@@ -154,8 +143,7 @@ def test_what_is_not_json_is_refused(server, body):
     refused(send(server, body=body), 400, "invalid_json", "invalid request body")
 
 
-def test_json_is_read_leniently_where_that_does_no_harm(server):
-    assert send(server, body=b"\xef\xbb\xbf \n" + LIST + b"\n").status_code == 200
+def test_what_json_has_twice_or_is_not_utf_8_is_read(server):
     repeated = b'{"action":"x","action":"create_flow","goal":"\xff"}'
     assert send(server, body=repeated).json()["result"]["flow"]["goal"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -220,8 +208,7 @@ def test_a_ninth_request_in_flight_is_refused_and_the_slots_come_back(launch):
 
 
 def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
-    limits = "[plugins.entries.webhooks.config.limits]\nrequests = 3\nwindowSeconds = 3\n"
-    server = launch(config=ROUTES + limits)
+    server = launch(config=ROUTES + LIMITS.replace("100000", "3") + "windowSeconds = 3\n")
     # All of them well within the window, on a slow machine too.
     first = [send(server, "GET"), send(server, secret=b"wrong")]  # a GET is not counted
     last = [send(server, **{"Content-Type": "text/plain"}), send(server), send(server)]
@@ -233,30 +220,19 @@ def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
     wait_until(lambda: send(server).status_code == 200)  # what is over the limit does not extend it
 
 
-@pytest.fixture(scope="module")
-def broken(launch_module):
-    """A server whose log says what the database did."""
-    server = launch_module(config=ROUTES + LIMITS)
-    server.allow_bugs = True
-    return server
-
-
-def test_what_the_database_refuses_is_said_and_not_written(broken):
+def test_what_the_database_refuses_is_said_and_a_bug_after_what_needs_no_database(launch):
+    broken = launch(config=ROUTES + LIMITS)
+    broken.allow_bugs = True
     create = b'{"action":"create_flow","goal":"x"}'
     flow = send(broken, body=create).json()["result"]["flow"]
     broken.rows("CREATE TRIGGER no BEFORE INSERT ON flow BEGIN SELECT RAISE(FAIL, 'full'); END")
     refused(send(broken, body=create), 503, "persist_failed", "TaskFlow persistence failed.")
     assert send(broken).json()["result"]["flows"] == [flow]
-    broken.rows("DROP TRIGGER no")
-
-
-def test_a_bug_is_an_internal_error_and_what_is_refused_before_touches_no_database(broken):
     broken.rows("ALTER TABLE flow RENAME TO hidden")
     refused(send(broken), 500, "internal_error", "Internal Server Error")
     refused(send(broken, secret=b"wrong"), 401, "unauthorized", "unauthorized")
     refused(send(broken, body=b"{"), 400, "invalid_json", "invalid request body")
     assert send(broken, body=b'{"action":"x"}').json()["code"] == "invalid_request"
-    broken.rows("ALTER TABLE hidden RENAME TO flow")
 
 
 def test_the_windows_of_strangers_are_forgotten():
@@ -266,8 +242,3 @@ def test_the_windows_of_strangers_are_forgotten():
     assert rate_limit.hit("d").allowed  # in the place of the oldest, a
     assert rate_limit.hit("a").allowed
     assert len(rate_limit._windows) == 3
-
-
-def test_a_secret_that_ends_in_what_looks_like_a_blank_is_known(server):
-    secret = "heslo-à".encode()  # ends in the byte A0, which latin-1 takes for a blank
-    assert send(server, path="/plugins/webhooks/grave", secret=secret).status_code == 200
