@@ -323,21 +323,6 @@ def test_a_client_sees_tasks_and_comments_alone(owner, join, project, task):
     assert told(guest, after) == [("comment", "created")]
 
 
-def test_the_next_change_is_waited_for(launch):
-    server = launch()
-    owner = server.client()
-    project, after = owner.make_project(), end(owner)
-    answers = []
-    waiting = threading.Thread(
-        target=lambda: answers.append(server.client().get("/changes", after=after, wait=25))
-    )
-    waiting.start()
-    task = owner.make_task(project)
-    waiting.join()
-    (change,) = owner.data(answers[0])["changes"]
-    assert change["id"] == task["id"]
-
-
 def test_a_restore_makes_a_cursor_gone_whose_page_has_shown_what_the_restore_undoes(launch):
     server = launch()
     owner = server.client()

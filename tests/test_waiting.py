@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from harness import PATIENCE, fault, wait_until
-from test_inbox import change, comment, of
+from test_changes import end
+from test_inbox import change, comment, emptied, of
 from test_metrics import figures
 
 WAITS = 4
@@ -60,16 +61,14 @@ def begin(quiet):
         yield lambda path, server=quiet, **query: Wait(pool, server, path, **query)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def owner(quiet):
     return quiet.client()
 
 
-@pytest.fixture
-def bot(quiet, owner, request):
-    """A member of this test's own."""
-    name = f"Bot {abs(hash(request.node.name))}"
-    client = quiet.client(quiet.flask("member", "add", name, "--agent").stdout.strip())
+@pytest.fixture(scope="module")
+def bot(quiet, owner):
+    client = quiet.client(quiet.flask("member", "add", "Bot", "--agent").stdout.strip())
     client.member = owner.data(client.get("/me"))["member"]
     return client
 
@@ -108,14 +107,13 @@ def to_be_started(owner, project, bot):
     return lambda: None  # the time comes without a change
 
 
-def test_an_event_is_waited_for(owner, begin):
+def test_an_event_and_a_change_are_waited_for(owner, begin):
     project = owner.make_project()
-    after = owner.make_task(project)["created_at"]
-    last = owner.data(owner.get("/events", since=after))["pagination"]["next_after"]
-    waiting = begin("/events", after=last)
+    last = owner.data(owner.get("/events", since=project["created_at"]))["pagination"]["next_after"]
+    events, changes = begin("/events", after=last), begin("/changes", after=end(owner))
     task = owner.make_task(project)
-    (event,) = waiting.data()["events"]
-    assert event["data"]["task"] == task
+    (event,), (change,) = events.data()["events"], changes.data()["changes"]
+    assert event["data"]["task"] == change["object"] == task
 
 
 @pytest.mark.parametrize("arrange", [made, given_back, unblocked, answered, to_be_started])
@@ -142,6 +140,7 @@ def test_who_follows_the_changes_gets_the_next_one(owner, begin):
 
 
 def test_an_inbox_comes_as_soon_as_something_is_told(owner, bot, begin):
+    emptied(bot)
     waiting = begin("/inbox", key=bot.key)
     owner.make_task(owner.make_project(), assignee_id=of(bot))
     told = waiting.data()
@@ -150,6 +149,7 @@ def test_an_inbox_comes_as_soon_as_something_is_told(owner, bot, begin):
 
 
 def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, begin):
+    emptied(bot)
     project = owner.make_project()
     begun_at = time.monotonic()
     waiting = begin("/tasks", ready="true", project_id=project["id"], wait=1)
@@ -200,7 +200,6 @@ def test_a_key_that_is_revoked_meanwhile_gets_no_answer(quiet, owner, begin):
 
 def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
     project = owner.make_project()
-
     name = ("request_seconds_sum", "GET", "/api/v1/tasks")
     before = figures(quiet).get(name, 0)
     begin("/tasks", ready="true", project_id=project["id"], wait=3).data()
