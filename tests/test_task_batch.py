@@ -64,11 +64,3 @@ def test_what_names_no_tasks_or_changes_is_refused(owner, tasks):
         ({"tasks": numbers, "changes": {}, "versions": {"1": "x"}}, "versions.1.value"),
     ):
         fault(owner.patch("/tasks/batch", body), 422, "validation_error", field)
-
-
-def test_a_key_of_an_agent_completes_none_of_several(server, owner, tasks):
-    key = owner.data(owner.post("/keys", {"name": "Agent", "scope": "agent"}), 201)["api_key"]
-    agent, numbers = server.client(key), [task["number"] for task in tasks]
-    fault(change(agent, numbers, {"status": "done"}), 403, "forbidden")
-    changed = agent.data(change(agent, numbers, {"status": "review"}))["tasks"]
-    assert {task["status"] for task in changed} == {"review"}
