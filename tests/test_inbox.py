@@ -126,31 +126,24 @@ def test_one_is_unread_for_a_task_and_reason_the_newest_on_top(ana, ben, project
     assert unread(ben, "excerpt") == [("commented", "e"), ("commented", "b"), ("assigned", "")]
 
 
-def test_what_is_read_stays_up_to_the_notice_that_is_named(ana, ben, project):
-    for title in "123":
-        ana.make_task(project, title=title, assignee_id=of(ben))
-    third, second, first = inbox(ben, limit=3)["notices"]
-    assert ben.data(ben.post("/inbox/read", {"until": second["id"]})) == {"read": 2}
-    assert ben.data(ben.post("/inbox/read", {"until": second["id"]})) == {"read": 0}
-    after = inbox(ben, limit=3)
-    assert (after["unread"], [notice["id"] for notice in after["notices"]]) == (
-        1,
-        [third["id"], second["id"], first["id"]],
-    )
-    assert [bool(notice["read_at"]) for notice in after["notices"]] == [False, True, True]
-
-
-def test_an_inbox_comes_in_pages_and_is_one_s_own(ana, ben, cleo, project):
+def test_an_inbox_comes_in_pages_is_one_s_own_and_what_is_read_stays(ana, ben, cleo, project):
     for title in "123":
         ana.make_task(project, title=title, assignee_id=of(ben))
     page = inbox(ben, limit=2)
-    assert [notice["task"]["title"] for notice in page["notices"]] == ["3", "2"]
+    third, second = page["notices"]
     before = page["pagination"].pop("next_before")
     assert page["pagination"] == {"limit": 2, "has_more": True}
-    assert inbox(ben, limit=1, before=before)["notices"][0]["task"]["title"] == "1"
+    (first,) = inbox(ben, limit=1, before=before)["notices"]
+    assert [notice["task"]["title"] for notice in (third, second, first)] == ["3", "2", "1"]
     assert unread(cleo) == []
-    cleo.data(cleo.post("/inbox/read", {"until": page["notices"][0]["id"]}))
+    cleo.data(cleo.post("/inbox/read", {"until": third["id"]}))
     assert len(unread(ben)) == 3
+    for read in (2, 0):
+        assert ben.data(ben.post("/inbox/read", {"until": second["id"]})) == {"read": read}
+    after = inbox(ben, limit=3)
+    assert [notice["id"] for notice in after["notices"]] == [third["id"], second["id"], first["id"]]
+    assert [bool(notice["read_at"]) for notice in after["notices"]] == [False, True, True]
+    assert after["unread"] == 1
 
 
 ACTS = {

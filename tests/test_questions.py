@@ -59,6 +59,10 @@ def test_a_question_parks_the_task_until_it_is_answered(server, owner, ana, bot,
         assert error["message"] == f"#{task['number']} waits for the answer to a question"
     assert unread(ana, "excerpt") == [("question", "Which colour?")]
     assert unread(owner) == []
+    assert use(bot, "get_task", task_id=task["number"])["waits_for_answer"] is True
+    assert "waits for the answer" in refused(bot, "claim_task", task_id=task["number"])
+    change(owner, task, title="Renamed", status="review")
+    change(owner, task, status="todo")
     comment(bot, task, "I mean the button", question=False)  # who has asked goes on
     assert question_of(owner, task) == asked["id"]
     comment(ana, task, "Blue")
@@ -202,12 +206,3 @@ def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
     bot.data(bot.patch(path, {"content": "Who knows, @Bea of the questions?"}))
     assert unread(ben) == ["question"]
     fault(bot.patch(path, {"question": False}), 422, "validation_error", "question")
-
-
-def test_other_changes_leave_it_open_and_an_agent_sees_it(owner, bot, task):
-    comment(bot, task, "Hm?", question=True)
-    change(owner, task, title="Renamed", status="review")
-    assert question_of(owner, task)
-    assert use(bot, "get_task", task_id=task["number"])["waits_for_answer"] is True
-    words = refused(bot, "claim_task", task_id=task["number"])
-    assert "waits for the answer to a question" in words
