@@ -204,7 +204,7 @@ def test_what_is_not_managed_here_is_refused(server, call):
     assert body["error"] == body["result"]["reason"] == "Flow does not accept managed child tasks."
 
 
-def test_waiting_keeps_what_was_not_sent_and_reopens_what_ended(call):
+def test_waiting_keeps_what_was_not_sent_and_resuming_clears_it_and_both_reopen_what_ended(call):
     flow = call.mutate(call.flow(currentStep="one", stateJson=1), "fail_flow")
     flow = call.mutate(flow, "set_waiting", waitJson={"for": "a person"}, blockedSummary="No answer")
     assert (flow["status"], flow["currentStep"], flow["stateJson"]) == ("blocked", "one", 1)
@@ -213,15 +213,11 @@ def test_waiting_keeps_what_was_not_sent_and_reopens_what_ended(call):
     assert (flow["status"], flow["stateJson"], flow["waitJson"]) == ("waiting", None, {"for": "a person"})
     assert "currentStep" not in flow
     assert flow["blockedSummary"] == "No answer"  # kept, but this call does not block
-
-
-def test_resuming_clears_what_was_waited_for_and_reopens_what_ended(call):
-    flow = call.mutate(call.flow(), "set_waiting", waitJson=1, blockedTaskId="task-1")
+    flow = call.mutate(flow, "set_waiting", blockedTaskId="task-1")
     assert flow["status"] == "blocked"
-    flow = call.mutate(flow, "fail_flow")
-    flow = call.mutate(flow, "resume_flow", currentStep="two")
+    flow = call.mutate(call.mutate(flow, "fail_flow"), "resume_flow", currentStep="two")
     assert (flow["status"], flow["waitJson"], flow["currentStep"]) == ("queued", None, "two")
-    assert not {"endedAt", "blockedTaskId"} & set(flow)
+    assert not {"endedAt", "blockedTaskId", "blockedSummary"} & set(flow)
     assert call.mutate(flow, "resume_flow", status="running")["status"] == "running"
 
 
