@@ -103,10 +103,8 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     assert listed() == order
 
 
-def test_a_place_that_is_refused_is_taken_back_and_a_card_that_was_moved_meanwhile_is_where_it_was_moved(
-    board, owner, project
-):
-    a, b, c = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
+def test_a_place_that_is_refused_is_taken_back(board, owner, project):
+    _, b, _ = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
     refresh(board, "Cyd")
     unseen(board)
     owner.data(owner.delete(f"/tasks/{b['id']}"))
@@ -116,13 +114,6 @@ def test_a_place_that_is_refused_is_taken_back_and_a_card_that_was_moved_meanwhi
         re.compile("“Ada” was not moved. The task above does not exist any longer.")
     )
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
-    owner.data(owner.patch(f"/tasks/{c['id']}", {"status": "done"}))
-    link(board, "Cyd").press("s")
-    find(board, "Review")
-    expect(notice(board)).to_contain_text("“Cyd” was not moved. Someone has moved it meanwhile")
-    seen(board)
-    expect(titles(board)).to_have_text(["Ada"])
-    expect(titles(board, "Done")).to_have_text(["Cyd"])
 
 
 # Labels, another project, copies
@@ -130,12 +121,12 @@ def test_a_place_that_is_refused_is_taken_back_and_a_card_that_was_moved_meanwhi
 
 def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
     owner.make_task(project, title="Known", labels=["bug"])
-    task = owner.make_task(project, title="Labelled")
+    task = owner.make_task(project, title="Labelled", labels=["old"])
     refresh(board, "Labelled")
     dialog = opened(board, "Labelled")
     choice(dialog, "Labels").click()
     expect(board.get_by_role("option", name="bug")).to_be_visible()
-    for typed in ("BUG", "needs thought"):
+    for typed in ("OLD", "BUG", "needs thought"):
         find(board, typed)
     board.keyboard.press("Escape")
     expect(choice(dialog, "Labels")).to_have_text("bugneeds thought")
