@@ -48,6 +48,10 @@ def press(place, name):
     place.get_by_role("button", name=name, exact=True).click()
 
 
+def stored(owner, task):
+    return owner.data(owner.get(f"/tasks/{task['id']}"))
+
+
 def new_task(page):
     """Open the form for a new task."""
     press(page, "New task")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import requests
-from board import card, check_page, choice, drop, fill_in, message, notice, press, refresh, row, secret, view
+from board import card, check_page, choice, drop, fill_in, message, notice, press, refresh, row, secret
 from harness import PATIENCE
 from playwright.sync_api import expect
 
@@ -60,7 +60,7 @@ def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
     expect(page.get_by_role("dialog").get_by_label("Role")).to_have_count(0)
 
 
-def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
+def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign_in, join, server):
     eva = join(full_name="Eva Eng")
     page = sign_in(eva.key, "#view=account")
     check_page(page)
@@ -81,10 +81,6 @@ def test_one_renames_oneself_and_makes_and_revokes_keys(sign_in, join, server):
     drop(page, "Revoke: CI")
     expect(row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
-
-
-def test_one_makes_a_calendar_link_and_revokes_it(sign_in, join, server):
-    page = sign_in(join("client").key, "#view=account")
     press(page, "Calendar link")
     expect(row(page, "Calendar link")).to_contain_text("shows a calendar")
     check_page(page)
@@ -110,10 +106,8 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
     expect(row(page, "Call")).to_contain_text("Room 7")
     (meeting,) = eva.data(eva.get("/meetings"))["meetings"]
-    assert (meeting["starts_at"], meeting["ends_at"]) == (
-        "2099-01-01T01:30:00.000Z",
-        "2099-01-01T02:30:00.000Z",
-    )
+    assert meeting["starts_at"] == "2099-01-01T01:30:00.000Z"
+    assert meeting["ends_at"] == "2099-01-01T02:30:00.000Z"
     fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
     expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
@@ -126,17 +120,12 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
 
 
 def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
-    made = owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}}), 201)
+    owner.data(owner.post("/whiteboards", {"title": "Map", "content": {"text": "*Here*"}}), 201)
     page = sign_in(join("client").key, "#view=whiteboards")
     dialog = check_form(page, "Open: Map", "Map")
     expect(dialog.locator("em")).to_have_text("Here")
     press(dialog, "Close")
     expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
-    page = sign_in(address="#view=whiteboards")
-    press(check_form(page, "New note"), "Cancel")
-    drop(page, "Delete: Map")
-    expect(row(page, "Map")).to_have_count(0)
-    assert owner.get(f"/whiteboards/{made['id']}").status_code == 404
 
 
 def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
@@ -149,6 +138,9 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     expect(dialog.locator("pre")).to_contain_text('"shapes": ')
     expect(dialog.get_by_role("button", name=re.compile("text"))).to_have_count(0)
     press(dialog, "Close")
+    drop(page, "Delete: Drawing")
+    expect(row(page, "Drawing")).to_have_count(0)
+    press(check_form(page, "New note"), "Cancel")
     press(page, "Edit: Both")
     dialog = page.get_by_role("dialog", name="Both")
     press(dialog, "Edit text")
@@ -199,6 +191,3 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
     expect(page.get_by_text("Every delivery has arrived.")).to_be_visible()
     press(page, "Send a test: receiver")
     expect(notice(page).get_by_text("Test: delivered.")).to_be_visible()
-    for name in ("Meetings", "Activity"):
-        view(page, name)
-        check_page(page)

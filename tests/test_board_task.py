@@ -23,6 +23,7 @@ from board import (
     save,
     seen,
     show,
+    stored,
     unseen,
 )
 from harness import ROOT, add_old_comments, wait_until
@@ -48,19 +49,18 @@ def history_of(dialog):
 # The opened task
 
 
-def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, owner, project):
-    milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Launch"}), 201)
+def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, owner, project, milestone):
     task = owner.make_task(project, title="Before", description="Old")
     dialog = opened(board, "Before")
-    chosen = {"Status": "Review", "Priority": "Urgent", "Assignee": "Olga Owner", "Milestone": "Launch"}
+    chosen = {"Status": "Review", "Priority": "Urgent", "Assignee": "Olga Owner", "Milestone": "M"}
     for label, text in chosen.items():  # which need no button
         pick(dialog, label, text)
     for label in ("Start date", "Due date"):
         dialog.get_by_label(label).fill("2098-01-02")
         dialog.get_by_label(label).blur()
-    wait_until(lambda: owner.data(owner.get(f"/tasks/{task['id']}"))["due_date"])
+    wait_until(lambda: stored(owner, task)["due_date"])
     expect(message(dialog)).to_have_text("Saved.")
-    version = owner.data(owner.get(f"/tasks/{task['id']}"))["version"]
+    version = stored(owner, task)["version"]
     press(dialog, "Edit description")
     for label, text in (("Title", " and after"), ("Description", "\nand new")):
         dialog.get_by_label(label).press("Control+End")
@@ -69,13 +69,10 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     dialog = board.get_by_role("dialog", name="Before and after")
     expect(message(dialog)).to_have_text("Saved.")
     expect(dialog.locator(".text")).to_contain_text("and new")  # and is no longer edited
-    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    saved = stored(owner, task)
     assert (saved["title"], saved["description"]) == ("Before and after", "Old\nand new")
-    assert [saved[name] for name in ("status", "priority", "milestone_id")] == [
-        "review",
-        "urgent",
-        milestone["id"],
-    ]
+    chosen = [saved[name] for name in ("status", "priority", "milestone_id")]
+    assert chosen == ["review", "urgent", milestone["id"]]
     assert saved["start_date"][:10] == saved["due_date"][:10] == "2098-01-02"
     assert saved["version"] == version + 1
     history = history_of(dialog)
@@ -86,7 +83,7 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     save(dialog, {"Due date": ""})
     for text in ("Assignee: Olga Owner → none", "Due date: 2098-01-02 → none"):
         expect(history).to_contain_text(text)
-    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    saved = stored(owner, task)
     assert (saved["due_date"], saved["assignee_id"], saved["title"]) == (None, None, "Before and after")
     expect(history.get_by_role("listitem").last).to_contain_text("created")
     expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
@@ -224,12 +221,8 @@ def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
     dialog = opened(board, "Written")
     expect(dialog.locator(".text")).to_have_count(2)
     for text in dialog.locator(".text").all():
-        for role, words in (
-            ("listitem", ["one", "two"]),
-            ("strong", "two"),
-            ("code", "code"),
-            ("link", "safe"),
-        ):
+        shown = {"listitem": ["one", "two"], "strong": "two", "code": "code", "link": "safe"}
+        for role, words in shown.items():
             expect(text.get_by_role(role)).to_have_text(words)
         expect(text.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
         expect(text.get_by_role("link")).to_have_attribute("target", "_blank")
@@ -358,7 +351,7 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     board.unroute(f"**/tasks/{late['id']}/**")
     press(fault(board), "Try again")
     expect(choice(board.get_by_role("dialog", name="Late"), "Status")).to_have_text("Review")
-    assert owner.data(owner.get(f"/tasks/{quick['id']}"))["status"] == "todo"
+    assert stored(owner, quick)["status"] == "todo"
 
 
 def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
@@ -389,10 +382,8 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
 
     def widen(route):
         """As if the API took two fields more."""
-        answer, more = (
-            route.fetch(),
-            '"size": {"type": ["integer", "null"]}, "is_sure": {"type": "boolean"}, ',
-        )
+        more = '"size": {"type": ["integer", "null"]}, "is_sure": {"type": "boolean"}, '
+        answer = route.fetch()
         html, count = re.subn(r'("update_comment": ?{.*?"properties": ?{)', rf"\1{more}", answer.text())
         assert count == 1
         route.fulfill(response=answer, body=html)
@@ -469,10 +460,10 @@ def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, j
         expect(message(dialog)).to_contain_text(f"Description, theirs: {theirs}")
         expect(dialog.get_by_label("Description")).to_have_value(mine)
         expect(choice(dialog, "Priority")).to_contain_text(priority.capitalize())
-        assert owner.data(owner.get(f"/tasks/{task['id']}"))["description"] == theirs
+        assert stored(owner, task)["description"] == theirs
         press(dialog, "Save changes")
         expect(message(dialog)).to_have_text("Saved.")
-        saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+        saved = stored(owner, task)
         assert (saved["description"], saved["priority"]) == (mine, priority)
 
 
@@ -490,10 +481,10 @@ def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_mean
     assert "activity" not in asked
     choose(board, "Contested", "Done")
     expect(notice(board)).to_contain_text("was not moved. Someone has moved it meanwhile")
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["status"] == "review"
+    assert stored(owner, task)["status"] == "review"
     choose(board, "Renamed", "Done")
     expect(notice(board)).to_contain_text("Moved “Renamed” to Done.")
-    moved = owner.data(owner.get(f"/tasks/{other['id']}"))
+    moved = stored(owner, other)
     assert (moved["status"], moved["priority"]) == ("done", "high")
     seen(board)
     expect(card(board, "Contested", "Review")).to_be_visible()
@@ -575,7 +566,7 @@ def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     expect(dialog.locator(".text")).to_have_text("Typed on the way")
     press(dialog, "Save changes")  # it was moved since, which overlaps nothing
     expect(message(dialog)).to_have_text("Saved.")
-    saved = owner.data(owner.get(f"/tasks/{task['id']}"))
+    saved = stored(owner, task)
     assert (saved["description"], saved["status"]) == ("Typed on the way", "done")
     board.keyboard.press("Escape")
     expect(card(board, "Slow line")).not_to_contain_text("Not saved")

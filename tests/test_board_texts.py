@@ -2,7 +2,7 @@
 
 import re
 
-from board import card, check_page, comment, fault, held, notice, opened, refresh
+from board import card, check_page, comment, fault, held, notice, opened, refresh, stored
 from harness import wait_until
 from playwright.sync_api import expect
 from test_attachments import attach
@@ -13,16 +13,11 @@ PIXEL = bytes.fromhex(
 )
 
 
-def described(owner, project, text, title="Written"):
-    return owner.make_task(project, title=title, description=text)
-
-
-def stored(owner, task):
-    return owner.data(owner.get(f"/tasks/{task['id']}"))
+TWO = "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n"
 
 
 def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
-    task = described(owner, project, "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n")
+    task = owner.make_task(project, title="Written", description=TWO)
     dialog = opened(board, "Written")
     expect(dialog.get_by_role("checkbox", name="mine")).to_be_enabled()
     check_page(board)
@@ -39,7 +34,7 @@ def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
 
 
 def test_a_tick_that_is_refused_is_taken_back(board, owner, project):
-    task = described(owner, project, "- [ ] this\n- [ ] that")
+    task = owner.make_task(project, title="Written", description="- [ ] this\n- [ ] that")
     dialog = opened(board, "Written")
     this = dialog.get_by_role("checkbox", name="this")
     board.route("**/details", lambda route: route.abort())
@@ -56,7 +51,7 @@ def test_a_tick_that_is_refused_is_taken_back(board, owner, project):
 
 
 def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, join):
-    task = described(owner, project, "- [ ] no client's", "Said")
+    task = owner.make_task(project, title="Said", description="- [ ] no client's")
     dialog = opened(board, "Said")
     comment(dialog, "- [ ] one\n- [ ] two")
     for name in ("one", "two"):
@@ -72,7 +67,7 @@ def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, joi
 
 def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owner, project):
     other = owner.make_task(project, title="The other")
-    task = described(owner, project, "", "Pictured")
+    task = owner.make_task(project, title="Pictured")
     owner.data(attach(owner, task, "a plan.png", PIXEL, "image/png"), 201)
     text = (
         "![Plan](<a plan.png>) ![](missing.png) ![x](https://evil.example/x.png) ![y](javascript:go())\n\n"

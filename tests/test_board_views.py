@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, view
+from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, stored, view
 from harness import wait_until
 from playwright.sync_api import expect
 
@@ -47,7 +47,7 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     page.get_by_role("checkbox", name="Done: Late").click()  # and it is gone
     expect(own(page)).to_have_text(["Far", "Second", "First", "Third"])
     expect(notice(page)).to_contain_text("Done")  # the server has answered
-    assert owner.data(owner.get(f"/tasks/{late['id']}"))["status"] == "done"
+    assert stored(owner, late)["status"] == "done"
     press(notice(page), "Undo")
     expect(own(page)).to_have_count(5)
     choice(page, "Status of “Far”").click()
@@ -148,7 +148,7 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
     choice(page, "Move what is open").click()
     page.get_by_role("option", name="Beta").click()
     expect(row(page, "Beta")).to_contain_text("0 of 1 task done")
-    assert owner.data(owner.get(f"/tasks/{task['id']}"))["milestone_id"] == beta["id"]
+    assert stored(owner, task)["milestone_id"] == beta["id"]
     expect(choice(page, "Move what is open")).to_have_count(0)
     view(page, "Board")
     choice(page, "Milestone").click()
