@@ -17,13 +17,13 @@ def column(page, title):
 
 def card(page, title, within=None):
     place = column(page, within) if within else page
-    return place.get_by_role("listitem").filter(has=page.get_by_role("link", name=title, exact=True))
+    return place.get_by_role("listitem").filter(has=link(page, title))
 
 
 def opened(page, title):
     """Open a task from its card, and wait until all of it is loaded."""
     refresh(page)
-    page.get_by_role("link", name=title, exact=True).click()
+    link(page, title).click()
     dialog = page.get_by_role("dialog", name=title)
     expect(dialog.locator(".task-body")).to_have_attribute("aria-busy", "false")
     return dialog
@@ -150,14 +150,21 @@ def fault(page):
     return page.locator("#notices").get_by_role("alert")
 
 
-def choose(page, title, status):
-    """Move a card by its key and the keyboard alone."""
-    page.get_by_role("link", name=title, exact=True).focus()
-    page.keyboard.press("s")
+def link(page, title):
+    return page.get_by_role("link", name=title, exact=True)
+
+
+def find(page, words):
+    """Choose in the list that a key or a button has opened, with the keyboard alone."""
     expect(page.get_by_role("combobox", name="Find")).to_be_focused()
-    page.keyboard.type(status)
-    expect(page.locator(".current")).to_have_text(status)
+    page.keyboard.type(words)
     page.keyboard.press("Enter")
+
+
+def choose(page, title, status):
+    """Move a card by its key."""
+    link(page, title).press("s")
+    find(page, status)
 
 
 def unseen(page):

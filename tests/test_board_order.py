@@ -9,7 +9,9 @@ from board import (
     column,
     fault,
     fill_in,
+    find,
     held,
+    link,
     message,
     new_task,
     notice,
@@ -30,10 +32,6 @@ def titles(page, status="To do"):
     return column(page, status).locator(".card .title")
 
 
-def link(page, title):
-    return page.get_by_role("link", name=title, exact=True)
-
-
 def announced(page):
     return page.locator("p.skip[role=status]")
 
@@ -47,13 +45,6 @@ def drag(page, title, onto, half):
     page.mouse.move(x, y - 3)
     page.mouse.move(x, y)
     expect(page.locator(".drop")).to_be_visible()
-
-
-def find(page, words):
-    """Choose in the list that a key or a button has opened."""
-    expect(page.get_by_role("combobox", name="Find")).to_be_focused()
-    page.keyboard.type(words)
-    page.keyboard.press("Enter")
 
 
 # The order by hand

@@ -18,6 +18,7 @@ from board import (
     fault,
     fill_in,
     held,
+    link,
     me,
     message,
     new_task,
@@ -270,7 +271,7 @@ def test_days_are_the_workspaces(sign_in, launch):
 def test_a_card_is_moved_by_keyboard_with_the_focus_and_by_dragging(board, owner, project):
     task = owner.make_task(project, title="Walk")
     refresh(board, "Walk")
-    title = board.get_by_role("link", name="Walk", exact=True)
+    title = link(board, "Walk")
     with held(board, f"**/tasks/{task['id']}/details"):
         choose(board, "Walk", "Review")
         expect(card(board, "Walk", "Review")).to_be_visible()  # before the server has answered
@@ -324,12 +325,11 @@ def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, own
     aside, *_ = (owner.make_task(project, title=title) for title in ("Aside", "Above", "Below"))
     owner.data(owner.patch(f"/tasks/{aside['id']}", {"status": "review"}))
     refresh(board, "Aside")
-    press_key, link = board.keyboard.press, lambda title: board.get_by_role("link", name=title, exact=True)
-    link("Above").focus()
-    steps = {"Down": "Below", "Right": "Aside", "Left": "Above", "Up": "Above"}
-    for key, title in {f"Arrow{key}": title for key, title in steps.items()}.items():
-        press_key(key)
-        expect(link(title)).to_be_focused()
+    press_key = board.keyboard.press
+    link(board, "Above").focus()
+    for key, title in {"Down": "Below", "Right": "Aside", "Left": "Above", "Up": "Above"}.items():
+        press_key(f"Arrow{key}")
+        expect(link(board, title)).to_be_focused()
     for key, name in (("n", "New task"), ("?", "Keyboard shortcuts")):
         press_key(key)
         expect(board.get_by_role("dialog", name=name)).to_be_visible()

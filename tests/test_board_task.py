@@ -13,6 +13,7 @@ from board import (
     drop,
     fault,
     held,
+    link,
     message,
     new_task,
     notice,
@@ -89,7 +90,7 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
     board.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    expect(board.get_by_role("link", name="Before and after", exact=True)).to_be_focused()
+    expect(link(board, "Before and after")).to_be_focused()
     assert "task=" not in board.url
 
 

@@ -4,7 +4,21 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from board import card, check_page, choice, column, notice, pick, press, refresh, row, show, stored, view
+from board import (
+    card,
+    check_page,
+    choice,
+    column,
+    link,
+    notice,
+    pick,
+    press,
+    refresh,
+    row,
+    show,
+    stored,
+    view,
+)
 from harness import wait_until
 from playwright.sync_api import expect
 
@@ -30,12 +44,12 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     expect(page.get_by_role("heading", level=1)).to_have_text("My tasks")
     expect(page.get_by_role("heading", level=2)).to_have_text(["Overdue 1", "Later 1", "No date 3"])
     check_page(page)
-    third = page.get_by_role("link", name="Third", exact=True)
+    third = link(page, "Third")
     third.press("Alt+ArrowUp")
     expect(own(page)).to_have_text(["Late", "Far", "First", "Third", "Second"])
     expect(third).to_be_focused()
     third.press("ArrowUp")
-    expect(page.get_by_role("link", name="First", exact=True)).to_be_focused()
+    expect(link(page, "First")).to_be_focused()
     page.locator(".own").filter(has_text="Second").drag_to(page.locator(".own").filter(has_text="First"))
     expect(own(page)).to_have_text(["Late", "Far", "Second", "First", "Third"])
 
@@ -53,7 +67,7 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     choice(page, "Status of “Far”").click()
     page.get_by_role("option", name="Review").click()
     expect(choice(page, "Status of “Far”")).to_have_text("Review")
-    page.get_by_role("link", name="Second", exact=True).click()
+    link(page, "Second").click()
     expect(page.get_by_role("dialog", name="Second")).to_be_visible()
 
 

@@ -62,8 +62,7 @@ def invite(page, name, role):
 
 
 def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prepared, enter):
-    server, link = prepared
-    page = enter(link, "Sign in to")
+    page = enter(prepared[1], "Sign in to")
     # The project and its milestone
     press(page, "Create the first project")
     fill_in(page.get_by_role("dialog", name="New project"), {"Name": "Launch"}, "Create project")
@@ -170,15 +169,3 @@ def test_a_team_works_from_its_first_link_to_its_last_day_on_the_page_alone(prep
     refresh(carl)
     expect(carl.locator(".fault")).to_contain_text("You are signed out")
     expect(column(carl, "To do")).to_have_count(0)
-
-    owner = server.client()
-    (project,) = owner.data(owner.get("/projects"))["projects"]
-    assert (project["name"], project["status"], project["stats"]["done"]) == ("Launch", "active", 1)
-    tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
-    people = {member["full_name"]: member for member in owner.data(owner.get("/members"))["members"]}
-    assert {task["milestone_id"] for task in tasks.values()} != {None}
-    assert tasks["Write the manual"]["assignee_id"] == people["Mia Meier"]["id"]
-    assert (tasks["Check the prices"]["status"], tasks["Write the manual"]["status"]) == ("review", "done")
-    (listed,) = owner.data(owner.get("/whiteboards"))["whiteboards"]
-    assert owner.data(owner.get(f"/whiteboards/{listed['id']}"))["content"] == {"text": "- a song"}
-    assert "Carl Cole" not in people
