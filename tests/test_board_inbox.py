@@ -2,7 +2,7 @@
 
 import re
 
-from board import card, check_page, comment, opened, press, refresh, view
+import board as ui
 from playwright.sync_api import expect
 
 
@@ -11,37 +11,37 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     page = sign_in(mia.key, f"#project={project['id']}")
     expect(page.get_by_role("link", name="Inbox", exact=True)).to_be_visible()
     task = owner.make_task(project, title="Check the prices", assignee_id=mia.member["id"])
-    refresh(page)
+    ui.refresh(page)
     expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert page.locator("link[rel=icon]").get_attribute("href").endswith("icon-unread.svg")
-    expect(card(page, "Check the prices").get_by_role("img", name="New for you")).to_be_visible()
+    expect(ui.card(page, "Check the prices").get_by_role("img", name="New for you")).to_be_visible()
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Today, @Mia Meier?"}), 201)
-    refresh(page)
+    ui.refresh(page)
     page.get_by_role("link", name="Inbox 2 unread").click()
-    check_page(page)
+    ui.check_page(page)
     told = page.get_by_role("list", name="Inbox").get_by_role("listitem")
     expect(told).to_contain_text([re.compile("gave you and named you in.*Today, @Mia Meier")])
     told.first.get_by_role("link").click()
     expect(page.get_by_role("dialog", name="Check the prices")).to_be_visible()
     expect(page).to_have_title(re.compile(rf"^\(2\) #{task['number']} Check the prices"))
-    press(page.get_by_role("dialog"), "Close")
+    ui.press(page.get_by_role("dialog"), "Close")
     expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
-    press(page, "Mark all as read")
+    ui.press(page, "Mark all as read")
     expect(page.get_by_role("link", name="Inbox", exact=True)).to_be_visible()
     expect(page).to_have_title(re.compile("^Inbox"))
-    view(page, "Board")
-    expect(card(page, "Check the prices").get_by_role("img", name="New for you")).to_have_count(0)
+    ui.view(page, "Board")
+    expect(ui.card(page, "Check the prices").get_by_role("img", name="New for you")).to_have_count(0)
 
 
 def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, owner, project, join):
     nia, max_ = join(full_name="Nia Noor"), join(full_name="Nax Noor")
     task = owner.make_task(project, title="Who")
-    refresh(board, "Who")
-    dialog = opened(board, "Who")
+    ui.refresh(board, "Who")
+    dialog = ui.opened(board, "Who")
     area, names = dialog.get_by_label("New comment"), dialog.get_by_role("listbox", name="Members")
     area.press_sequentially("Ask @noo")
     expect(names.get_by_role("option")).to_have_text(["Nax Noor", "Nia Noor"])
-    check_page(board)
+    ui.check_page(board)
     area.press("ArrowDown")
     area.press("Enter")
     expect(area).to_have_value("Ask @Nia Noor ")
@@ -56,7 +56,7 @@ def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, own
     area.press("Backspace")
     area.press_sequentially("a@nia")  # an address
     expect(names).to_have_count(0)
-    press(dialog, "Send")
+    ui.press(dialog, "Send")
     expect(dialog.locator(".comment[aria-busy=false]")).to_contain_text("Ask @Nia Noor or @Nax Noor")
     (sent,) = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
     assert set(sent["mentions"]) == {nia.member["id"], max_.member["id"]}
@@ -65,24 +65,24 @@ def test_names_are_completed_after_an_at_sign_by_keyboard_and_pointer(board, own
 def test_a_question_is_asked_shown_and_answered_on_the_page(sign_in, board, owner, project, join):
     olli = join(full_name="Olli Orr")
     owner.make_task(project, title="Which colour")
-    refresh(board, "Which colour")
-    dialog = opened(board, "Which colour")
+    ui.refresh(board, "Which colour")
+    dialog = ui.opened(board, "Which colour")
     dialog.get_by_label("A question").check()
     dialog.get_by_label("New comment").fill("Blue, @Olli Orr?")
-    press(dialog, "Send")
+    ui.press(dialog, "Send")
     expect(dialog.get_by_role("list", name="Comments")).to_contain_text("Question")
     expect(dialog.get_by_label("A question")).not_to_be_checked()
-    press(dialog, "Close")
-    expect(card(board, "Which colour")).to_contain_text("Question")
+    ui.press(dialog, "Close")
+    expect(ui.card(board, "Which colour")).to_contain_text("Question")
     page = sign_in(olli.key, "#view=inbox")
     page.get_by_role("listitem").filter(has_text="asks you about").get_by_role("link").click()
     dialog = page.get_by_role("dialog", name="Which colour")
-    press(dialog, "Answer")
+    ui.press(dialog, "Answer")
     expect(dialog.get_by_label("New comment")).to_be_focused()
-    comment(dialog, "Green")
+    ui.comment(dialog, "Green")
     expect(dialog.get_by_text("Question", exact=True)).to_have_count(0)
     expect(page.get_by_role("link", name="Inbox", exact=True)).to_be_visible()  # who answers has read it
-    refresh(board)
-    expect(card(board, "Which colour")).not_to_contain_text("Question")
+    ui.refresh(board)
+    expect(ui.card(board, "Which colour")).not_to_contain_text("Question")
     board.get_by_role("link", name=re.compile(r"Inbox \d+ unread")).click()
     expect(board.get_by_role("list", name="Inbox")).to_contain_text("answered your question on")

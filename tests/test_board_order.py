@@ -2,34 +2,13 @@
 
 import re
 
-from board import (
-    card,
-    check_page,
-    choice,
-    column,
-    fault,
-    fill_in,
-    find,
-    held,
-    link,
-    message,
-    new_task,
-    notice,
-    opened,
-    pick,
-    press,
-    refresh,
-    seen,
-    show,
-    stored,
-    unseen,
-)
+import board as ui
 from harness import wait_until
 from playwright.sync_api import expect
 
 
 def titles(page, status="To do"):
-    return column(page, status).locator(".card .title")
+    return ui.column(page, status).locator(".card .title")
 
 
 def announced(page):
@@ -38,9 +17,9 @@ def announced(page):
 
 def drag(page, title, onto, half):
     """Drag a card over the upper or lower half of another one."""
-    box = card(page, onto).bounding_box()
+    box = ui.card(page, onto).bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 if half == "upper" else 0.75)
-    card(page, title).hover()
+    ui.card(page, title).hover()
     page.mouse.down()
     page.mouse.move(x, y - 3)
     page.mouse.move(x, y)
@@ -53,11 +32,11 @@ def drag(page, title, onto, half):
 def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(board, sign_in, owner, project):
     a, b, c, d = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot"))
     owner.data(owner.patch(f"/tasks/{d['id']}", {"status": "review"}))
-    refresh(board, "Dot")
+    ui.refresh(board, "Dot")
     other = sign_in(address=f"#project={project['id']}")
-    expect(choice(board, "Order")).to_have_text("By hand")
+    expect(ui.choice(board, "Order")).to_have_text("By hand")
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
-    with held(board, f"**/tasks/{c['id']}/details"):
+    with ui.held(board, f"**/tasks/{c['id']}/details"):
         drag(board, "Cyd", "Ada", "upper")
         board.mouse.up()
         expect(titles(board)).to_have_text(["Cyd", "Ada", "Bob"])  # before the server has answered
@@ -67,12 +46,12 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     drag(board, "Dot", "Cyd", "lower")
     board.mouse.up()
     expect(titles(board)).to_have_text(["Cyd", "Dot", "Bob", "Ada"])
-    expect(notice(board)).to_contain_text("Moved “Dot” to To do.")
-    link(board, "Ada").focus()
+    expect(ui.notice(board)).to_contain_text("Moved “Dot” to To do.")
+    ui.link(board, "Ada").focus()
     for place in (3, 2):
         board.keyboard.press("Alt+ArrowUp")
         expect(announced(board)).to_have_text(f"“Ada” is number {place} of 4")
-        expect(link(board, "Ada")).to_be_focused()
+        expect(ui.link(board, "Ada")).to_be_focused()
     expect(titles(board)).to_have_text(["Cyd", "Ada", "Dot", "Bob"])
     order = ["Cyd", "Ada", "Dot", "Bob"]
 
@@ -81,24 +60,24 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
         return [task["title"] for task in tasks]
 
     wait_until(lambda: listed() == order)
-    refresh(other)
+    ui.refresh(other)
     expect(titles(other)).to_have_text(order)
     board.reload()
     expect(titles(board)).to_have_text(order)
-    pick(board, "Order", "Last changed")
-    link(board, "Bob").press("Alt+ArrowUp")
-    expect(notice(board)).to_contain_text("By hand")
+    ui.pick(board, "Order", "Last changed")
+    ui.link(board, "Bob").press("Alt+ArrowUp")
+    expect(ui.notice(board)).to_contain_text("By hand")
     assert listed() == order
 
 
 def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     _, b, _ = (owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd"))
-    refresh(board, "Cyd")
-    unseen(board)
+    ui.refresh(board, "Cyd")
+    ui.unseen(board)
     owner.data(owner.delete(f"/tasks/{b['id']}"))
     drag(board, "Ada", "Bob", "lower")
     board.mouse.up()
-    expect(fault(board)).to_have_text(
+    expect(ui.fault(board)).to_have_text(
         re.compile("“Ada” was not moved. The task above does not exist any longer.")
     )
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
@@ -110,52 +89,52 @@ def test_a_place_that_is_refused_is_taken_back(board, owner, project):
 def test_labels_are_chosen_made_shown_and_filtered(board, owner, project):
     owner.make_task(project, title="Known", labels=["bug"])
     task = owner.make_task(project, title="Labelled", labels=["old"])
-    refresh(board, "Labelled")
-    dialog = opened(board, "Labelled")
-    choice(dialog, "Labels").click()
+    ui.refresh(board, "Labelled")
+    dialog = ui.opened(board, "Labelled")
+    ui.choice(dialog, "Labels").click()
     expect(board.get_by_role("option", name="bug")).to_be_visible()
     for typed in ("OLD", "BUG", "needs thought"):
-        find(board, typed)
+        ui.find(board, typed)
     board.keyboard.press("Escape")
-    expect(choice(dialog, "Labels")).to_have_text("bugneeds thought")
-    wait_until(lambda: stored(owner, task)["labels"] == ["bug", "needs thought"])
-    check_page(board)
-    press(dialog, "Close")
-    expect(card(board, "Labelled").locator(".label")).to_have_text(["bug", "needs thought"])
-    pick(board, "Label", "needs thought")
-    expect(card(board, "Known")).to_have_count(0)
+    expect(ui.choice(dialog, "Labels")).to_have_text("bugneeds thought")
+    wait_until(lambda: ui.stored(owner, task)["labels"] == ["bug", "needs thought"])
+    ui.check_page(board)
+    ui.press(dialog, "Close")
+    expect(ui.card(board, "Labelled").locator(".label")).to_have_text(["bug", "needs thought"])
+    ui.pick(board, "Label", "needs thought")
+    expect(ui.card(board, "Known")).to_have_count(0)
     assert "label=needs" in board.url
-    quick = column(board, "To do").get_by_label("New task in To do")
+    quick = ui.column(board, "To do").get_by_label("New task in To do")
     quick.fill("Quick")
     quick.press("Enter")
-    expect(card(board, "Quick").locator(".label")).to_have_text(["needs thought"])
-    dialog = new_task(board)
-    expect(choice(dialog, "Labels")).to_have_text("needs thought")
-    fill_in(dialog, {"Title": "Careful"}, "Create task")
-    expect(card(board, "Careful").locator(".label")).to_have_text(["needs thought"])
-    check_page(board)
-    show(board, f"project={project['id']}&label=BUG")  # as somebody may write it
+    expect(ui.card(board, "Quick").locator(".label")).to_have_text(["needs thought"])
+    dialog = ui.new_task(board)
+    expect(ui.choice(dialog, "Labels")).to_have_text("needs thought")
+    ui.fill_in(dialog, {"Title": "Careful"}, "Create task")
+    expect(ui.card(board, "Careful").locator(".label")).to_have_text(["needs thought"])
+    ui.check_page(board)
+    ui.show(board, f"project={project['id']}&label=BUG")  # as somebody may write it
     expect(titles(board)).to_have_text(["Known", "Labelled"])
 
 
 def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(board, owner, project, milestone):
     other = owner.make_project(name="Elsewhere")
     task = owner.make_task(project, title="Nomad", milestone_id=milestone["id"], labels=["bug"])
-    refresh(board)
-    dialog = opened(board, "Nomad")
-    pick(dialog, "Project", "Elsewhere")
-    expect(message(dialog)).to_have_text("Saved.")
-    expect(choice(dialog, "Milestone")).to_have_text("None")
-    moved = stored(owner, task)
+    ui.refresh(board)
+    dialog = ui.opened(board, "Nomad")
+    ui.pick(dialog, "Project", "Elsewhere")
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    expect(ui.choice(dialog, "Milestone")).to_have_text("None")
+    moved = ui.stored(owner, task)
     assert (moved["project_id"], moved["milestone_id"]) == (other["id"], None)
-    press(dialog, "More")
-    press(dialog, "Copy")
-    expect(notice(board)).to_contain_text(f"a copy of #{task['number']}.")
+    ui.press(dialog, "More")
+    ui.press(dialog, "Copy")
+    expect(ui.notice(board)).to_contain_text(f"a copy of #{task['number']}.")
     expect(dialog.locator(".head")).not_to_contain_text(f"#{task['number']}")
-    expect(choice(dialog, "Project")).to_contain_text("Elsewhere")
+    expect(ui.choice(dialog, "Project")).to_contain_text("Elsewhere")
     expect(dialog.get_by_label("Title")).to_have_value("Nomad")
-    expect(choice(dialog, "Labels")).to_have_text("bug")
-    press(dialog, "Close")
+    expect(ui.choice(dialog, "Labels")).to_have_text("bug")
+    ui.press(dialog, "Close")
     expect(titles(board)).to_have_count(0)
 
 
@@ -164,59 +143,61 @@ def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(boar
 
 def test_the_details_of_a_card_are_planned_by_keys(board, owner, project, milestone):
     task = owner.make_task(project, title="Plan me")
-    refresh(board, "Plan me")
-    link(board, "Plan me").focus()
+    ui.refresh(board, "Plan me")
+    ui.link(board, "Plan me").focus()
     for key, words in {"s": "In progress", "a": "Olga", "p": "High", "m": "M"}.items():
         board.keyboard.press(key)
-        find(board, words)
-        expect(link(board, "Plan me")).to_be_focused()
+        ui.find(board, words)
+        expect(ui.link(board, "Plan me")).to_be_focused()
     board.keyboard.press("d")
     expect(board.get_by_role("textbox", name="Due date")).to_be_focused()
-    check_page(board)
+    ui.check_page(board)
     board.get_by_role("textbox", name="Due date").fill("2098-12-03")
     board.keyboard.press("Enter")
-    expect(card(board, "Plan me", "In progress")).to_contain_text("3 Dec 2098")
-    expect(link(board, "Plan me")).to_be_focused()
-    wait_until(lambda: (stored(owner, task)["due_date"] or "").startswith("2098-12-03"))
-    planned = stored(owner, task)
+    expect(ui.card(board, "Plan me", "In progress")).to_contain_text("3 Dec 2098")
+    expect(ui.link(board, "Plan me")).to_be_focused()
+    wait_until(lambda: (ui.stored(owner, task)["due_date"] or "").startswith("2098-12-03"))
+    planned = ui.stored(owner, task)
     chosen = [planned[name] for name in ("status", "priority", "milestone_id")]
     assert chosen == ["in_progress", "high", milestone["id"]]
-    press(card(board, "Plan me"), "More for “Plan me”")
+    ui.press(ui.card(board, "Plan me"), "More for “Plan me”")
     expect(board.get_by_role("button", name="Open", exact=True)).to_be_focused()
-    check_page(board)
-    press(board, "Status")
-    find(board, "Done")
-    expect(card(board, "Plan me", "Done")).to_be_visible()
-    link(board, "Plan me").press("e")
+    ui.check_page(board)
+    ui.press(board, "Status")
+    ui.find(board, "Done")
+    expect(ui.card(board, "Plan me", "Done")).to_be_visible()
+    ui.link(board, "Plan me").press("e")
     expect(board.get_by_role("dialog", name="Plan me")).to_be_visible()
 
 
 def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_once(board, owner, project):
     made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve")]
     owner.data(owner.patch(f"/tasks/{made[1]['id']}/details", {"priority": "high", "labels": ["old"]}))
-    refresh(board, "Eve")
-    link(board, "Ada").press("x")
-    link(board, "Cyd").click(modifiers=["Shift"])
-    link(board, "Eve").click(modifiers=["ControlOrMeta"])
+    ui.refresh(board, "Eve")
+    ui.link(board, "Ada").press("x")
+    ui.link(board, "Cyd").click(modifiers=["Shift"])
+    ui.link(board, "Eve").click(modifiers=["ControlOrMeta"])
     expect(announced(board)).to_have_text("4 selected")
     expect(board.get_by_role("img", name="Selected")).to_have_count(4)
     bar = board.get_by_role("toolbar", name="Selected tasks")
     expect(bar).to_contain_text("4 selected")
-    check_page(board)
+    ui.check_page(board)
     with board.expect_request("**/tasks/batch") as asked:
-        press(bar, "Priority")
-        find(board, "Urgent")
+        ui.press(bar, "Priority")
+        ui.find(board, "Urgent")
     expect(board.get_by_role("img", name="Urgent priority")).to_have_count(4)
     assert set(asked.value.post_data_json["versions"]) == {str(made[n]["number"]) for n in (0, 1, 2, 4)}
-    link(board, "Bob").press("l")
-    find(board, "new")
+    ui.link(board, "Bob").press("l")
+    ui.find(board, "new")
     board.keyboard.press("Escape")
-    expect(card(board, "Bob").locator(".label")).to_have_text(["new", "old"])
+    expect(ui.card(board, "Bob").locator(".label")).to_have_text(["new", "old"])
     expect(board.locator(".label")).to_have_count(5)
-    wait_until(lambda: stored(owner, made[4])["labels"] == ["new"])
-    expect(notice(board)).to_contain_text("Changed 4 tasks. Labels: new.")
-    press(notice(board).locator(".notice", has_text="Priority: Urgent"), "Undo")
-    wait_until(lambda: [stored(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"])
+    wait_until(lambda: ui.stored(owner, made[4])["labels"] == ["new"])
+    expect(ui.notice(board)).to_contain_text("Changed 4 tasks. Labels: new.")
+    ui.press(ui.notice(board).locator(".notice", has_text="Priority: Urgent"), "Undo")
+    wait_until(
+        lambda: [ui.stored(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"]
+    )
     expect(board.get_by_role("img", name="Urgent priority")).to_have_count(0)
     board.evaluate("document.activeElement.blur()")
     board.keyboard.press("Escape")
@@ -228,23 +209,23 @@ def test_of_several_none_is_changed_where_somebody_has_changed_one_meanwhile(
     board, owner, project, milestone
 ):
     ada, bob = (owner.make_task(project, title=title) for title in ("Ada", "Bob"))
-    refresh(board, "Bob")
-    unseen(board)
+    ui.refresh(board, "Bob")
+    ui.unseen(board)
     owner.data(owner.patch(f"/tasks/{bob['id']}", {"title": "Rob"}))
     for title in ("Ada", "Bob"):
-        link(board, title).press("x")
-    link(board, "Ada").press("s")
-    find(board, "Done")
+        ui.link(board, title).press("x")
+    ui.link(board, "Ada").press("s")
+    ui.find(board, "Done")
     refused = f"2 tasks were not moved. Someone has moved #{bob['number']} meanwhile"
-    expect(notice(board)).to_contain_text(refused)
+    expect(ui.notice(board)).to_contain_text(refused)
     expect(titles(board)).to_have_text(["Ada", "Bob"])
-    assert stored(owner, ada)["status"] == "todo"
-    seen(board)
+    assert ui.stored(owner, ada)["status"] == "todo"
+    ui.seen(board)
     expect(titles(board)).to_have_text(["Ada", "Rob"])
-    link(board, "Ada").press("m")
+    ui.link(board, "Ada").press("m")
     expect(board.get_by_role("option", name="M", exact=True)).to_be_visible()
-    with held(board, "**/tasks/batch"):
-        find(board, "M")
+    with ui.held(board, "**/tasks/batch"):
+        ui.find(board, "M")
         owner.data(owner.delete(f"/milestones/{milestone['id']}"))
     refused = f"2 tasks were not changed. #{ada['number']}: Milestone does not exist any longer."
-    expect(fault(board)).to_contain_text(refused)
+    expect(ui.fault(board)).to_contain_text(refused)

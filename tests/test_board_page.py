@@ -5,33 +5,9 @@ import re
 import threading
 import time
 
+import board as ui
 import pytest
 import requests
-from board import (
-    card,
-    check_page,
-    choice,
-    choose,
-    column,
-    comment,
-    enter,
-    fault,
-    fill_in,
-    held,
-    link,
-    me,
-    message,
-    new_task,
-    notice,
-    opened,
-    pick,
-    press,
-    refresh,
-    save,
-    show,
-    stored,
-    user_menu,
-)
 from harness import OWNER_KEY, PATIENCE, ROOT, add_copies, wait_until
 from playwright.sync_api import expect
 from werkzeug.exceptions import NotFound
@@ -50,14 +26,14 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     page.on("request", lambda request: addresses.append(request.url))
     page.goto(f"{server.base}/#project={project['id']}")
     for key in ("tms_no-such-key", "ключ"):
-        enter(page, key)
+        ui.enter(page, key)
         expect(page.locator(".entrance").get_by_role("alert")).to_contain_text("API key is unknown")
-    enter(page, OWNER_KEY)
+    ui.enter(page, OWNER_KEY)
     heading = page.get_by_role("heading", level=1, name=project["name"])
     expect(heading).to_be_focused()
     page.reload()
     expect(heading).to_be_visible()
-    assert page.evaluate("Object.entries(sessionStorage)") == [["reader", me(page)["member"]["id"]]]
+    assert page.evaluate("Object.entries(sessionStorage)") == [["reader", ui.me(page)["member"]["id"]]]
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
     (cookie,) = page.context.cookies()
     assert (cookie["httpOnly"], cookie["value"] == OWNER_KEY) == (True, False)
@@ -65,10 +41,10 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     expect(second.get_by_role("heading", level=1)).to_have_text("All projects")
     assert not any(OWNER_KEY in address for address in [*addresses, page.url])
     assert OWNER_KEY not in server.log.read_text()
-    press(user_menu(page), "Sign out")
+    ui.press(ui.user_menu(page), "Sign out")
     expect(page.get_by_label("API key")).to_be_focused()
     assert (page.evaluate("sessionStorage.length"), page.context.cookies()) == (0, [])
-    refresh(second)
+    ui.refresh(second)
     expect(second.locator(".entrance").get_by_role("alert")).to_contain_text("You are signed out: ")
 
 
@@ -79,97 +55,97 @@ def test_a_revoked_session_leads_back_and_what_was_typed_waits_for_its_owner_alo
     ana = join(full_name="Ana Lima")
     page = sign_in(address=f"#project={project['id']}&task={task['id']}")
     dialog = page.get_by_role("dialog", name="Draft")
-    press(dialog, "Close")
-    new = new_task(page)
+    ui.press(dialog, "Close")
+    new = ui.new_task(page)
     new.get_by_label("Title").fill("My plans")
-    press(new, "Close")
-    opened(page, "Draft")
+    ui.press(new, "Close")
+    ui.opened(page, "Draft")
     page.go_back()
     expect(dialog).to_be_hidden()
     page.go_forward()
-    press(dialog, "Add a description")
+    ui.press(dialog, "Add a description")
     dialog.get_by_label("Description").fill("Half a thought")
-    owner.data(owner.delete(f"/keys/{me(page)['key']['id']}"))
-    comment(dialog, "Half a sentence")
+    owner.data(owner.delete(f"/keys/{ui.me(page)['key']['id']}"))
+    ui.comment(dialog, "Half a sentence")
     expect(page.get_by_role("alert").filter(has_text="You are signed out")).to_be_visible()
     expect(dialog).to_be_hidden()
     assert page.title() == "Workspace"
     expect(page.get_by_text(re.compile("Draft|Olga"))).to_have_count(0)
-    enter(page, OWNER_KEY)
+    ui.enter(page, OWNER_KEY)
     expect(dialog.get_by_label("New comment")).to_have_value("Half a sentence")
-    expect(message(dialog)).to_contain_text("Not saved yet.")
-    press(dialog, "Edit description")
+    expect(ui.message(dialog)).to_contain_text("Not saved yet.")
+    ui.press(dialog, "Edit description")
     expect(dialog.get_by_label("Description")).to_have_value("Half a thought")
-    press(dialog, "Close")
-    expect(card(page, "Draft")).to_contain_text("Not saved")
-    new_task(page)
+    ui.press(dialog, "Close")
+    expect(ui.card(page, "Draft")).to_contain_text("Not saved")
+    ui.new_task(page)
     expect(new.get_by_label("Title")).to_have_value("My plans")
-    owner.data(owner.delete(f"/keys/{me(page)['key']['id']}"))
-    press(new, "Create task")
-    enter(page, ana.key)
+    owner.data(owner.delete(f"/keys/{ui.me(page)['key']['id']}"))
+    ui.press(new, "Create task")
+    ui.enter(page, ana.key)
     expect(page.get_by_role("heading", level=1)).to_have_text(project["name"])
-    expect(notice(page)).to_be_empty()
-    expect(user_menu(page)).to_contain_text("Ana Lima, Member")
+    expect(ui.notice(page)).to_be_empty()
+    expect(ui.user_menu(page)).to_contain_text("Ana Lima, Member")
     assert page.evaluate("Object.keys(sessionStorage)") == ["reader"]
-    show(page, f"project={project['id']}&task={task['id']}")
+    ui.show(page, f"project={project['id']}&task={task['id']}")
     expect(dialog.get_by_label("New comment")).to_have_value("")
-    expect(message(dialog)).to_have_count(0)
+    expect(ui.message(dialog)).to_have_count(0)
 
 
 # Working
 
 
 def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_words(board, owner, project):
-    dialog = new_task(board)
+    dialog = ui.new_task(board)
     title, due_date = (dialog.get_by_label(label) for label in ("Title", "Due date"))
     expect(title).to_be_focused()
     title.evaluate("input => { input.maxLength = 600; }")
     title.fill("x" * 501)
     due_date.fill("1969-01-01")
-    press(dialog, "Create task")
-    expect(message(dialog)).to_contain_text("Title must be at most 500 characters long.")
-    expect(message(dialog)).to_contain_text("Due date must be between the years 1970 and 9999.")
+    ui.press(dialog, "Create task")
+    expect(ui.message(dialog)).to_contain_text("Title must be at most 500 characters long.")
+    expect(ui.message(dialog)).to_contain_text("Due date must be between the years 1970 and 9999.")
     title.fill("Paint the fence")
     due_date.fill("2099-12-01")
-    pick(dialog, "Priority", "High")
-    pick(dialog, "Assignee", "Olga Owner")
+    ui.pick(dialog, "Priority", "High")
+    ui.pick(dialog, "Assignee", "Olga Owner")
     dialog.get_by_label("Description").fill("Green.\nTwice.")
     title.press("Enter")
     expect(dialog).to_be_hidden()
-    expect(card(board, "Paint the fence", "To do")).to_contain_text("1 Dec 2099")
+    expect(ui.card(board, "Paint the fence", "To do")).to_contain_text("1 Dec 2099")
     for name in ("High priority", "Olga Owner"):
-        expect(card(board, "Paint the fence").get_by_role("img", name=name)).to_be_visible()
+        expect(ui.card(board, "Paint the fence").get_by_role("img", name=name)).to_be_visible()
     expect(board.get_by_role("link", name="Paint the fence")).to_be_focused()
-    expect(notice(board)).to_contain_text("Created “Paint the fence”.")
+    expect(ui.notice(board)).to_contain_text("Created “Paint the fence”.")
     (task,) = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
     assert (task["description"], task["priority"]) == ("Green.\nTwice.", "high")
     assert task["due_date"] == "2099-12-01T23:59:59.999Z"
     expect(board.locator("#projects [aria-current]")).to_have_attribute("title", "0 of 1 done")
-    quick = column(board, "Review").get_by_label("New task in Review")
+    quick = ui.column(board, "Review").get_by_label("New task in Review")
     quick.fill("Admire it")
     quick.press("Enter")
-    expect(card(board, "Admire it", "Review")).to_be_visible()
+    expect(ui.card(board, "Admire it", "Review")).to_be_visible()
     expect(quick.and_(board.locator(":focus"))).to_have_value("")
-    show(board, "project=")  # of all projects it is not known which one is meant
+    ui.show(board, "project=")  # of all projects it is not known which one is meant
     expect(quick).to_have_count(0)
 
 
 def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dropped(board, owner):
     other = owner.make_project(name="The other one")
-    refresh(board)
-    new = new_task(board)
+    ui.refresh(board)
+    new = ui.new_task(board)
     new.get_by_label("Title").fill("Half a title")
-    press(new, "Close")
-    show(board, f"project={other['id']}")
+    ui.press(new, "Close")
+    ui.show(board, f"project={other['id']}")
     expect(board.get_by_role("heading", level=1)).to_have_text("The other one")
-    new_task(board)
+    ui.new_task(board)
     expect(new.get_by_label("Title")).to_have_value("Half a title")
-    expect(choice(new, "Project")).to_contain_text("The other one")
+    expect(ui.choice(new, "Project")).to_contain_text("The other one")
     owner.data(owner.patch(f"/projects/{other['id']}", {"status": "archived"}))
-    refresh(board)  # which does not choose another project under one's hands
-    press(new, "Create task")
-    expect(message(new)).to_have_text("Project is archived and takes no new tasks.")
-    press(new, "Cancel")
+    ui.refresh(board)  # which does not choose another project under one's hands
+    ui.press(new, "Create task")
+    expect(ui.message(new)).to_have_text("Project is archived and takes no new tasks.")
+    ui.press(new, "Cancel")
     expect(new).to_be_hidden()
     board.keyboard.press("n")  # for a project that takes tasks
     expect(new.get_by_label("Title")).to_have_value("")
@@ -184,37 +160,37 @@ def test_a_new_task_is_of_the_filters_and_its_milestone_of_the_project_that_is_c
     for one, title in ((project, "Ours"), (other, "Theirs")):
         path = f"/projects/{one['id']}/milestones"
         made[title] = owner.data(owner.post(path, {"title": title}), 201)["id"]
-    show(board, f"project={project['id']}&person={ana.member['id']}&milestone={made['Ours']}&priority=low")
-    refresh(board)
-    dialog = new_task(board)
+    ui.show(board, f"project={project['id']}&person={ana.member['id']}&milestone={made['Ours']}&priority=low")
+    ui.refresh(board)
+    dialog = ui.new_task(board)
     shown = {"Assignee": "Ana Lima", "Priority": "Low", "Milestone": "Ours"}
     for label, text in shown.items():
-        expect(choice(dialog, label)).to_contain_text(text)
-    pick(dialog, "Project", "With others")
-    expect(choice(dialog, "Milestone")).to_contain_text("None")
-    pick(dialog, "Milestone", "Theirs")
-    fill_in(dialog, {"Title": "Elsewhere"}, "Create task")
+        expect(ui.choice(dialog, label)).to_contain_text(text)
+    ui.pick(dialog, "Project", "With others")
+    expect(ui.choice(dialog, "Milestone")).to_contain_text("None")
+    ui.pick(dialog, "Milestone", "Theirs")
+    ui.fill_in(dialog, {"Title": "Elsewhere"}, "Create task")
     expect(dialog).to_be_hidden()
     (task,) = owner.data(owner.get("/tasks", project_id=other["id"]))["tasks"]
     assert (task["milestone_id"], task["assignee_id"]) == (made["Theirs"], ana.member["id"])
-    show(board, "person=none")
-    refresh(board)
-    dialog = new_task(board)
-    pick(dialog, "Project", "With others")
-    expect(choice(dialog, "Milestone")).to_contain_text("None")
+    ui.show(board, "person=none")
+    ui.refresh(board)
+    dialog = ui.new_task(board)
+    ui.pick(dialog, "Project", "With others")
+    expect(ui.choice(dialog, "Milestone")).to_contain_text("None")
 
 
 def test_a_picker_is_used_by_keyboard_pointer_and_screen_readers(board, owner, project, join):
     for name in ("Zoë Ångström", "Zak Zorn"):
         join(full_name=name)
     owner.make_task(project, title="Whose")
-    refresh(board)
-    dialog = opened(board, "Whose")
-    assignee, options = choice(dialog, "Assignee"), board.get_by_role("option")
+    ui.refresh(board)
+    dialog = ui.opened(board, "Whose")
+    assignee, options = ui.choice(dialog, "Assignee"), board.get_by_role("option")
     assignee.focus()
     board.keyboard.type("zoe")  # the first letter opens it
     expect(options).to_contain_text(["Zoë Ångström"])
-    check_page(board)
+    ui.check_page(board)
     find = board.get_by_role("combobox", name="Find")
     assert find.get_attribute("aria-activedescendant") == options.get_attribute("id")
     find.fill("z")
@@ -223,7 +199,7 @@ def test_a_picker_is_used_by_keyboard_pointer_and_screen_readers(board, owner, p
     find.press("Enter")
     expect(assignee).to_be_focused()
     expect(assignee).to_contain_text("Zoë Ångström")
-    expect(message(dialog)).to_have_text("Saved.")
+    expect(ui.message(dialog)).to_have_text("Saved.")
     assignee.click()
     expect(board.get_by_role("option", selected=True)).to_contain_text("Zoë Ångström")
     find.fill("nothing like it")
@@ -238,7 +214,7 @@ def test_a_picker_is_used_by_keyboard_pointer_and_screen_readers(board, owner, p
     assignee.press("ArrowDown")
     expect(find).to_be_focused()
     find.press("Tab")
-    expect(choice(dialog, "Priority")).to_be_focused()
+    expect(ui.choice(dialog, "Priority")).to_be_focused()
 
 
 def test_days_are_the_workspaces(sign_in, launch):
@@ -247,48 +223,48 @@ def test_days_are_the_workspaces(sign_in, launch):
     project = owner.make_project()
     task = owner.make_task(project, title="By the API", due_date="2098-01-02T17:00:00Z")
     page = sign_in(base=server.base, timezone_id="America/Los_Angeles")
-    new = new_task(page)
+    new = ui.new_task(page)
     new.get_by_label("Title").fill("By the page")
     new.get_by_label("Due date").fill("2098-07-02")
-    press(new, "Create task")
-    expect(card(page, "By the page")).to_contain_text("2 Jul 2098")
+    ui.press(new, "Create task")
+    expect(ui.card(page, "By the page")).to_contain_text("2 Jul 2098")
     (made,) = owner.data(owner.get("/tasks", q="By the page"))["tasks"]
     assert made["due_date"] == "2098-07-02T11:59:59.999Z"
-    expect(card(page, "By the API")).to_contain_text("3 Jan 2098")
-    dialog = opened(page, "By the API")
+    expect(ui.card(page, "By the API")).to_contain_text("3 Jan 2098")
+    dialog = ui.opened(page, "By the API")
     expect(dialog.get_by_label("Due date")).to_have_value("2098-01-03")
     expect(dialog.get_by_label("Start date")).to_have_value("")
-    save(dialog, {"Start date": "2098-01-01"})
+    ui.save(dialog, {"Start date": "2098-01-01"})
     history = dialog.get_by_role("list", name="History")
     dialog.get_by_text("History", exact=True).click()
     expect(history).to_contain_text("Start date: none → 2098-01-01")
     expect(dialog.get_by_label("Start date")).to_have_value("2098-01-01")
-    saved = stored(owner, task)
+    saved = ui.stored(owner, task)
     assert saved["start_date"] == "2097-12-31T11:00:00.000Z"
     assert saved["due_date"] == "2098-01-02T17:00:00.000Z"  # a day that was not changed is not sent
 
 
 def test_a_card_is_moved_by_keyboard_with_the_focus_and_by_dragging(board, owner, project):
     task = owner.make_task(project, title="Walk")
-    refresh(board, "Walk")
-    title = link(board, "Walk")
-    with held(board, f"**/tasks/{task['id']}/details"):
-        choose(board, "Walk", "Review")
-        expect(card(board, "Walk", "Review")).to_be_visible()  # before the server has answered
+    ui.refresh(board, "Walk")
+    title = ui.link(board, "Walk")
+    with ui.held(board, f"**/tasks/{task['id']}/details"):
+        ui.choose(board, "Walk", "Review")
+        expect(ui.card(board, "Walk", "Review")).to_be_visible()  # before the server has answered
         assert title.count() == 1  # it is never in two columns
-    expect(card(board, "Walk", "Review")).to_be_visible()
+    expect(ui.card(board, "Walk", "Review")).to_be_visible()
     expect(title).to_be_focused()
-    expect(notice(board)).to_contain_text("Moved “Walk” to Review.")
-    assert stored(owner, task)["status"] == "review"
-    press(notice(board), "Dismiss")
-    expect(notice(board)).to_be_empty()
-    card(board, "Walk", "Review").drag_to(column(board, "Done"))
-    expect(card(board, "Walk", "Done")).to_be_visible()
-    expect(card(board, "Walk", "Review")).to_have_count(0)
+    expect(ui.notice(board)).to_contain_text("Moved “Walk” to Review.")
+    assert ui.stored(owner, task)["status"] == "review"
+    ui.press(ui.notice(board), "Dismiss")
+    expect(ui.notice(board)).to_be_empty()
+    ui.card(board, "Walk", "Review").drag_to(ui.column(board, "Done"))
+    expect(ui.card(board, "Walk", "Done")).to_be_visible()
+    expect(ui.card(board, "Walk", "Review")).to_have_count(0)
     expect(board.locator("#projects [aria-current]")).to_have_attribute("title", "1 of 1 done")
-    press(notice(board), "Undo")
-    expect(card(board, "Walk", "Review")).to_be_visible()
-    expect(notice(board).get_by_role("button", name="Undo")).to_have_count(0)
+    ui.press(ui.notice(board), "Undo")
+    expect(ui.card(board, "Walk", "Review")).to_be_visible()
+    expect(ui.notice(board).get_by_role("button", name="Undo")).to_have_count(0)
 
 
 def test_projects_that_are_made_one_after_another_have_colours_far_apart(sign_in, owner):
@@ -302,34 +278,34 @@ def test_projects_that_are_made_one_after_another_have_colours_far_apart(sign_in
 
 def test_a_notice_stays_for_some_seconds_and_while_it_has_the_focus_or_the_pointer(board, owner, project):
     owner.make_task(project, title="Walk")
-    refresh(board, "Walk")
+    ui.refresh(board, "Walk")
     board.clock.install()
     board.clock.pause_at(time.time() + 60)  # the machine may take longer for a step than a notice stays
-    choose(board, "Walk", "Review")
-    expect(column(board, "Review").get_by_role("link", name="Walk")).to_be_focused()
-    undo = notice(board).get_by_role("button", name="Undo")
+    ui.choose(board, "Walk", "Review")
+    expect(ui.column(board, "Review").get_by_role("link", name="Walk")).to_be_focused()
+    undo = ui.notice(board).get_by_role("button", name="Undo")
     for use, leave in ((undo.focus, undo.blur), (undo.hover, board.locator("h1").hover)):
         use()
         board.clock.run_for(9000)
         expect(undo).to_be_visible()
         leave()
     board.clock.run_for(2000)
-    expect(notice(board)).to_be_empty()
-    choose(board, "Walk", "Done")
+    expect(ui.notice(board)).to_be_empty()
+    ui.choose(board, "Walk", "Done")
     for seconds, said in ((0, "Moved"), (5, "Moved"), (2, "")):
         board.clock.run_for(seconds * 1000)
-        expect(notice(board)).to_contain_text(re.compile(said or "^$"))
+        expect(ui.notice(board)).to_contain_text(re.compile(said or "^$"))
 
 
 def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, owner, project):
     aside, *_ = (owner.make_task(project, title=title) for title in ("Aside", "Above", "Below"))
     owner.data(owner.patch(f"/tasks/{aside['id']}", {"status": "review"}))
-    refresh(board, "Aside")
+    ui.refresh(board, "Aside")
     press_key = board.keyboard.press
-    link(board, "Above").focus()
+    ui.link(board, "Above").focus()
     for key, title in {"Down": "Below", "Right": "Aside", "Left": "Above", "Up": "Above"}.items():
         press_key(f"Arrow{key}")
-        expect(link(board, title)).to_be_focused()
+        expect(ui.link(board, title)).to_be_focused()
     for key, name in (("n", "New task"), ("?", "Keyboard shortcuts")):
         press_key(key)
         expect(board.get_by_role("dialog", name=name)).to_be_visible()
@@ -354,38 +330,38 @@ def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_
     milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "Roofed"}), 201)
     owner.make_task(project, title="Fix the roof", priority="urgent", milestone_id=milestone["id"], **mine)
     owner.make_task(project, title="Fix the door", due_date="2020-01-02")
-    refresh(board)
-    expect(card(board, "Fix the door")).to_contain_text("2 Jan 2020 overdue")
+    ui.refresh(board)
+    expect(ui.card(board, "Fix the door")).to_contain_text("2 Jan 2020 overdue")
     board.get_by_label("Search").fill("ROOF")
-    pick(board, "Assignee", "Me")  # before the search has begun
-    pick(board, "Priority", "Urgent")
+    ui.pick(board, "Assignee", "Me")  # before the search has begun
+    ui.pick(board, "Priority", "Urgent")
     expect(board).to_have_url(re.compile("(?=.*q=ROOF)(?=.*person=me)(?=.*priority=urgent)"))
     board.reload()
-    expect(card(board, "Fix the roof")).to_be_visible()
-    expect(card(board, "Fix the door")).to_have_count(0)
+    expect(ui.card(board, "Fix the roof")).to_be_visible()
+    expect(ui.card(board, "Fix the door")).to_have_count(0)
     expect(board.get_by_label("Search")).to_have_value("ROOF")
-    expect(choice(board, "Assignee")).to_contain_text("Me")
-    expect(column(board, "To do")).to_have_accessible_name("To do 1")
+    expect(ui.choice(board, "Assignee")).to_contain_text("Me")
+    expect(ui.column(board, "To do")).to_have_accessible_name("To do 1")
     board.go_back()
-    expect(choice(board, "Priority")).to_contain_text("Any priority")
-    press(board, "Clear filters")
+    expect(ui.choice(board, "Priority")).to_contain_text("Any priority")
+    ui.press(board, "Clear filters")
     choices = {
         "Due": ("Overdue", "door"),
         "Assignee": ("Olga Owner", "roof"),
         "Milestone": ("Roofed", "roof"),
     }
     for label, (words, found) in choices.items():
-        pick(board, label, words)
+        ui.pick(board, label, words)
         expect(board.locator(".card")).to_have_text([re.compile(f"Fix the {found}")])
-        press(board, "Clear filters")
+        ui.press(board, "Clear filters")
         expect(board.locator(".card")).to_have_count(2)
-    show(board, "view=constructor&mine=1")
+    ui.show(board, "view=constructor&mine=1")
     expect(board.get_by_role("heading", level=1)).to_have_text("All projects")
-    expect(card(board, "Fix the roof")).to_be_visible()
-    expect(choice(board, "Assignee")).to_contain_text("Me")
+    expect(ui.card(board, "Fix the roof")).to_be_visible()
+    expect(ui.choice(board, "Assignee")).to_contain_text("Me")
     owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
-    refresh(board)
-    expect(card(board, "Fix the roof")).to_have_count(0)
+    ui.refresh(board)
+    expect(ui.card(board, "Fix the roof")).to_have_count(0)
     total = owner.data(owner.get("/tasks", limit=1, archived="false"))["pagination"]["total"]
     expect(board.locator("#projects a").first).to_have_attribute("title", re.compile(f"of {total} done"))
 
@@ -395,34 +371,34 @@ def test_projects_are_made_and_unarchived_on_the_page(sign_in, launch):
     owner = server.client()
     page = sign_in(base=server.base)
     expect(page.get_by_text("No tasks yet.")).to_be_visible()
-    press(page, "New task")  # which belongs to a project
+    ui.press(page, "New task")  # which belongs to a project
     page.get_by_role("dialog", name="New project").get_by_label("Name").fill("Attic")
-    press(page, "Create project")
+    ui.press(page, "Create project")
     expect(page.get_by_role("heading", level=1)).to_have_text("Attic")
     expect(page.get_by_text("Archived", exact=True)).to_be_hidden()
     (archived,) = owner.data(owner.get("/projects"))["projects"]
     owner.make_project(name="Zoo")
     task = owner.make_task(archived, title="Dusty")
     owner.data(owner.patch(f"/projects/{archived['id']}", {"status": "archived"}))
-    refresh(page)
+    ui.refresh(page)
     says = page.get_by_text("This project is archived")
     expect(says).to_be_visible()
     expect(page.get_by_role("button", name="New task")).to_have_count(0)
     page.keyboard.press("n")
     new = page.get_by_role("dialog", name="New task")
-    expect(choice(new, "Project")).to_contain_text("Zoo")
-    press(new, "Close")
+    expect(ui.choice(new, "Project")).to_contain_text("Zoo")
+    ui.press(new, "Close")
     page.get_by_role("link", name=re.compile("^Zoo")).click()
     expect(says).to_be_hidden()
     page.get_by_text("Archived", exact=True).click()
     page.get_by_role("link", name=re.compile("^Attic")).click()
-    expect(card(page, "Dusty")).to_be_visible()
-    press(page, "Unarchive")
+    expect(ui.card(page, "Dusty")).to_be_visible()
+    ui.press(page, "Unarchive")
     expect(says).to_be_hidden()
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     expect(page.get_by_text("Archived", exact=True)).to_be_hidden()
     expect(page.locator("#projects [aria-current]")).to_contain_text("Attic")
-    assert stored(owner, task)["project_id"] == archived["id"]
+    assert ui.stored(owner, task)["project_id"] == archived["id"]
 
 
 def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, server, owner, project):
@@ -431,21 +407,21 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     add_copies(server, owner.make_task(second, title="Older"), 178)
     server.rows("UPDATE task SET updated_at = '2020-01-01T00:00:00.000Z' WHERE title = 'Older'")
     owner.make_task(second, title="Of the second")
-    refresh(board, "Of the first")
-    asked, todo = [], column(board, "To do")
+    ui.refresh(board, "Of the first")
+    asked, todo = [], ui.column(board, "To do")
     board.on("request", lambda request: asked.append(request.url) if "&status=" in request.url else None)
     requests_of_a_column = re.compile(rf"/tasks\?project_id={second['id']}&status=todo")
     board.route(requests_of_a_column, lambda route: route.fulfill(status=503))
-    show(board, f"project={second['id']}&sort=-updated_at")
-    expect(fault(board)).to_contain_text("The server answered 503")
+    ui.show(board, f"project={second['id']}&sort=-updated_at")
+    expect(ui.fault(board)).to_contain_text("The server answered 503")
     expect(board.get_by_role("heading", level=1)).to_have_text("Second")
-    expect(card(board, "Of the first")).to_have_count(0)
+    expect(ui.card(board, "Of the first")).to_have_count(0)
     expect(todo).to_have_attribute("aria-busy", "true")
     expect(todo).to_have_accessible_name("To do")
     board.unroute(requests_of_a_column)
-    refresh(board, "Of the second")
+    ui.refresh(board, "Of the second")
     expect(todo).to_have_attribute("aria-busy", "false")
-    expect(card(board, "Of the first")).to_have_count(0)
+    expect(ui.card(board, "Of the first")).to_have_count(0)
     expect(todo).to_have_accessible_name("To do 180")
     cards = todo.locator(".card")
     expect(cards).to_have_count(50)
@@ -454,7 +430,7 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     cards.last.scroll_into_view_if_needed()
     expect(cards).to_have_count(150)
     top = owner.make_task(second, title="On top")
-    refresh(board, "On top")  # which keeps what is shown
+    ui.refresh(board, "On top")  # which keeps what is shown
     expect(cards).to_have_count(151)
     more = todo.get_by_role("button", name="Show more")
     more.press("Enter")
@@ -464,9 +440,9 @@ def test_a_board_is_loaded_in_steps_and_shows_no_card_of_another_one(board, serv
     cards.first.scroll_into_view_if_needed()
     owner.data(owner.patch(f"/tasks/{top['id']}/details", {"labels": ["a label among many"]}))
     server.rows("UPDATE task SET updated_at = ? WHERE title = 'Older'", now())
-    refresh(board)  # more than one answer holds
+    ui.refresh(board)  # more than one answer holds
     expect(cards).to_have_count(181)
-    choice(board, "Label").click()
+    ui.choice(board, "Label").click()
     expect(board.get_by_role("option", name="a label among many")).to_be_visible()
 
 
@@ -477,25 +453,25 @@ def test_what_the_api_would_refuse_is_not_offered(sign_in, owner, join, project,
     body = {"name": "reader", "scope": "read"}
     key = join("client").key if role == "client" else owner.data(owner.post("/keys", body), 201)["api_key"]
     page = sign_in(key, f"#project={project['id']}")
-    expect(card(page, "Look at me")).to_have_attribute("draggable", "false")
+    expect(ui.card(page, "Look at me")).to_have_attribute("draggable", "false")
     expect(page.get_by_text("This project is archived")).to_be_visible()
     for name in ("New task", "New project", "More for “Look at me”", "Unarchive"):
         assert not page.get_by_role("button", name=name).or_(page.get_by_label(name)).is_visible()
-    dialog = opened(page, "Look at me")
+    dialog = ui.opened(page, "Look at me")
     for label in ("Title", "Status", "Due date"):
         expect(dialog.get_by_label(label)).to_be_disabled()
     expect(dialog.get_by_role("button", name="Save changes")).to_be_hidden()
     expect(dialog.get_by_role("button", name=re.compile("description"))).to_have_count(0)
     expect(dialog.get_by_label("Attach files")).to_have_count(0)
     if role == "client":
-        comment(dialog, "I may say this")
+        ui.comment(dialog, "I may say this")
         expect(dialog.locator(".comment[aria-busy=false]")).to_contain_text("I may say this")
         assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 1
     else:
         expect(dialog.get_by_label("New comment")).to_be_hidden()
-    show(page, "view=webhooks")
+    ui.show(page, "view=webhooks")
     expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
-    choice(page, "Assignee").click()
+    ui.choice(page, "Assignee").click()
     expect(page.get_by_role("option").first).to_have_text("Anyone")
     expect(page.get_by_role("option", name="Me", exact=True)).to_have_count(0)
 
@@ -507,36 +483,36 @@ def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, proj
     page = browse(refusals=True, own=True)
     page.goto(f"{server.base}/#project={project['id']}")
     expect(page.get_by_label("API key")).to_be_focused()
-    check_page(page)
-    enter(page, OWNER_KEY)
-    expect(card(page, "Talk")).to_be_visible()
-    check_page(page)
+    ui.check_page(page)
+    ui.enter(page, OWNER_KEY)
+    expect(ui.card(page, "Talk")).to_be_visible()
+    ui.check_page(page)
     page.get_by_label("More for “Talk”").click()
-    check_page(page)
+    ui.check_page(page)
     page.keyboard.press("Escape")
-    user_menu(page)
-    check_page(page)
+    ui.user_menu(page)
+    ui.check_page(page)
     page.keyboard.press("Escape")
-    dialog = opened(page, "Talk")
-    check_page(page)
-    press(dialog, "Close")
-    press(page, "New task")
-    check_page(page)
+    dialog = ui.opened(page, "Talk")
+    ui.check_page(page)
+    ui.press(dialog, "Close")
+    ui.press(page, "New task")
+    ui.check_page(page)
 
 
 def test_a_column_is_folded_in_this_browser_until_it_is_unfolded(board, owner, project):
     owner.make_task(project, title="Walk")
-    refresh(board, "Walk")
-    press(board, "Fold Done")
-    choose(board, "Walk", "Done")
-    expect(column(board, "Done")).to_have_accessible_name("Done 1")
-    expect(card(board, "Walk")).to_be_hidden()
+    ui.refresh(board, "Walk")
+    ui.press(board, "Fold Done")
+    ui.choose(board, "Walk", "Done")
+    expect(ui.column(board, "Done")).to_have_accessible_name("Done 1")
+    expect(ui.card(board, "Walk")).to_be_hidden()
     board.reload()
     expect(board.get_by_role("button", name="Unfold Done")).to_have_attribute("aria-expanded", "false")
-    check_page(board)
-    expect(card(board, "Walk")).to_be_hidden()
-    press(board, "Unfold Done")
-    expect(card(board, "Walk", "Done")).to_be_visible()
+    ui.check_page(board)
+    expect(ui.card(board, "Walk")).to_be_hidden()
+    ui.press(board, "Unfold Done")
+    expect(ui.card(board, "Walk", "Done")).to_be_visible()
 
 
 def test_each_view_is_fit_for_every_screen_and_reader(sign_in, project, milestone):
@@ -547,10 +523,10 @@ def test_each_view_is_fit_for_every_screen_and_reader(sign_in, project, mileston
     views = dict(found) | {"": project["name"], "project": project["name"]}
     assert len(views) == len(found) >= 11
     for view, title in views.items():
-        show(page, f"view={view}&project={project['id']}")
+        ui.show(page, f"view={view}&project={project['id']}")
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
         expect(page.locator(".page [aria-busy=true]")).to_have_count(0)
-        check_page(page)
+        ui.check_page(page)
 
 
 def test_the_activity_tells_what_was_deleted_with_its_number(sign_in, owner, project, task):
@@ -655,13 +631,13 @@ def test_it_works_below_a_path_of_a_proxy_and_says_after_which_time_to_try_again
     page.on("request", lambda asked: asked.url.startswith(prefix) or elsewhere.append(asked.url))
     page.goto(f"{prefix}/")
     with page.expect_response("**/activity?*"):
-        enter(page, OWNER_KEY)
+        ui.enter(page, OWNER_KEY)
     expect(page.get_by_text("No tasks yet.")).to_be_visible()
     assert elsewhere == []
     wait_until(lambda: page.evaluate("fetch('api/v1/me').then(({ status }) => status)") == 429)
-    pick(page, "Priority", "High")
-    expect(fault(page)).to_contain_text(re.compile(r"Too many requests; try again in \d+ s\.[A-Z]"))
-    expect(fault(page).get_by_role("button", name="Try again")).to_be_visible()
+    ui.pick(page, "Priority", "High")
+    expect(ui.fault(page)).to_contain_text(re.compile(r"Too many requests; try again in \d+ s\.[A-Z]"))
+    expect(ui.fault(page).get_by_role("button", name="Try again")).to_be_visible()
 
 
 def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, server):
@@ -669,33 +645,33 @@ def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, serve
     page = sign_in(address=f"#project={project['id']}&q=price")
     page.get_by_role("link", name="Activity").click()
     page.get_by_role("link", name="Price list").click()
-    press(page.get_by_role("dialog", name="Price list"), "Close")
+    ui.press(page.get_by_role("dialog", name="Price list"), "Close")
     expect(page.get_by_role("heading", level=1)).to_have_text("Activity")
     page.keyboard.press("/")
     expect(page.get_by_label("Search", exact=True)).to_be_focused()
     expect(page.get_by_label("Search", exact=True)).to_have_value("price")  # as in the view before
-    show(page, f"#project={project['id']}&task={task['number']}")
+    ui.show(page, f"#project={project['id']}&task={task['number']}")
     expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
     for key in owner.data(owner.get("/keys"))["keys"]:
         if key["is_session"]:
             owner.data(owner.delete(f"/keys/{key['id']}"))
-    refresh(page)
+    ui.refresh(page)
     expect(page.get_by_label("API key")).to_be_visible()
     invitation = owner.data(
         owner.post(f"/members/{owner.data(owner.get('/me'))['member']['id']}/invitation"), 201
     )
     page.goto(server.base + invitation["enrollment_link"].removeprefix("http://127.0.0.1:8000"))
-    press(page, "Sign in to Workspace")
+    ui.press(page, "Sign in to Workspace")
     expect(page.get_by_role("dialog", name="Price list")).to_be_visible()
 
 
 def test_a_dialog_is_closed_by_a_press_beside_it_and_keeps_what_was_typed(board):
     for beside in ((5, 300), (1200, 300), (640, 5), (640, 715)):
-        press(board, "New project")
+        ui.press(board, "New project")
         dialog = board.get_by_role("dialog", name="New project")
         expect(dialog.get_by_label("Name")).to_be_focused()
         board.keyboard.type("x")
         board.mouse.click(*beside)
         expect(dialog).not_to_be_visible()
-    press(board, "New project")
+    ui.press(board, "New project")
     expect(board.get_by_role("dialog").get_by_label("Name")).to_have_value("xxxx")

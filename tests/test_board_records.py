@@ -4,90 +4,90 @@ import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
+import board as ui
 import requests
-from board import card, check_page, choice, drop, fill_in, message, notice, press, refresh, row, secret
 from harness import PATIENCE
 from playwright.sync_api import expect
 
 
 def check_form(page, button, name=None):
     """The form that a button opens is fit for every reader."""
-    press(page, button)
+    ui.press(page, button)
     dialog = page.get_by_role("dialog", name=name or button, exact=True)
     expect(dialog).to_be_visible()
-    check_page(page)
+    ui.check_page(page)
     return dialog
 
 
 def test_people_are_invited_changed_and_removed_by_admins(sign_in, owner, server, join):
     ida = join(full_name="Ida Ilves")
     page = sign_in(address="#view=people")
-    check_page(page)
+    ui.check_page(page)
     fields = {"E-mail": "tom@example.com", "Name": "Tom Toll", "Role": "Client"}
-    fill_in(check_form(page, "Invite"), fields)
-    first = secret(page, "Invitation for Tom Toll")
-    press(page, "New link: Tom Toll")
+    ui.fill_in(check_form(page, "Invite"), fields)
+    first = ui.secret(page, "Invitation for Tom Toll")
+    ui.press(page, "New link: Tom Toll")
     expect(page.get_by_role("dialog", name="Invitation for Tom Toll")).to_contain_text("It works once, until")
-    check_page(page)
-    second = secret(page, "Invitation for Tom Toll")
+    ui.check_page(page)
+    second = ui.secret(page, "Invitation for Tom Toll")
     nobody = server.client(None)
     codes = [nobody.post(f"/enroll/{link.rpartition('/')[2]}").status_code for link in (first, second)]
     assert codes == [410, 201]
-    fill_in(
+    ui.fill_in(
         check_form(page, "Edit: Ida Ilves", "Ida Ilves"), {"Role": "Admin", "Phone": "+351 1"}, "Save changes"
     )
-    expect(row(page, "Ida Ilves")).to_contain_text("Admin")
+    expect(ui.row(page, "Ida Ilves")).to_contain_text("Admin")
     assert ida.data(ida.get("/me"))["member"]["phone_number"] == "+351 1"
-    press(page, "Sign-in link: Ida Ilves")
-    assert "/enroll/" in secret(page, "Sign-in link for Ida Ilves")
-    drop(page, "Remove: Tom Toll")
-    expect(row(page, "Tom Toll")).to_have_count(0)
-    drop(page, "Remove: Ida Ilves")
-    expect(row(page, "Ida Ilves")).to_have_count(0)
+    ui.press(page, "Sign-in link: Ida Ilves")
+    assert "/enroll/" in ui.secret(page, "Sign-in link for Ida Ilves")
+    ui.drop(page, "Remove: Tom Toll")
+    expect(ui.row(page, "Tom Toll")).to_have_count(0)
+    ui.drop(page, "Remove: Ida Ilves")
+    expect(ui.row(page, "Ida Ilves")).to_have_count(0)
     assert ida.get("/me").status_code == 401
 
 
 def test_who_is_no_admin_changes_oneself_alone(sign_in, join):
     ben = join(full_name="Ben Bay")
     page = sign_in(ben.key, "#view=people")
-    expect(row(page, "Ben Bay")).to_be_visible()
+    expect(ui.row(page, "Ben Bay")).to_be_visible()
     named = re.compile("^(Invite|Edit|Remove|New link|Sign-in link)")
     buttons = page.get_by_role("button", name=named)
     expect(buttons).to_have_count(2)
     labels = buttons.evaluate_all("all => all.map((one) => one.ariaLabel)")
     assert labels == ["Sign-in link: Ben Bay", "Edit: Ben Bay"]
-    press(page, "Edit: Ben Bay")
+    ui.press(page, "Edit: Ben Bay")
     expect(page.get_by_role("dialog").get_by_label("Role")).to_have_count(0)
 
 
 def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign_in, join, server):
     eva = join(full_name="Eva Eng")
     page = sign_in(eva.key, "#view=account")
-    check_page(page)
-    fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
+    ui.check_page(page)
+    ui.fill_in(page.locator("main"), {"Name": "Eva Engel"}, "Save changes")
     expect(page.get_by_role("button", name="You: Eva Engel")).to_be_visible()
     expect(page.get_by_text("This browser")).to_have_count(1)
     sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
     expect(sessions.get_by_text("This browser")).to_have_count(1)
-    fill_in(
+    ui.fill_in(
         check_form(page, "New key for a program"), {"Name": "CI", "May": "only read", "Expires": "2099-01-01"}
     )
-    key = secret(page, "The API key “CI”")
-    expect(row(page, "CI")).to_contain_text("only reads")
-    expect(row(page, "CI")).to_contain_text("until 1 Jan 2099")
+    key = ui.secret(page, "The API key “CI”")
+    expect(ui.row(page, "CI")).to_contain_text("only reads")
+    expect(ui.row(page, "CI")).to_contain_text("until 1 Jan 2099")
     assert key not in page.content()
     program = server.client(key)
     assert program.data(program.get("/me"))["key"]["scope"] == "read"
-    drop(page, "Revoke: CI")
-    expect(row(page, "CI")).to_have_count(0)
+    ui.drop(page, "Revoke: CI")
+    expect(ui.row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
-    press(page, "Calendar link")
-    expect(row(page, "Calendar link")).to_contain_text("shows a calendar")
-    check_page(page)
+    ui.press(page, "Calendar link")
+    expect(ui.row(page, "Calendar link")).to_contain_text("shows a calendar")
+    ui.check_page(page)
     path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path
     assert requests.get(server.base + path, timeout=PATIENCE).text.startswith("BEGIN:VCALENDAR")
-    drop(page, "Revoke: Calendar link")
-    expect(row(page, "Calendar link")).to_have_count(0)
+    ui.drop(page, "Revoke: Calendar link")
+    expect(ui.row(page, "Calendar link")).to_have_count(0)
     assert requests.get(server.base + path, timeout=PATIENCE).status_code == 404
 
 
@@ -97,26 +97,26 @@ def test_meetings_are_grouped_by_day_in_local_time(sign_in, join):
     expect(page.get_by_text("No meetings yet.")).to_be_visible()
     fields = {"Title": "Call", "Starts": "2098-12-31T22:30", "Ends": "2098-12-31T21:30"}
     dialog = check_form(page, "New meeting")
-    fill_in(dialog, fields | {"Place or link": "Room 7"})
-    expect(message(dialog)).to_contain_text("Ends")
-    fill_in(dialog, {"Ends": "2098-12-31T23:30"})
+    ui.fill_in(dialog, fields | {"Place or link": "Room 7"})
+    expect(ui.message(dialog)).to_contain_text("Ends")
+    ui.fill_in(dialog, {"Ends": "2098-12-31T23:30"})
     heading = page.get_by_role("heading", name="31 de dez. de 2098")  # as the browser writes dates
     section = page.locator("section").filter(has=heading)
     expect(heading).to_have_count(1)
     expect(section.locator("time")).to_have_text(re.compile(r"22:30\s*–23:30"))
-    expect(row(page, "Call")).to_contain_text("Room 7")
+    expect(ui.row(page, "Call")).to_contain_text("Room 7")
     (meeting,) = eva.data(eva.get("/meetings"))["meetings"]
     assert meeting["starts_at"] == "2099-01-01T01:30:00.000Z"
     assert meeting["ends_at"] == "2099-01-01T02:30:00.000Z"
-    fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
+    ui.fill_in(check_form(page, "Edit: Call", "Call"), {"Starts": "2098-12-30T08:00"}, "Save changes")
     expect(page.get_by_role("heading", name=re.compile("30 de dez"))).to_have_count(1)
     long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
     eva.data(eva.post("/meetings", {"title": "Kick-off", "starts_at": long_ago}), 201)
-    refresh(page)
+    ui.refresh(page)
     expect(page.get_by_role("heading", name="Past")).to_be_visible()
-    check_page(page)
-    drop(page, "Delete: Call")
-    expect(row(page, "Call")).to_have_count(0)
+    ui.check_page(page)
+    ui.drop(page, "Delete: Call")
+    expect(ui.row(page, "Call")).to_have_count(0)
 
 
 def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
@@ -124,7 +124,7 @@ def test_a_client_opens_a_note_and_changes_nothing(sign_in, owner, join):
     page = sign_in(join("client").key, "#view=whiteboards")
     dialog = check_form(page, "Open: Map", "Map")
     expect(dialog.locator("em")).to_have_text("Here")
-    press(dialog, "Close")
+    ui.press(dialog, "Close")
     expect(page.get_by_role("button", name=re.compile("New note|Edit|Delete"))).to_have_count(0)
 
 
@@ -133,23 +133,23 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     made = owner.data(owner.post("/whiteboards", {"title": "Both", "content": content}), 201)
     owner.data(owner.post("/whiteboards", {"title": "Drawing", "content": {"shapes": [2]}}), 201)
     page = sign_in(address="#view=whiteboards")
-    press(page, "Edit: Drawing")
+    ui.press(page, "Edit: Drawing")
     dialog = page.get_by_role("dialog", name="Drawing")
     expect(dialog.locator("pre")).to_contain_text('"shapes": ')
     expect(dialog.get_by_role("button", name=re.compile("text"))).to_have_count(0)
-    press(dialog, "Close")
-    drop(page, "Delete: Drawing")
-    expect(row(page, "Drawing")).to_have_count(0)
-    press(check_form(page, "New note"), "Cancel")
-    press(page, "Edit: Both")
+    ui.press(dialog, "Close")
+    ui.drop(page, "Delete: Drawing")
+    expect(ui.row(page, "Drawing")).to_have_count(0)
+    ui.press(check_form(page, "New note"), "Cancel")
+    ui.press(page, "Edit: Both")
     dialog = page.get_by_role("dialog", name="Both")
-    press(dialog, "Edit text")
+    ui.press(dialog, "Edit text")
     dialog.get_by_label("Text").fill("# new")
     page.keyboard.press("Escape")
-    press(page, "Edit: Both")
+    ui.press(page, "Edit: Both")
     dialog = page.get_by_role("dialog", name="Both")  # what was typed is kept
     expect(dialog.get_by_role("heading", name="new")).to_be_visible()
-    press(dialog, "Save changes")
+    ui.press(dialog, "Save changes")
     expect(dialog).not_to_be_visible()
     saved = owner.data(owner.get(f"/whiteboards/{made['id']}"))
     assert saved["content"] == {"text": "# new", "shapes": [1]}
@@ -157,20 +157,20 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
 
 def test_a_milestone_leads_to_its_tasks(sign_in, owner, project):
     page = sign_in(address=f"#view=project&project={project['id']}")
-    fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
-    expect(row(page, "Beta")).to_contain_text("0 of 0 tasks done")
+    ui.fill_in(check_form(page, "New milestone"), {"Title": "Beta", "Due date": "2099-12-01"})
+    expect(ui.row(page, "Beta")).to_contain_text("0 of 0 tasks done")
     (milestone,) = owner.data(owner.get(f"/projects/{project['id']}/milestones"))["milestones"]
     owner.make_task(project, title="Of it", milestone_id=milestone["id"])
     owner.make_task(project, title="Another")
-    refresh(page)
-    check_page(page)
-    row(page, "Beta").get_by_role("link", name="0 of 1 task done").click()
+    ui.refresh(page)
+    ui.check_page(page)
+    ui.row(page, "Beta").get_by_role("link", name="0 of 1 task done").click()
     expect(page.locator(".card")).to_have_count(1)
-    expect(card(page, "Of it")).to_be_visible()
-    expect(choice(page, "Milestone")).to_have_text("Beta")
+    expect(ui.card(page, "Of it")).to_be_visible()
+    expect(ui.choice(page, "Milestone")).to_have_text("Beta")
     page.go_back()
-    fill_in(check_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
-    drop(page, "Delete: Gamma")
+    ui.fill_in(check_form(page, "Edit: Beta", "Beta"), {"Title": "Gamma"}, "Save changes")
+    ui.drop(page, "Delete: Gamma")
     expect(page.get_by_text("No milestones yet.")).to_be_visible()
 
 
@@ -180,14 +180,14 @@ def test_an_admin_sends_again_what_a_receiver_has_refused(sign_in, hooked, recei
     owner.make_task(owner.make_project())
     receiver.next()
     page = sign_in(base=hooked.base)
-    press(page, "You: Olga Owner")
-    check_page(page)
+    ui.press(page, "You: Olga Owner")
+    ui.check_page(page)
     page.get_by_role("link", name="Webhooks").click()
-    failed = row(page, "task.created to receiver")
+    failed = ui.row(page, "task.created to receiver")
     expect(failed).to_contain_text("1 attempt")
-    check_page(page)
-    press(page, "Send again: task.created to receiver")
-    expect(notice(page)).to_contain_text("Sent again: delivered.")
+    ui.check_page(page)
+    ui.press(page, "Send again: task.created to receiver")
+    expect(ui.notice(page)).to_contain_text("Sent again: delivered.")
     expect(page.get_by_text("Every delivery has arrived.")).to_be_visible()
-    press(page, "Send a test: receiver")
-    expect(notice(page).get_by_text("Test: delivered.")).to_be_visible()
+    ui.press(page, "Send a test: receiver")
+    expect(ui.notice(page).get_by_text("Test: delivered.")).to_be_visible()

@@ -3,30 +3,7 @@
 import re
 import time
 
-from board import (
-    card,
-    check_page,
-    choice,
-    choose,
-    column,
-    comment,
-    drop,
-    fault,
-    held,
-    link,
-    message,
-    new_task,
-    notice,
-    opened,
-    pick,
-    press,
-    refresh,
-    save,
-    seen,
-    show,
-    stored,
-    unseen,
-)
+import board as ui
 from harness import ROOT, add_old_comments, wait_until
 from playwright.sync_api import expect
 
@@ -52,25 +29,25 @@ def history_of(dialog):
 
 def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, owner, project, milestone):
     task = owner.make_task(project, title="Before", description="Old")
-    dialog = opened(board, "Before")
+    dialog = ui.opened(board, "Before")
     chosen = {"Status": "Review", "Priority": "Urgent", "Assignee": "Olga Owner", "Milestone": "M"}
     for label, text in chosen.items():  # which need no button
-        pick(dialog, label, text)
+        ui.pick(dialog, label, text)
     for label in ("Start date", "Due date"):
         dialog.get_by_label(label).fill("2098-01-02")
         dialog.get_by_label(label).blur()
-    wait_until(lambda: stored(owner, task)["due_date"])
-    expect(message(dialog)).to_have_text("Saved.")
-    version = stored(owner, task)["version"]
-    press(dialog, "Edit description")
+    wait_until(lambda: ui.stored(owner, task)["due_date"])
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    version = ui.stored(owner, task)["version"]
+    ui.press(dialog, "Edit description")
     for label, text in (("Title", " and after"), ("Description", "\nand new")):
         dialog.get_by_label(label).press("Control+End")
         dialog.get_by_label(label).press_sequentially(text)
-    save(dialog, {})
+    ui.save(dialog, {})
     dialog = board.get_by_role("dialog", name="Before and after")
-    expect(message(dialog)).to_have_text("Saved.")
+    expect(ui.message(dialog)).to_have_text("Saved.")
     expect(dialog.locator(".text")).to_contain_text("and new")  # and is no longer edited
-    saved = stored(owner, task)
+    saved = ui.stored(owner, task)
     assert (saved["title"], saved["description"]) == ("Before and after", "Old\nand new")
     chosen = [saved[name] for name in ("status", "priority", "milestone_id")]
     assert chosen == ["review", "urgent", milestone["id"]]
@@ -80,17 +57,17 @@ def test_every_field_of_an_opened_task_is_changed_and_its_history_tells(board, o
     for text in ("moved to Review", "Priority: Medium → Urgent", "Title: Before → Before and after"):
         expect(history.get_by_text(text)).to_be_visible()
     expect(history).to_contain_text("created")
-    pick(dialog, "Assignee", "Nobody")
-    save(dialog, {"Due date": ""})
+    ui.pick(dialog, "Assignee", "Nobody")
+    ui.save(dialog, {"Due date": ""})
     for text in ("Assignee: Olga Owner → none", "Due date: 2098-01-02 → none"):
         expect(history).to_contain_text(text)
-    saved = stored(owner, task)
+    saved = ui.stored(owner, task)
     assert (saved["due_date"], saved["assignee_id"], saved["title"]) == (None, None, "Before and after")
     expect(history.get_by_role("listitem").last).to_contain_text("created")
     expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
     board.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    expect(link(board, "Before and after")).to_be_focused()
+    expect(ui.link(board, "Before and after")).to_be_focused()
     assert "task=" not in board.url
 
 
@@ -101,10 +78,10 @@ def test_a_long_history_is_shown_in_steps_and_all_comments_though_the_api_lists_
     for step in range(1, 30):
         owner.data(owner.patch(f"/tasks/{task['id']}", {"title": f"Step {step}"}))
     add_old_comments(server, task, 501, "No. ")
-    dialog = opened(board, "Step 29")
+    dialog = ui.opened(board, "Step 29")
     history, comments = history_of(dialog), dialog.get_by_role("list", name="Comments")
     expect(history.get_by_role("listitem")).to_have_count(20)
-    press(dialog, "Show earlier")
+    ui.press(dialog, "Show earlier")
     expect(history.get_by_role("listitem")).to_have_count(30)
     expect(history.get_by_role("listitem").last).to_contain_text("created")
     expect(dialog.get_by_role("button", name="Show earlier")).to_be_hidden()
@@ -115,63 +92,63 @@ def test_a_long_history_is_shown_in_steps_and_all_comments_though_the_api_lists_
 
 def test_a_wrong_field_is_named_and_stays_until_it_is_discarded(board, owner, project):
     task = owner.make_task(project, title="Doubtful", description="Before", due_date="2098-01-01")
-    dialog = opened(board, "Doubtful")
-    save(dialog, {"Start date": "2099-01-01", "Description": "A mistake"})
-    expect(message(dialog)).to_have_text("Start date must not be after the due date.")
+    dialog = ui.opened(board, "Doubtful")
+    ui.save(dialog, {"Start date": "2099-01-01", "Description": "A mistake"})
+    expect(ui.message(dialog)).to_have_text("Start date must not be after the due date.")
     expect(dialog.get_by_label("Start date")).to_have_value("2099-01-01")
     owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Doubtless"}))
-    refresh(board)
+    ui.refresh(board)
     dialog = board.get_by_role("dialog", name="Doubtless")
     expect(dialog.get_by_label("Title")).to_have_value("Doubtless")
     expect(dialog.get_by_label("Description")).to_have_value("A mistake")
-    press(dialog, "Discard")
+    ui.press(dialog, "Discard")
     expect(dialog.get_by_label("Description")).to_have_value("Before")
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
-    save(dialog, {"Start date": "2097-01-01"})
-    expect(message(dialog)).to_have_text("Saved.")
-    save(dialog, {"Due date": "2096-01-01"})
-    expect(message(dialog)).to_have_text("Due date must not be before the start date.")
-    save(dialog, {"Title": " "})
-    expect(message(dialog)).to_have_text("Title is required.")
-    comment(dialog, " ")
-    expect(message(dialog).last).to_have_text("Write a comment first.")
+    ui.save(dialog, {"Start date": "2097-01-01"})
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    ui.save(dialog, {"Due date": "2096-01-01"})
+    expect(ui.message(dialog)).to_have_text("Due date must not be before the start date.")
+    ui.save(dialog, {"Title": " "})
+    expect(ui.message(dialog)).to_have_text("Title is required.")
+    ui.comment(dialog, " ")
+    expect(ui.message(dialog).last).to_have_text("Write a comment first.")
 
 
 def test_comments_are_added_changed_and_deleted(board, owner, join, project):
     task = owner.make_task(project, title="Talk")
     ana = join(full_name="Ana Lima")
     ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Mine, not yours"}), 201)
-    dialog = opened(board, "Talk")
+    dialog = ui.opened(board, "Talk")
     comments = dialog.get_by_role("list", name="Comments").get_by_role("listitem")
     expect(comments).to_have_count(1)
     expect(comments.get_by_role("button")).to_have_text(["Delete"])
-    comment(dialog, "First\nline <b>two</b>")
+    ui.comment(dialog, "First\nline <b>two</b>")
     expect(comments).to_have_count(2)
     expect(comments.last).to_contain_text("line <b>two</b>")
     expect(dialog.get_by_label("New comment")).to_have_value("")
     dialog.get_by_label("New comment").fill("a draft")
     comments.last.get_by_role("button", name="Edit").focus()
     ana.data(ana.post(f"/tasks/{task['id']}/comments", {"content": "Another"}), 201)
-    refresh(board)
+    ui.refresh(board)
     expect(comments).to_have_count(3)
     expect(comments.nth(1).get_by_role("button", name="Edit")).to_be_focused()
-    press(comments.nth(1), "Edit")
+    ui.press(comments.nth(1), "Edit")
     changed = dialog.get_by_label("Your comment, changed")
     expect(changed).to_be_focused()
     changed.fill(" ")
-    press(dialog, "Save comment")
-    expect(message(dialog)).to_have_text("Write a comment first.")
+    ui.press(dialog, "Save comment")
+    expect(ui.message(dialog)).to_have_text("Write a comment first.")
     changed.fill("Second thoughts")
-    press(dialog, "Save comment")
+    ui.press(dialog, "Save comment")
     expect(comments.nth(1)).to_contain_text("Second thoughts")
     expect(comments.nth(1)).to_contain_text("(edited)")
     expect(dialog.get_by_label("New comment")).to_have_value("a draft")
-    press(comments.nth(1), "Delete")
+    ui.press(comments.nth(1), "Delete")
     expect(comments).to_have_count(2)
     expect(dialog.get_by_role("heading", name="Comments")).to_be_focused()
-    press(notice(board), "Undo")
+    ui.press(ui.notice(board), "Undo")
     expect(comments).to_have_count(3)
-    drop(board, "Delete", comments.nth(1))
+    ui.drop(board, "Delete", comments.nth(1))
     left = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
     assert [comment["content"] for comment in left] == ["Mine, not yours", "Another"]
     expect(history_of(dialog)).to_contain_text("deleted a comment")
@@ -179,11 +156,11 @@ def test_comments_are_added_changed_and_deleted(board, owner, join, project):
 
 def test_a_comment_that_is_sent_before_the_last_one_is_shown_waits_for_it(board, owner, project):
     task = owner.make_task(project, title="Talk")
-    dialog = opened(board, "Talk")
-    with held(board, f"**/tasks/{task['id']}/comments"):
-        comment(dialog, "First")
+    dialog = ui.opened(board, "Talk")
+    with ui.held(board, f"**/tasks/{task['id']}/comments"):
+        ui.comment(dialog, "First")
         dialog.get_by_label("New comment").fill("Second")
-        press(dialog, "Saving…")
+        ui.press(dialog, "Saving…")
     expect(dialog.get_by_role("list", name="Comments").get_by_role("listitem")).to_have_count(2)
     expect(dialog.get_by_label("New comment")).to_have_value("")
     sent = owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]
@@ -194,7 +171,7 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
     title = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
     task = owner.make_task(project, title=title, description=title)
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": title}), 201)
-    dialog = opened(board, title)
+    dialog = ui.opened(board, title)
     expect(dialog.get_by_label("Title")).to_have_value(title)
     expect(dialog.locator(".text").first).to_have_text(title)
     expect(dialog.get_by_role("list", name="Comments")).to_contain_text(title)
@@ -205,11 +182,11 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
     dialog.get_by_label("Attach files").set_input_files(files)
     expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(2)
     with board.expect_download() as download:
-        press(dialog, name)
+        ui.press(dialog, name)
     assert download.value.path().read_bytes() == content
     assert download.value.suggested_filename.startswith("Grüße")
     expect(dialog.get_by_label("Attach files")).to_have_value("")
-    drop(board, "Remove other.txt")
+    ui.drop(board, "Remove other.txt")
     expect(dialog.get_by_role("list", name="Attachments").get_by_role("listitem")).to_have_count(1)
     history = history_of(dialog)
     expect(history).to_contain_text(f"attached {name}")
@@ -219,7 +196,7 @@ def test_what_looks_like_code_is_text_and_a_file_is_fetched_as_it_was_attached(b
 def test_markdown_is_shown_and_only_safe_links_are_links(board, owner, project):
     task = owner.make_task(project, title="Written", description=MARKDOWN)
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": MARKDOWN}), 201)
-    dialog = opened(board, "Written")
+    dialog = ui.opened(board, "Written")
     expect(dialog.locator(".text")).to_have_count(2)
     for text in dialog.locator(".text").all():
         shown = {"listitem": ["one", "two"], "strong": "two", "code": "code", "link": "safe"}
@@ -240,7 +217,7 @@ def test_markdown_that_is_too_deep_or_too_much_is_shown_as_typed(board, owner, p
     task = owner.make_task(project, title="Hard", description=("*a* " * 400 + "\n\n") * 4 + "*b*")
     for text in hard:
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
-    dialog = opened(board, "Hard")
+    dialog = ui.opened(board, "Hard")
     paragraphs = dialog.locator(".text > *")  # of the description alone
     expect(paragraphs).to_have_count(5)
     expect(paragraphs.locator("em")).to_have_text(["a"] * 1200 + ["b"])
@@ -262,19 +239,19 @@ def test_long_documents_and_paragraphs_are_drawn_and_each_text_is_read_once(boar
             return lex.apply(this, given);
         };
     }""")
-    dialog = opened(board, "Long")
+    dialog = ui.opened(board, "Long")
     expect(dialog.locator(".text > p").nth(-2).locator("strong")).to_have_count(90)
     board.evaluate("window.read = []")
     for text in ("*Two*", "*Three*"):
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": text}), 201)
-        refresh(board)
+        ui.refresh(board)
     expect(dialog.locator(".text em", has_text="Three")).to_be_visible()
     assert board.evaluate("window.read") == ["*Two*", "*Thre"]
 
 
 def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, owner, project):
     owner.make_task(project, title="Gallery")
-    dialog = opened(board, "Gallery")
+    dialog = ui.opened(board, "Gallery")
     for kind in ("drop", "paste"):
         dialog.get_by_label("New comment").evaluate(GIVE, [kind, f"{kind}.png", PICTURE])
         picture = dialog.get_by_role("img", name=f"{kind}.png")
@@ -289,26 +266,26 @@ def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, ow
 
 def test_a_task_is_deleted_with_what_was_typed_into_it(board, owner, project):
     task = owner.make_task(project, title="Superfluous")
-    dialog = opened(board, "Superfluous")
+    dialog = ui.opened(board, "Superfluous")
     dialog.get_by_label("New comment").fill("Never mind")
-    press(dialog, "More")
-    press(dialog, "Delete task")
-    expect(card(board, "Superfluous")).to_have_count(0)
-    expect(column(board, "To do")).to_have_accessible_name("To do 0")
-    press(notice(board), "Undo")
-    expect(card(board, "Superfluous")).to_contain_text("Not saved")
-    opened(board, "Superfluous")
+    ui.press(dialog, "More")
+    ui.press(dialog, "Delete task")
+    expect(ui.card(board, "Superfluous")).to_have_count(0)
+    expect(ui.column(board, "To do")).to_have_accessible_name("To do 0")
+    ui.press(ui.notice(board), "Undo")
+    expect(ui.card(board, "Superfluous")).to_contain_text("Not saved")
+    ui.opened(board, "Superfluous")
     board.clock.install()
     board.clock.pause_at(time.time() + 60)
-    press(dialog, "More")
-    press(dialog, "Delete task")
-    expect(notice(board).locator(".notice")).to_have_text(re.compile("^Deleted “Superfluous”."))
+    ui.press(dialog, "More")
+    ui.press(dialog, "Delete task")
+    expect(ui.notice(board).locator(".notice")).to_have_text(re.compile("^Deleted “Superfluous”."))
     board.clock.run_for(5000)
     assert owner.get(f"/tasks/{task['id']}").status_code == 200
     with board.expect_response(f"**/tasks/{task['id']}"):
         board.clock.run_for(2000)
     assert owner.get(f"/tasks/{task['id']}").status_code == 404
-    expect(card(board, "Superfluous")).to_have_count(0)
+    expect(ui.card(board, "Superfluous")).to_have_count(0)
     assert board.evaluate("Object.keys(sessionStorage)") == ["reader"]
 
 
@@ -317,13 +294,13 @@ def test_what_was_deleted_is_gone_when_the_page_is_left_and_shown_again_where_it
 ):
     task, other = (owner.make_task(project, title=title) for title in ("Going", "Staying"))
     for title in ("Going", "Staying"):
-        dialog = opened(board, title)
-        press(dialog, "More")
-        press(dialog, "Delete task")
+        dialog = ui.opened(board, title)
+        ui.press(dialog, "More")
+        ui.press(dialog, "Delete task")
     board.route(f"**/tasks/{other['id']}", lambda route: route.fulfill(status=503))
-    press(notice(board).locator(".notice", has_text="Staying"), "Dismiss")
-    expect(fault(board)).to_contain_text("It was not deleted.")
-    expect(card(board, "Staying")).to_be_visible()
+    ui.press(ui.notice(board).locator(".notice", has_text="Staying"), "Dismiss")
+    expect(ui.fault(board)).to_contain_text("It was not deleted.")
+    expect(ui.card(board, "Staying")).to_be_visible()
     board.goto("about:blank")
     wait_until(lambda: owner.get(f"/tasks/{task['id']}").status_code == 404)
 
@@ -333,48 +310,48 @@ def test_of_one_task_nothing_is_shown_in_another_when_answers_are_late_or_missin
     owner.data(owner.patch(f"/tasks/{late['id']}", {"status": "review"}))
     for task in (late, quick):
         owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": f"On {task['title']}"}), 201)
-    with held(board, f"**/tasks/{late['id']}/comments"):
+    with ui.held(board, f"**/tasks/{late['id']}/comments"):
         with board.expect_request(f"**/tasks/{late['id']}/comments"):
-            show(board, f"project={project['id']}&task={late['id']}")
-        show(board, f"project={project['id']}&task={quick['id']}")
+            ui.show(board, f"project={project['id']}&task={late['id']}")
+        ui.show(board, f"project={project['id']}&task={quick['id']}")
         dialog = board.get_by_role("dialog", name="Quick")
         expect(dialog.get_by_role("list", name="Comments")).to_contain_text("On Quick")
     board.evaluate("() => fetch('/api/v1/health').then(() => 0)")  # after which it has taken that answer over
     expect(dialog.get_by_role("list", name="Comments")).not_to_contain_text("On Late")
-    comment(dialog, "To the quick one")
+    ui.comment(dialog, "To the quick one")
     expect(dialog.locator(".comment[aria-busy=false]").last).to_contain_text("To the quick one")
     assert len(owner.data(owner.get(f"/tasks/{quick['id']}/comments"))["comments"]) == 2
-    refresh(board)  # which the next one would meet otherwise
+    ui.refresh(board)  # which the next one would meet otherwise
     board.route(f"**/tasks/{late['id']}/**", lambda route: route.abort())
     board.go_back()
     expect(board.get_by_role("dialog")).to_have_count(0)
-    expect(fault(board)).to_contain_text("The server cannot be reached")
+    expect(ui.fault(board)).to_contain_text("The server cannot be reached")
     board.unroute(f"**/tasks/{late['id']}/**")
-    press(fault(board), "Try again")
-    expect(choice(board.get_by_role("dialog", name="Late"), "Status")).to_have_text("Review")
-    assert stored(owner, quick)["status"] == "todo"
+    ui.press(ui.fault(board), "Try again")
+    expect(ui.choice(board.get_by_role("dialog", name="Late"), "Status")).to_have_text("Review")
+    assert ui.stored(owner, quick)["status"] == "todo"
 
 
 def test_a_task_has_a_number_and_says_what_blocks_it(board, owner, project):
     blocker, task = owner.make_task(project, title="Blocker"), owner.make_task(project, title="Blocked")
-    refresh(board, "Blocked")
-    expect(card(board, "Blocked")).to_contain_text(f"#{task['number']}")
-    dialog = opened(board, "Blocked")
+    ui.refresh(board, "Blocked")
+    expect(ui.card(board, "Blocked")).to_contain_text(f"#{task['number']}")
+    dialog = ui.opened(board, "Blocked")
     assert board.url.endswith(f"&task={task['number']}")
-    save(dialog, {"Blocked by": "the first"})
-    expect(message(dialog)).to_contain_text("Blocked by takes the numbers of tasks")
-    save(dialog, {"Blocked by": f"#{blocker['number']} #99999"})
-    expect(message(dialog)).to_have_text("There is no task #99999.")
-    save(dialog, {"Blocked by": f"#{blocker['number']}"})
+    ui.save(dialog, {"Blocked by": "the first"})
+    expect(ui.message(dialog)).to_contain_text("Blocked by takes the numbers of tasks")
+    ui.save(dialog, {"Blocked by": f"#{blocker['number']} #99999"})
+    expect(ui.message(dialog)).to_have_text("There is no task #99999.")
+    ui.save(dialog, {"Blocked by": f"#{blocker['number']}"})
     link = dialog.get_by_role("link", name=f"#{blocker['number']} Blocker")
     expect(link).to_be_visible()
-    check_page(board)
+    ui.check_page(board)
     link.click()
     dialog = board.get_by_role("dialog", name="Blocker")
-    save(dialog, {"Blocked by": str(task["number"])})
-    expect(message(dialog)).to_contain_text(f"#{task['number']} waits for #{blocker['number']} itself")
-    press(dialog, "Close")
-    expect(card(board, "Blocked").get_by_text("Blocked", exact=True)).to_have_count(2)
+    ui.save(dialog, {"Blocked by": str(task["number"])})
+    expect(ui.message(dialog)).to_contain_text(f"#{task['number']} waits for #{blocker['number']} itself")
+    ui.press(dialog, "Close")
+    expect(ui.card(board, "Blocked").get_by_text("Blocked", exact=True)).to_have_count(2)
 
 
 def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, server):
@@ -392,15 +369,15 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
     page = sign_in(address=f"#project={project['id']}")
     page.route(f"{server.base}/", widen)
     page.reload()
-    dialog = opened(page, "Sized")
-    press(dialog, "Edit")
+    dialog = ui.opened(page, "Sized")
+    ui.press(dialog, "Edit")
     size, is_sure = (dialog.get_by_label(label, exact=True) for label in ("Size", "Is sure"))
     size.fill("3")
     is_sure.check()
     with page.expect_request(lambda request: request.method == "PATCH") as asked:
-        press(dialog, "Save comment")
+        ui.press(dialog, "Save comment")
     assert asked.value.post_data_json == {"size": 3, "is_sure": True}
-    expect(message(dialog)).to_contain_text("Size")  # which the server does not know
+    expect(ui.message(dialog)).to_contain_text("Size")  # which the server does not know
     size.fill("")
     is_sure.uncheck()
     expect(dialog.get_by_role("button", name="Save comment")).to_be_hidden()  # nothing differs
@@ -411,84 +388,84 @@ def test_a_number_and_a_yes_or_no_are_fields_of_a_form(sign_in, owner, project, 
 
 def test_what_someone_else_does_is_shown_and_what_is_typed_stays(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Shared", "Doomed"))
-    dialog = opened(board, "Shared")
+    dialog = ui.opened(board, "Shared")
     text = dialog.get_by_label("New comment")
     text.fill("I am typing")
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Meanwhile"}), 201)
-    refresh(board)
+    ui.refresh(board)
     expect(dialog.get_by_role("list", name="Comments")).to_contain_text("Meanwhile")
     expect(text).to_have_value("I am typing")
     expect(text).to_be_focused()
     owner.data(owner.patch(f"/tasks/{task['id']}", {"title": "Shared by two", "status": "review"}))
-    refresh(board)
+    ui.refresh(board)
     expect(dialog.get_by_label("Title")).to_have_value("Shared by two")
     expect(text).to_be_focused()
     board.keyboard.press("Escape")
-    expect(card(board, "Shared by two", "Review").get_by_role("img", name="1 comment")).to_be_visible()
-    dialog = opened(board, "Doomed")
-    press(dialog, "Add a description")
+    expect(ui.card(board, "Shared by two", "Review").get_by_role("img", name="1 comment")).to_be_visible()
+    dialog = ui.opened(board, "Doomed")
+    ui.press(dialog, "Add a description")
     dialog.get_by_label("Description").fill("An hour's work")
     owner.data(owner.delete(f"/tasks/{other['id']}"))
-    refresh(board)
+    ui.refresh(board)
     expect(dialog.get_by_role("alert").first).to_contain_text("was deleted meanwhile")
     expect(dialog.get_by_label("Description")).to_have_value("An hour's work")
     board.keyboard.press("Escape")
-    expect(card(board, "Doomed")).to_have_count(0)
+    expect(ui.card(board, "Doomed")).to_have_count(0)
     board.clock.install()
-    refresh(board)
+    ui.refresh(board)
     owner.make_task(project, title="Brand new")
     board.clock.fast_forward(6000)  # milliseconds, after which the page looks by itself
-    expect(card(board, "Brand new", "To do")).to_be_visible()
+    expect(ui.card(board, "Brand new", "To do")).to_be_visible()
     expect(board.locator("#projects [aria-current=page]")).to_have_attribute("title", "0 of 2 done")
 
 
 def test_a_change_by_someone_else_is_not_overwritten_by_the_form(board, owner, join, project):
     task = owner.make_task(project, title="Ours", description="Old")
     ana = join(full_name="Ana Lima")
-    dialog = opened(board, "Ours")
+    dialog = ui.opened(board, "Ours")
     for is_seen, priority in ((False, "urgent"), (True, "low")):
         mine, theirs = f"Mine, while hers is {priority}", f"Hers, and {priority}"
-        press(dialog, "Edit description")
+        ui.press(dialog, "Edit description")
         dialog.get_by_label("Description").fill(mine)
         if not is_seen:
-            unseen(board)
+            ui.unseen(board)
         ana.data(ana.patch(f"/tasks/{task['id']}/details", {"description": theirs, "priority": priority}))
         if is_seen:
-            seen(board)
-            expect(message(dialog)).to_contain_text("Someone has changed this task")
-        press(dialog, "Save changes")
-        expect(message(dialog)).to_contain_text("Ana Lima has changed this task meanwhile")
-        expect(message(dialog)).to_contain_text(f"Description, theirs: {theirs}")
+            ui.seen(board)
+            expect(ui.message(dialog)).to_contain_text("Someone has changed this task")
+        ui.press(dialog, "Save changes")
+        expect(ui.message(dialog)).to_contain_text("Ana Lima has changed this task meanwhile")
+        expect(ui.message(dialog)).to_contain_text(f"Description, theirs: {theirs}")
         expect(dialog.get_by_label("Description")).to_have_value(mine)
-        expect(choice(dialog, "Priority")).to_contain_text(priority.capitalize())
-        assert stored(owner, task)["description"] == theirs
-        press(dialog, "Save changes")
-        expect(message(dialog)).to_have_text("Saved.")
-        saved = stored(owner, task)
+        expect(ui.choice(dialog, "Priority")).to_contain_text(priority.capitalize())
+        assert ui.stored(owner, task)["description"] == theirs
+        ui.press(dialog, "Save changes")
+        expect(ui.message(dialog)).to_have_text("Saved.")
+        saved = ui.stored(owner, task)
         assert (saved["description"], saved["priority"]) == (mine, priority)
 
 
 def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_meanwhile(board, owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Contested", "Renamed"))
-    refresh(board, "Contested")
-    unseen(board)
+    ui.refresh(board, "Contested")
+    ui.unseen(board)
     asked = []
     board.on("request", lambda request: asked.append(request.url.partition("?")[0].rpartition("/")[2]))
     owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"}))
     owner.data(owner.patch(f"/tasks/{other['id']}/details", {"priority": "high"}))
-    refresh(board)
+    ui.refresh(board)
     board.evaluate("() => fetch('/api/v1/health').then((answer) => answer.status)")
     assert "health" in asked
     assert "activity" not in asked
-    choose(board, "Contested", "Done")
-    expect(notice(board)).to_contain_text("was not moved. Someone has moved it meanwhile")
-    assert stored(owner, task)["status"] == "review"
-    choose(board, "Renamed", "Done")
-    expect(notice(board)).to_contain_text("Moved “Renamed” to Done.")
-    moved = stored(owner, other)
+    ui.choose(board, "Contested", "Done")
+    expect(ui.notice(board)).to_contain_text("was not moved. Someone has moved it meanwhile")
+    assert ui.stored(owner, task)["status"] == "review"
+    ui.choose(board, "Renamed", "Done")
+    expect(ui.notice(board)).to_contain_text("Moved “Renamed” to Done.")
+    moved = ui.stored(owner, other)
     assert (moved["status"], moved["priority"]) == ("done", "high")
-    seen(board)
-    expect(card(board, "Contested", "Review")).to_be_visible()
+    ui.seen(board)
+    expect(ui.card(board, "Contested", "Review")).to_be_visible()
     assert "activity" in asked
 
 
@@ -497,15 +474,15 @@ def test_a_page_that_nobody_sees_asks_for_nothing_and_moves_no_card_changed_mean
 
 def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board, owner, project):
     task = owner.make_task(project, title="Tunnel")
-    dialog = opened(board, "Tunnel")
+    dialog = ui.opened(board, "Tunnel")
     text, comments = dialog.get_by_label("New comment"), dialog.get_by_role("list", name="Comments")
     board.context.set_offline(True)
-    comment(dialog, "From the train")
-    alert = message(dialog)
+    ui.comment(dialog, "From the train")
+    alert = ui.message(dialog)
     expect(alert).to_contain_text("What was not saved stays here")
     expect(text).to_have_value("From the train")
     board.context.set_offline(False)
-    press(alert, "Try again")
+    ui.press(alert, "Try again")
     expect(comments).to_contain_text("From the train")
     expect(text).to_have_value("")
     lost = []
@@ -517,8 +494,8 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
         return route.continue_()
 
     board.route("**/comments", lose)
-    comment(dialog, "Only once")
-    press(alert, "Try again")
+    ui.comment(dialog, "Only once")
+    ui.press(alert, "Try again")
     expect(text).to_have_value("")
     assert [answer.status for answer in lost] == [201]
     assert len(owner.data(owner.get(f"/tasks/{task['id']}/comments"))["comments"]) == 2
@@ -527,47 +504,47 @@ def test_a_comment_that_was_not_sent_or_whose_answer_was_lost_is_sent_once(board
 def test_a_notice_does_not_cover_the_buttons_of_a_form_on_a_phone(board, owner, project):
     owner.make_task(project, title="On the way")
     board.set_viewport_size({"width": 375, "height": 812})
-    refresh(board, "On the way")
+    ui.refresh(board, "On the way")
     board.context.set_offline(True)
-    choose(board, "On the way", "Done")
-    not_moved = fault(board).locator(".notice").filter(has_text="“On the way” was not moved.")
+    ui.choose(board, "On the way", "Done")
+    not_moved = ui.fault(board).locator(".notice").filter(has_text="“On the way” was not moved.")
     expect(not_moved).to_be_visible()
     board.context.set_offline(False)
-    opened(board, "On the way").get_by_label("Title").fill("On its way")
-    press(board, "Save changes")  # which waits until nothing covers it
-    expect(card(board, "On its way")).to_be_attached()
+    ui.opened(board, "On the way").get_by_label("Title").fill("On its way")
+    ui.press(board, "Save changes")  # which waits until nothing covers it
+    expect(ui.card(board, "On its way")).to_be_attached()
     expect(not_moved).to_be_visible()
 
 
 def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     task = owner.make_task(project, title="Slow line")
-    dialog = opened(board, "Slow line")
+    dialog = ui.opened(board, "Slow line")
     board.context.set_offline(True)
-    save(dialog, {"Description": "Typed on the way"})
-    expect(message(dialog)).to_contain_text("cannot be reached")
+    ui.save(dialog, {"Description": "Typed on the way"})
+    expect(ui.message(dialog)).to_contain_text("cannot be reached")
     board.keyboard.press("Escape")
-    expect(notice(board)).to_contain_text("typed into “Slow line” is not saved; it is kept in this tab.")
-    expect(card(board, "Slow line")).to_contain_text("Not saved")
-    choose(board, "Slow line", "Done")
-    not_moved = fault(board).locator(".notice").filter(has_text="“Slow line” was not moved.")
+    expect(ui.notice(board)).to_contain_text("typed into “Slow line” is not saved; it is kept in this tab.")
+    expect(ui.card(board, "Slow line")).to_contain_text("Not saved")
+    ui.choose(board, "Slow line", "Done")
+    not_moved = ui.fault(board).locator(".notice").filter(has_text="“Slow line” was not moved.")
     expect(not_moved).to_contain_text("The server cannot be reached.")
-    expect(card(board, "Slow line", "To do")).to_be_visible()
+    expect(ui.card(board, "Slow line", "To do")).to_be_visible()
     board.context.set_offline(False)
-    press(not_moved, "Try again")
-    expect(card(board, "Slow line", "Done")).to_be_visible()
-    new = new_task(board)
+    ui.press(not_moved, "Try again")
+    expect(ui.card(board, "Slow line", "Done")).to_be_visible()
+    new = ui.new_task(board)
     new.get_by_label("Title").fill("Written offline")
     board.context.set_offline(True)
-    press(new, "Create task")
-    expect(message(new)).to_contain_text("cannot be reached")
+    ui.press(new, "Create task")
+    expect(ui.message(new)).to_contain_text("cannot be reached")
     board.context.set_offline(False)
-    press(message(new), "Try again")
-    expect(card(board, "Written offline", "To do")).to_be_visible()
-    dialog = opened(board, "Slow line")
+    ui.press(ui.message(new), "Try again")
+    expect(ui.card(board, "Written offline", "To do")).to_be_visible()
+    dialog = ui.opened(board, "Slow line")
     expect(dialog.locator(".text")).to_have_text("Typed on the way")
-    press(dialog, "Save changes")  # it was moved since, which overlaps nothing
-    expect(message(dialog)).to_have_text("Saved.")
-    saved = stored(owner, task)
+    ui.press(dialog, "Save changes")  # it was moved since, which overlaps nothing
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    saved = ui.stored(owner, task)
     assert (saved["description"], saved["status"]) == ("Typed on the way", "done")
     board.keyboard.press("Escape")
-    expect(card(board, "Slow line")).not_to_contain_text("Not saved")
+    expect(ui.card(board, "Slow line")).not_to_contain_text("Not saved")

@@ -2,7 +2,7 @@
 
 import re
 
-from board import card, check_page, comment, fault, held, notice, opened, refresh, stored
+import board as ui
 from harness import wait_until
 from playwright.sync_api import expect
 from test_attachments import attach
@@ -18,42 +18,42 @@ TWO = "Two:\n\n- [ ] mine\n  1. [ ] hers\n\n```\n- [ ] code\n```\n"
 
 def test_two_tick_at_once_and_neither_loses_it(board, owner, project):
     task = owner.make_task(project, title="Written", description=TWO)
-    dialog = opened(board, "Written")
+    dialog = ui.opened(board, "Written")
     expect(dialog.get_by_role("checkbox", name="mine")).to_be_enabled()
-    check_page(board)
-    with held(board, f"**/tasks/{task['id']}/details"):
+    ui.check_page(board)
+    with ui.held(board, f"**/tasks/{task['id']}/details"):
         dialog.get_by_role("checkbox", name="mine").click()
         theirs = task["description"].replace("[ ] hers", "[x] hers")
         owner.data(owner.patch(f"/tasks/{task['id']}/details", {"description": theirs}))
-    wait_until(lambda: stored(owner, task)["checks"] == {"done": 2, "total": 3} or board.evaluate("0"))
+    wait_until(lambda: ui.stored(owner, task)["checks"] == {"done": 2, "total": 3} or board.evaluate("0"))
     expect(dialog.get_by_role("checkbox", name="hers")).to_be_checked()
     expect(dialog.get_by_role("checkbox", name="mine")).to_be_checked()
     dialog.get_by_role("checkbox", name="hers").click()
     board.keyboard.press("Escape")
-    expect(card(board, "Written")).to_contain_text("1/3")
+    expect(ui.card(board, "Written")).to_contain_text("1/3")
 
 
 def test_a_tick_that_is_refused_is_taken_back(board, owner, project):
     task = owner.make_task(project, title="Written", description="- [ ] this\n- [ ] that")
-    dialog = opened(board, "Written")
+    dialog = ui.opened(board, "Written")
     this = dialog.get_by_role("checkbox", name="this")
     board.route("**/details", lambda route: route.abort())
     this.click()
-    expect(fault(board)).to_contain_text("cannot be reached")
+    expect(ui.fault(board)).to_contain_text("cannot be reached")
     expect(this).not_to_be_checked()
     board.unroute("**/details")
-    with held(board, f"**/tasks/{task['id']}/details"):
+    with ui.held(board, f"**/tasks/{task['id']}/details"):
         this.click()
         owner.data(owner.patch(f"/tasks/{task['id']}/details", {"description": "- [ ] another"}))
-    expect(notice(board)).to_contain_text("Someone has changed this line")
+    expect(ui.notice(board)).to_contain_text("Someone has changed this line")
     expect(dialog.get_by_role("checkbox", name="another")).not_to_be_checked()
-    assert stored(owner, task)["description"] == "- [ ] another"
+    assert ui.stored(owner, task)["description"] == "- [ ] another"
 
 
 def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, join):
     task = owner.make_task(project, title="Said", description="- [ ] no client's")
-    dialog = opened(board, "Said")
-    comment(dialog, "- [ ] one\n- [ ] two")
+    dialog = ui.opened(board, "Said")
+    ui.comment(dialog, "- [ ] one\n- [ ] two")
     for name in ("one", "two"):
         dialog.get_by_role("checkbox", name=name).click()
         expect(dialog.get_by_role("checkbox", name=name)).to_be_checked()
@@ -76,13 +76,13 @@ def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owne
     )
     changes = {"description": text, "blocked_by": [other["number"]]}
     owner.data(owner.patch(f"/tasks/{task['id']}/details", changes))
-    dialog = opened(board, "Pictured")
+    dialog = ui.opened(board, "Pictured")
     written = dialog.locator(".written")
     expect(written.get_by_role("img", name="Plan")).to_have_js_property("naturalWidth", 1)
     expect(written.locator("img")).to_have_count(1)
     for raw in ("![](missing.png)", "![x](https://evil.example/x.png)", "![y](javascript:", "<img src=x"):
         expect(written).to_contain_text(raw)
-    check_page(board)
+    ui.check_page(board)
     expect(written.get_by_role("link")).to_have_text([f"#{other['number']}", "#2"])
     link = written.get_by_role("link").first
     link.hover()
@@ -91,4 +91,4 @@ def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owne
     dialog = board.get_by_role("dialog", name="The other")
     expect(dialog.get_by_text("Blocks", exact=True)).to_be_visible()
     expect(dialog.get_by_role("link", name=re.compile("Pictured"))).to_be_visible()
-    refresh(board)
+    ui.refresh(board)

@@ -3,22 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import board as ui
 import pytest
-from board import (
-    card,
-    check_page,
-    choice,
-    column,
-    link,
-    notice,
-    pick,
-    press,
-    refresh,
-    row,
-    show,
-    stored,
-    view,
-)
 from harness import wait_until
 from playwright.sync_api import expect
 
@@ -43,13 +29,13 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     page = sign_in(ana.key)
     expect(page.get_by_role("heading", level=1)).to_have_text("My tasks")
     expect(page.get_by_role("heading", level=2)).to_have_text(["Overdue 1", "Later 1", "No date 3"])
-    check_page(page)
-    third = link(page, "Third")
+    ui.check_page(page)
+    third = ui.link(page, "Third")
     third.press("Alt+ArrowUp")
     expect(own(page)).to_have_text(["Late", "Far", "First", "Third", "Second"])
     expect(third).to_be_focused()
     third.press("ArrowUp")
-    expect(link(page, "First")).to_be_focused()
+    expect(ui.link(page, "First")).to_be_focused()
     page.locator(".own").filter(has_text="Second").drag_to(page.locator(".own").filter(has_text="First"))
     expect(own(page)).to_have_text(["Late", "Far", "Second", "First", "Third"])
 
@@ -60,14 +46,14 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     wait_until(lambda: page.evaluate("0") or ranked() == ["Late", "Far", "Second", "First", "Third"])
     page.get_by_role("checkbox", name="Done: Late").click()  # and it is gone
     expect(own(page)).to_have_text(["Far", "Second", "First", "Third"])
-    expect(notice(page)).to_contain_text("Done")  # the server has answered
-    assert stored(owner, late)["status"] == "done"
-    press(notice(page), "Undo")
+    expect(ui.notice(page)).to_contain_text("Done")  # the server has answered
+    assert ui.stored(owner, late)["status"] == "done"
+    ui.press(ui.notice(page), "Undo")
     expect(own(page)).to_have_count(5)
-    choice(page, "Status of “Far”").click()
+    ui.choice(page, "Status of “Far”").click()
     page.get_by_role("option", name="Review").click()
-    expect(choice(page, "Status of “Far”")).to_have_text("Review")
-    link(page, "Second").click()
+    expect(ui.choice(page, "Status of “Far”")).to_have_text("Review")
+    ui.link(page, "Second").click()
     expect(page.get_by_role("dialog", name="Second")).to_be_visible()
 
 
@@ -89,20 +75,20 @@ def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_c
         expect(board.get_by_role("dialog", name="Choose a Zephyr")).to_be_visible()
         board.keyboard.press("Escape")
     assert len(asked) < 15  # of 24 letters
-    press(board, "Find")
+    ui.press(board, "Find")
     expect(options.first).to_contain_text("Choose a Zephyr")  # opened before
-    check_page(board)
+    ui.check_page(board)
     board.keyboard.type("olga")
     expect(options.first).to_have_text(re.compile("Olga Owner\\s*Person"))
     board.keyboard.press("Enter")
-    expect(choice(board, "Assignee")).to_contain_text("Olga Owner")
+    expect(ui.choice(board, "Assignee")).to_contain_text("Olga Owner")
     board.keyboard.press("Control+k")
     board.keyboard.type("invi")
     board.keyboard.press("Enter")
     expect(board.get_by_role("dialog", name="Invite")).to_be_visible()
-    pick(board.get_by_role("dialog"), "Role", "Client")
+    ui.pick(board.get_by_role("dialog"), "Role", "Client")
     expect(board.get_by_role("dialog")).to_contain_text("A client reads everything")
-    check_page(board)
+    ui.check_page(board)
     board.keyboard.press("Escape")
     board.keyboard.press("Control+k")
     board.keyboard.type("meet")
@@ -127,13 +113,13 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     expect(report).to_contain_text("1 closed and 2 opened, 1 late")
     expect(report).to_contain_text(re.compile(r"Ana Anders: 1\s*#\d+ Now \*done\*\s*In progress"))
     expect(report).to_contain_text("Beta: 0 of 0 tasks done, due 1 Dec 2099")
-    check_page(page)
+    ui.check_page(page)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    press(page, "Copy as Markdown")
-    expect(notice(page)).to_contain_text("Copied")
+    ui.press(page, "Copy as Markdown")
+    expect(ui.notice(page)).to_contain_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert re.search(r"## Done\n\n\* Ana Anders: 1\n  \* #\d+ Now \\\*done\\\*\n", copied)
-    pick(page, "Week", "Last week")
+    ui.pick(page, "Week", "Last week")
     expect(report).to_contain_text("1 closed and 1 opened")
     report.get_by_role("link").first.click()
     expect(page.get_by_role("dialog", name="Before")).to_be_visible()
@@ -145,10 +131,10 @@ def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project
         owner.data(owner.post(f"/tasks/{task['id']}/complete"))
     server.rows("UPDATE task SET completed_at = '2020-01-01T00:00:00.000Z' WHERE title = 'Long ago'")
     board.reload()
-    expect(column(board, "Done")).to_have_accessible_name("Done 1")
-    press(column(board, "Done"), "Show older")
-    expect(card(board, "Long ago")).to_be_visible()
-    expect(column(board, "Done").get_by_role("button", name="Show older")).to_have_count(0)
+    expect(ui.column(board, "Done")).to_have_accessible_name("Done 1")
+    ui.press(ui.column(board, "Done"), "Show older")
+    expect(ui.card(board, "Long ago")).to_be_visible()
+    expect(ui.column(board, "Done").get_by_role("button", name="Show older")).to_have_count(0)
 
 
 def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, owner, project):
@@ -156,20 +142,20 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
     alpha, beta = (owner.data(owner.post(path, {"title": title}), 201) for title in ("Alpha", "Beta"))
     task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
     page = sign_in(address=f"#view=project&project={project['id']}")
-    press(page, "Close: Alpha")
+    ui.press(page, "Close: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_be_visible()
-    check_page(page)
-    choice(page, "Move what is open").click()
+    ui.check_page(page)
+    ui.choice(page, "Move what is open").click()
     page.get_by_role("option", name="Beta").click()
-    expect(row(page, "Beta")).to_contain_text("0 of 1 task done")
-    assert stored(owner, task)["milestone_id"] == beta["id"]
-    expect(choice(page, "Move what is open")).to_have_count(0)
-    view(page, "Board")
-    choice(page, "Milestone").click()
+    expect(ui.row(page, "Beta")).to_contain_text("0 of 1 task done")
+    assert ui.stored(owner, task)["milestone_id"] == beta["id"]
+    expect(ui.choice(page, "Move what is open")).to_have_count(0)
+    ui.view(page, "Board")
+    ui.choice(page, "Milestone").click()
     expect(page.get_by_role("option")).to_have_text(["Any milestone", "Beta"])
     page.keyboard.press("Escape")
-    show(page, f"view=project&project={project['id']}")
-    press(page, "Open again: Alpha")
+    ui.show(page, f"view=project&project={project['id']}")
+    ui.press(page, "Open again: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_have_count(0)
 
 
@@ -183,6 +169,6 @@ def test_the_activity_says_what_comments_say_also_one_that_comes_meanwhile(sign_
     entries = page.get_by_role("listitem").filter(has_text="Commented")
     expect(entries).to_contain_text(["Ask the printer", "deleted a comment on", "commented on", "created"])
     owner.data(owner.patch(f"{path}/{first['id']}", {"content": "Ask the *other* printer"}))
-    refresh(page)
+    ui.refresh(page)
     expect(entries.first).to_contain_text("Ask the *other* printer")
     expect(entries.nth(2)).not_to_contain_text("slip")
