@@ -17,8 +17,8 @@ def token_of(invitation):
     return invitation["enrollment_link"].rpartition("/")[2]
 
 
-def join_with(server, invitation):
-    return server.client(None).post(f"/enroll/{token_of(invitation)}")
+def join_with(server, token):
+    return server.client(None).post(f"/enroll/{token}")
 
 
 def with_key(server, maker, client=None):
@@ -67,8 +67,8 @@ def test_inviting_anew_replaces_the_invitation_and_kills_the_old_link(owner, ser
     assert second["member"]["id"] == first["member"]["id"]
     new = second["member"]
     assert (new["full_name"], new["role"], new["phone_number"]) == ("New Name", "client", None)
-    fault(join_with(server, first), 410, "gone")
-    assert join_with(server, second).status_code == 201
+    fault(join_with(server, token_of(first)), 410, "gone")
+    assert join_with(server, token_of(second)).status_code == 201
 
 
 def test_an_active_member_cannot_be_invited(owner, join):
@@ -89,14 +89,14 @@ def test_only_an_owner_invites_an_owner_and_manages_the_invitation(server, owner
     invited_as_admin = admin.post("/members/invite", body | {"role": "admin"})
     for answer in (invited_as_admin, admin.post(path), admin.delete(path)):
         fault(answer, 403, "forbidden")
-    assert join_with(server, invitation).status_code == 201
+    assert join_with(server, token_of(invitation)).status_code == 201
 
 
 def test_one_address_invited_by_many_at_once_is_one_member(owner, server):
     body = {"email": "popular@example.com", "full_name": "X", "role": "member"}
     answers = at_once(*[lambda: server.client().post("/members/invite", body)] * 8)
     assert sorted(a.status_code for a in answers) == [200] * 7 + [201]
-    works = [a for a in answers if join_with(server, a.json()["data"]).status_code == 201]
+    works = [a for a in answers if join_with(server, token_of(a.json()["data"])).status_code == 201]
     assert len(works) == 1
 
 
@@ -122,9 +122,9 @@ def test_a_link_that_has_expired_or_whose_member_was_removed_is_gone(owner, serv
     late, gone = invite(owner, "late@example.com"), invite(owner, "never-mind@example.com")
     past = "UPDATE invitation SET expires_at = created_at WHERE member_id = ?"
     server.rows(past, late["member"]["id"])
-    assert "expired" in fault(join_with(server, late), 410, "gone")["message"]
+    assert "expired" in fault(join_with(server, token_of(late)), 410, "gone")["message"]
     owner.data(removed(owner, gone["member"]))
-    fault(join_with(server, gone), 410, "gone")
+    fault(join_with(server, token_of(gone)), 410, "gone")
 
 
 def test_an_unknown_link_is_not_found(server):
@@ -177,14 +177,14 @@ def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(se
     owners_own = invite(owner, "promoted-at-once@example.com")
     for one in (invitation["member"], owners_own["member"], member.member):
         assert owner.data(owner.patch(f"/members/{one['id']}", {"role": "owner"}))["role"] == "owner"
-    fault(join_with(server, invitation), 410, "gone")
+    fault(join_with(server, token_of(invitation)), 410, "gone")
     for client in (foreign, hidden):
         fault(client.get("/me"), 401, "unauthorized")
     for client in (member, own, owners):  # what they made themselves, or the owner for them, stays
         assert client.data(client.get("/me"))["member"]["role"] == "owner"
     renewed = owner.data(owner.post(f"/members/{invitation['member']['id']}/invitation"), 201)
     for link in (renewed, owners_own):
-        assert join_with(server, link).status_code == 201
+        assert join_with(server, token_of(link)).status_code == 201
 
 
 @pytest.mark.parametrize("leave", [removed, demoted])
@@ -197,15 +197,15 @@ def test_an_admin_who_leaves_or_is_demoted_does_not_come_back_by_what_they_made(
     link = invite(admin, f"by-{leave.__name__}@example.com", role="admin")
     later = invite(foreign, f"later-by-{leave.__name__}@example.com")
     kept_link = invite(owner, f"kept-by-{leave.__name__}@example.com")
-    used = join_with(server, invite(admin, f"joined-by-{leave.__name__}@example.com"))
+    used = join_with(server, token_of(invite(admin, f"joined-by-{leave.__name__}@example.com")))
     assert leave(owner, maker.member).status_code == 200
     for client in (foreign, hidden):
         fault(client.get("/me"), 401, "unauthorized")
     for dead in (link, later):
-        fault(join_with(server, dead), 410, "gone")
+        fault(join_with(server, token_of(dead)), 410, "gone")
     for client in (kept, member, other, server.client(used.json()["data"]["api_key"])):
         assert client.get("/me").status_code == 200
-    assert join_with(server, kept_link).status_code == 201
+    assert join_with(server, token_of(kept_link)).status_code == 201
     assert admin.get("/me").status_code == (401 if leave is removed else 200)
 
 
@@ -226,7 +226,7 @@ def test_one_owner_stays_also_when_two_remove_each_other_at_once(launch):
     for answer in (demoted(first, me), removed(first, me)):
         assert "last owner" in fault(answer, 409, "conflict")["message"]
     assert first.data(first.get("/me"))["member"] == me
-    enrolled = first.data(join_with(server, invitation), 201)
+    enrolled = first.data(join_with(server, token_of(invitation)), 201)
     second = server.client(enrolled["api_key"])
     answers = at_once(partial(removed, first, enrolled["member"]), partial(removed, second, me))
     one, other = sorted(answer.status_code for answer in answers)
@@ -257,7 +257,7 @@ def test_a_removed_member_is_gone_but_what_they_did_stays(server, owner, join, p
     assert shown == ("deleted", member["id"], member["full_name"])
     again = invite(owner, member["email"])  # the address is free
     assert again["member"]["id"] != member["id"]
-    assert join_with(server, again).status_code == 201
+    assert join_with(server, token_of(again)).status_code == 201
 
 
 def test_a_revoked_link_is_gone_until_there_is_a_new_one(owner, server):
@@ -265,8 +265,8 @@ def test_a_revoked_link_is_gone_until_there_is_a_new_one(owner, server):
     path = f"/members/{invitation['member']['id']}/invitation"
     answer = owner.data(owner.delete(path))
     assert answer == {"id": invitation["member"]["id"], "revoked": True}
-    error = fault(join_with(server, invitation), 410, "gone")
+    error = fault(join_with(server, token_of(invitation)), 410, "gone")
     assert "revoked" in error["message"]
     fault(owner.delete(path), 404, "not_found")
     renewed = owner.data(owner.post(path), 201)
-    assert join_with(server, renewed).status_code == 201
+    assert join_with(server, token_of(renewed)).status_code == 201
