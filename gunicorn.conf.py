@@ -89,7 +89,7 @@ class Worker(ThreadWorker):
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Close at once what `handle` has ended; gunicorn would block the main loop for 2 s."""
+        """Forget what `handle` has closed; gunicorn would close it again, fail, and count it as two that end."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:

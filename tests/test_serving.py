@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import OWNER_KEY, PATIENCE, at_once, fault, wait_until
+from harness import OWNER_KEY, PATIENCE, ROOT, at_once, fault, wait_until
 
 ROUTE = """
 [server]
@@ -180,3 +180,28 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, proxies, se
 def test_headers_do_not_change_what_is_asked(owner, headers):
     assert owner.request("GET", "/me", headers=headers).status_code == 200
     fault(owner.request("GET", "/nowhere", headers=headers), 404, "not_found")
+
+
+PAUSE = """
+own = post_fork
+graceful_timeout = 1000
+
+def post_fork(server, worker):
+    own(server, worker)
+    if Path({pausing!r}).exists():
+        Path({paused!r}).touch()
+        signal.pause()
+"""
+
+
+def test_a_stop_also_ends_a_worker_that_has_no_handlers_yet(launch, tmp_path):
+    """gunicorn tells a worker once, and ends one that has not noticed after `graceful_timeout`."""
+    pausing, paused = tmp_path / "pausing", tmp_path / "paused"
+    settings = tmp_path / "gunicorn.conf.py"
+    pause = PAUSE.format(pausing=str(pausing), paused=str(paused))
+    settings.write_text((ROOT / "gunicorn.conf.py").read_text() + pause)
+    server = launch("-c", settings)
+    pausing.touch()
+    os.kill(server.children()[0], signal.SIGKILL)
+    wait_until(paused.exists)
+    assert server.stop() == 0
