@@ -89,7 +89,7 @@ class Worker(ThreadWorker):
         super().set_accept_enabled(enabled)
 
     def finish_request(self, conn, future):
-        """Forget what `handle` has closed; gunicorn would close it again, fail, and count it as two that end."""
+        """Forget what `handle` has closed; gunicorn would close it again, fail, and count two that end."""
         if future.cancelled() or future.exception() or future.result():
             super().finish_request(conn, future)
         else:

@@ -221,7 +221,9 @@ async function loadTogether(some) {
   for (const column of some) column.loads += 1;
   const results = await Promise.allSettled(some.map((column) => column.load()));
   for (const column of some) column.loads -= 1;
+  const before = columns.flatMap((column) => column.value.tasks);
   for (const { value: show } of results) show?.();
+  showAt(...before.filter(({ id, version }) => version > shownTask(id)?.version)); // changed meanwhile
   const failed = results.find(({ status }) => status === "rejected");
   if (failed) throw failed.reason;
 }

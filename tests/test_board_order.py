@@ -83,6 +83,20 @@ def test_a_place_that_is_refused_is_taken_back(board, owner, project):
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
 
 
+def test_a_card_stays_where_it_was_moved_when_a_load_ends_that_has_not_seen_that(board, owner, project):
+    task = owner.make_task(project, title="Ada")
+    ui.refresh(board, "Ada")
+    with ui.held(board, f"**/tasks/{task['id']}/details"):
+        with ui.held(board, re.compile(r"/tasks\?project_id=.*&status=")):
+            owner.data(owner.patch(f"/projects/{project['id']}", {"description": "So all is loaded again"}))
+            ui.choose(board, "Ada", "Review")
+            expect(titles(board, "Review")).to_have_text(["Ada"])
+        ui.refresh(board)
+        expect(titles(board, "Review")).to_have_text(["Ada"])
+        expect(titles(board)).to_have_count(0)
+    wait_until(lambda: ui.stored(owner, task)["status"] == "review")
+
+
 # Labels, another project, copies
 
 
