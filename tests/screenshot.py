@@ -11,7 +11,7 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM)
     page = browser.new_page(viewport=SIZE, color_scheme="light")
     page.request.post(f"{os.environ['TASKS_URL']}/api/v1/session", data={"api_key": os.environ["TASKS_KEY"]})
-    page.goto(f"{os.environ['TASKS_URL']}/")
+    page.goto(f"{os.environ['TASKS_URL']}/#")  # the board, where a member would begin with their own tasks
     page.locator(".card").nth(12).wait_for()
     page.mouse.move(0, 0)
     (ROOT / "images").mkdir(exist_ok=True)
