@@ -51,7 +51,7 @@ class Backlog:
         self.threads = [threading.Thread(target=self.go_on, args=each) for each in steps]
 
     def go_on(self, step: Any, *arguments: Any) -> None:
-        """Do a step again and again; what breaks with the connection is done anew."""
+        """Do a step again and again; what breaks with the connection is repeated."""
         while not self.is_over.is_set():
             with suppress(requests.RequestException):
                 step(*arguments)

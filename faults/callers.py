@@ -105,7 +105,7 @@ def rotate(server: Server, file: Path, new: str) -> int:
 
 
 def check_rotation(run: Run, server: Server, folder: Path) -> None:
-    """Rotate a secret: once the new one was accepted, the old one must not be, but for one last answer."""
+    """Rotate a secret: once the new one was accepted, the old one must not be, except for one last answer."""
     rounds = run.count(3)
     configure(folder, UNLIMITED)  # for the workers after the first reload
     late = [rotate(server, folder / ROUTES[1].id, f"the secret after rotation {n}") for n in range(rounds)]

@@ -82,7 +82,7 @@ def insist(client: Client, script: Script, disk: Disk, random: Random) -> int:
     """Repeat a change until the disk has room for it; return how often it was refused."""
     next_change = script.next()
     for refused in range(400):
-        # What the log has taken in vain is kept for the next try, unless the sweeper gives it back meanwhile.
+        # What could not be written is kept for the next try, unless the sweeper gives it back meanwhile.
         disk.leave(random.choice([0, 1, 2, 4]) + refused // 10)
         if not is_refused(change(client, script, next_change)):
             return refused

@@ -55,7 +55,7 @@ function doneInWords(tasks, changes) {
   return `Changed ${tasksInWords(tasks)}. ${labelOf(name)}: ${valueInWords(OPERATION, name, value)}.`;
 }
 
-/** A task as the server will answer it, but for its rank, which is directly after that of the one above. */
+/** A task as the server will answer it, except its rank, which is directly after that of the one above. */
 function expected(task, { after, before, ...fields }) {
   const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
   if (fields.due_date?.length === 10) fields.due_date += "T12:00:00.000Z";

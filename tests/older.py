@@ -52,7 +52,7 @@ def older_database(path: Path, version: str, rows: int = 20) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA foreign_keys = 1")
         connection.execute("BEGIN")
-        connection.execute("PRAGMA defer_foreign_keys = 1")  # a table that was made anew comes late
+        connection.execute("PRAGMA defer_foreign_keys = 1")  # a table that was rebuilt comes late
         for table in table_names(connection):
             references = {row[3]: row[2] for row in connection.execute(f"PRAGMA foreign_key_list({table})")}
             columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
