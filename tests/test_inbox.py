@@ -270,4 +270,6 @@ def test_it_is_kept_for_90_days(launch):
         f"INSERT INTO notice (id, reason, {columns}) SELECT ?, 'commented', {columns} FROM notice", old
     )
     server.start()  # which prunes at once, and then each hour
-    wait_until(lambda: unread(server.client(bot.key)) == ["assigned"])
+    bot = server.client(bot.key)
+    wait_until(lambda: len(inbox(bot)["notices"]) == 1)
+    assert unread(bot) == ["assigned"]
