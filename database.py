@@ -50,6 +50,7 @@ from times import now
 
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
 # the GIL, so they are rare.
+SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
 LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
@@ -731,10 +732,15 @@ def integrity_problems() -> list[str]:
 
 
 def optimize() -> None:
-    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms."""
+    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms.
+
+    Small tables get none: SQLite would read one whole that has grown since, as each write did its activity.
+    """
     with db.writing():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE")
+        db.execute_sql("DELETE FROM sqlite_stat1 WHERE CAST(stat AS INTEGER) < ?", (SMALL_TABLE,))
+        db.execute_sql("ANALYZE sqlite_schema")  # which reads them again
 
 
 def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:

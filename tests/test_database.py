@@ -111,7 +111,8 @@ def migrations(database, tmp_path, monkeypatch):
 def test_an_older_database_is_copied_and_upgraded_at_the_start(migrations):
     (migrations / "9999_later.py").write_text(
         "def up(migrator, db):\n    db.execute_sql('CREATE TABLE later (id TEXT)')\n"
-        "    db.execute_sql('INSERT INTO later VALUES (1)')\n"
+        "    numbers = 'WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n LIMIT 10000)'\n"
+        "    db.execute_sql(f'{numbers} INSERT INTO later SELECT i FROM n')\n"
         "    db.execute_sql('CREATE INDEX later_id ON later (id)')\n"
     )
     assert prepare() == ["9999_later"]
