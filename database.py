@@ -50,9 +50,9 @@ from times import now
 
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
 # the GIL, so they are rare.
-SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
+SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
 # Applied once each, in the order of their numbers; a migration that was released is never changed. A new
 # column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.

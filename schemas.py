@@ -578,11 +578,11 @@ class TaskDetailsInput(TaskInput):
             raise ValidationError("must not come with after", "before")
 
 
-BATCH = validate.Length(1, 100, error="must be 1 to {max} tasks")
+TASKS_AT_ONCE = validate.Length(1, 100, error="must be 1 to {max} tasks")
 
 
 class TaskBatch(Strict):
-    tasks = ListOf(fields.Nested(lambda: CREATE_TASK), "tasks", BATCH, required=True)
+    tasks = ListOf(fields.Nested(lambda: CREATE_TASK), "tasks", TASKS_AT_ONCE, required=True)
 
     EXAMPLE = {"tasks": [TaskInput.CREATED]}
 
@@ -595,7 +595,7 @@ class TaskBatch(Strict):
 
 
 class TaskChanges(Strict):
-    tasks = ListOf(TaskReference(), "tasks' numbers or ids", BATCH, required=True)
+    tasks = ListOf(TaskReference(), "tasks' numbers or ids", TASKS_AT_ONCE, required=True)
     changes = fields.Nested(lambda: CHANGE_TASK, required=True)
     versions = fields.Dict(
         fields.String(),
