@@ -30,9 +30,18 @@ PROJECT_TEXTS = [
 MILESTONE_DUE_DAYS = {"Discovery": -20, "First version": 10, "Launch": 40}
 VERBS = ("Draft", "Review", "Prepare", "Fix", "Plan", "Measure", "Translate", "Test", "Publish", "Simplify")
 THINGS = (
-    *("the landing page", "the sign-up form", "the price list", "the release notes", "the onboarding mail"),
-    *("the floor plan", "the interview guide", "the search results", "the offline mode"),
-    *("the colour contrast", "the café menu for the launch", "the moving boxes order"),
+    "the landing page",
+    "the sign-up form",
+    "the price list",
+    "the release notes",
+    "the onboarding mail",
+    "the floor plan",
+    "the interview guide",
+    "the search results",
+    "the offline mode",
+    "the colour contrast",
+    "the café menu for the launch",
+    "the moving boxes order",
 )
 REMARKS = (
     "Looks good to me.",
