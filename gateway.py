@@ -327,7 +327,10 @@ class FlowTask(Sequenced):
 
     @statement
     def same_run(cls: Any):
-        """The flow's first task of the same run; of a subagent, label and text must be the same too."""
+        """The flow's first task of the same run; of a subagent, label and text must be the same too.
+
+        Label and text, which may be long, are no columns of the index: they are compared row by row.
+        """
         is_same = (cls.label >> placeholder("label")) & (cls.task == placeholder("task"))
         run = cls.of_flow.query.where(
             cls.run_id == placeholder("run_id"),
@@ -662,7 +665,8 @@ def run_task(route: Route, flow_id: str, prefer_metadata: bool = False, **fields
         reason = "childSessionKey must be a descendant of the route's session tree"
         return Outcome({"found": True, "created": False, "reason": reason}, 409, "task_not_created", reason)
     compared = ("run_id", "runtime", "child_session_key", "label", "task")
-    task = FlowTask.same_run.one(flow_seq=flow["seq"], **{name: fields.get(name) for name in compared})
+    run = {name: fields.get(name) for name in compared}
+    task = FlowTask.same_run.one(flow_seq=flow["seq"], **run) if "run_id" in fields else None
     task = FlowTask.complete(task, fields, prefer_metadata) if task else FlowTask.add(flow, fields)
     return Outcome({"created": True, "flow": show_flow(flow), "task": show_task(task, flow)})
 
