@@ -110,7 +110,11 @@ for _name, _where, _columns in (
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
-    """A page of the tasks that pass every filter; `ready` ones are nobody's without an `assignee_id`."""
+    """One page of the tasks that pass every filter, with its pagination.
+
+    Those that are `ready` are nobody's unless `assignee_id` says whose. With `include="comment_count"` each
+    task has its number of comments.
+    """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "label" in filters:

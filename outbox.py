@@ -240,7 +240,10 @@ class Webhook(Entity):
 
     @classmethod
     def failed(cls, transaction: Transaction, id: str, error: str | None, until: str, latest_due: str) -> str:
-        """Open the webhook's circuit, if it is not open within `latest_due`; returns until when it is."""
+        """Open the webhook's circuit until this time; returns until when it is open.
+
+        An open circuit keeps its time, unless the clock was set back: that is after `latest_due`.
+        """
         stored = cls.stored(id)
         if stored["open_until"] and now() < stored["open_until"] <= latest_due:
             return stored["open_until"]
@@ -291,7 +294,10 @@ class Event(Sequenced):
 
     @classmethod
     def page(cls, *, limit: int, after: str | None = None, since: str = "") -> Row:
-        """The events after this one, or else since that time. Raises `Invalid` for one that is not kept."""
+        """The events that follow this one, or without one the first of that time or later, in order.
+
+        Raises `Invalid` for an event that does not exist, or no longer exists.
+        """
         seq: int | None = cls.last_before(since) if since else 0
         if after is not None and (seq := cls.seq_of.value(id=after)) is None:
             raise Invalid(("after", "no such event, or not any more; without it, the first kept is first"))
@@ -356,7 +362,11 @@ class Delivery(Entity):
     def add(
         cls, transaction: Transaction, seq: int, webhook_id: str, lease: str | None, status: str = "pending"
     ) -> str:
-        """Store a delivery; returns its id. Without a `lease` the sweeper sends it, before later ones."""
+        """Store a delivery; returns its id.
+
+        With a `lease` it is sent by this request, which saves a transaction that would claim it; without, the
+        sweeper sends it before later ones.
+        """
         id = transaction.new_id()
         cls.insertion.run(
             id=id,
@@ -442,7 +452,11 @@ class Delivery(Entity):
 
     @classmethod
     def claim(cls, webhook_id: str, most: int, times: Row) -> list[Row]:
-        """Lease what is due, in order; behind one that another thread sends only what was refused before."""
+        """Lease the webhook's due deliveries in the order of their events; returns them.
+
+        Deliveries after one that another thread is sending are not claimed, except those that the
+        receiver has refused before.
+        """
         due = cls.due.all(webhook_id=webhook_id, most=most, **times)
         if not due:
             return []
@@ -465,7 +479,11 @@ class Delivery(Entity):
 
     @classmethod
     def settle(cls, transaction: Transaction, row: Row, result: Result, schedule: list[float]) -> list[str]:
-        """Store a result and what follows, unless another thread has tried since; returns what to log."""
+        """Store the result of an attempt, what follows from it for the webhook, and when the next one is.
+
+        If the lease expired and another thread has tried since, the delivery is left to that one. Returns
+        what the log tells of the webhook.
+        """
         webhook_id = row["webhook_id"]
         columns: Row = {"leased_until": None, "last_status": result.status, "last_error": result.error}
         columns["duration_ms"] = round(result.seconds * 1000)
@@ -515,7 +533,10 @@ class Delivery(Entity):
 
     @classmethod
     def lease_again(cls, id: str, lease: str) -> Row:
-        """Lease a delivery again. Raises `NotFound`, and `Conflict` while or where it cannot be sent."""
+        """Lease a delivery for another attempt, whatever the result of the last one.
+
+        Raises `NotFound`, and `Conflict` while it is being sent, and where its webhook is disabled.
+        """
         row = cls.shown(id)
         Webhook.shown_enabled(row["webhook_id"])
         if row["leased_until"] and row["leased_until"] > now():
@@ -537,7 +558,10 @@ class Delivery(Entity):
 
     @classmethod
     def drop_waiting(cls, webhook_id: str, before: str = "", most: int = 500) -> int:
-        """Delete some that have waited since before that time, and some beyond the `MOST_WAITING` newest."""
+        """Delete some of what waits for a disabled webhook, the oldest first; returns how many.
+
+        Deletes what is older than `before`, and everything except the newest `MOST_WAITING`.
+        """
         last = cls.newest_too_many.value(webhook_id=webhook_id) or 0
         return cls.deletion_of_superfluous.run(webhook_id=webhook_id, before=before, last=last, most=most)
 
@@ -548,7 +572,10 @@ class Delivery(Entity):
 
     @classmethod
     def prune(cls, before: str, last: int, most: int = 500) -> int:
-        """Delete some finished deliveries, and events without any up to `last` (`Event.last_before`)."""
+        """Delete some finished deliveries, and events without deliveries, of before that time.
+
+        `last` is `Event.last_before`: without an index on their time, events are looked for up to there.
+        """
         deliveries = cls.pruning.run(before=before, most=most)
         return deliveries + Event.pruning.run(before=before, last=last, most=most)
 

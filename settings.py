@@ -607,7 +607,10 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
 
 
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The webhooks with `url`, `secrets`, `shown_url` and `base_url`. Raises `LookupError`, naming one."""
+    """The webhooks with `url`, `secrets`, the `shown_url`, and the `base_url` of tasks.
+
+    Raises `LookupError`, naming the webhook of a bad secret.
+    """
     keys, webhooks = ("secret", "previous_secret"), []
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key]

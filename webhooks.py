@@ -320,7 +320,9 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
 
 
 def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = None) -> list[str]:
-    """Store the event, and a delivery for each webhook that asks for it, or for that with the id `only`.
+    """Store the event, and a delivery for each webhook that asks for it, in the transaction.
+
+    With `only`, the event is for the webhook with that id alone. Returns the deliveries' ids.
 
     The body is serialised here and never again: these bytes are signed and sent on every attempt. They are
     those of JavaScript's `JSON.stringify`: metadata is stored in the canonical form already.
@@ -357,7 +359,11 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
 
 @lru_cache(maxsize=1)  # at a time, one body writes
 def _recipients(transaction: Transaction) -> list[Row]:
-    """The webhooks of the database, of which a command's configuration may have fewer, for `emit`."""
+    """The webhooks of the database, of which a command's configuration may have fewer, for `emit`.
+
+    A delivery that was leased more than `ABANDONED` seconds ago, or before this process, and has no result
+    counts as abandoned by a process that died.
+    """
     sending.began_at = sending.began_at or transaction.at
     abandoned_at = wire_time(epoch_ms() - round(ABANDONED * 1000))
     return Webhook.configured.all(abandoned_before=max(sending.began_at, abandoned_at))
@@ -418,7 +424,11 @@ def _deliver(rows: list[Row]) -> int:
 
 
 def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Result]:
-    """Send and settle the deliveries, in a `Batch` for each webhook, so that none waits for another one."""
+    """Send the deliveries, those of each webhook as a `Batch`, and settle them; returns the results.
+
+    A receiver that hangs must make no other wait: neither for its events, nor for those that follow, which
+    wait until the earlier ones are settled.
+    """
     by_webhook: dict[str, list[Row]] = {}
     for row in rows:
         by_webhook.setdefault(row["webhook_id"], []).append(row)
