@@ -288,6 +288,8 @@ class Member(Entity):
         if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
+        if new_role in ADMINS and ApiKey.limit_of(transaction.actor):
+            raise Forbidden("the key in use expires; the right that this gives would outlive it")
         if "email" in changes:
             if stored["role"] == "owner":
                 only_owner(transaction, "change an owner's address")

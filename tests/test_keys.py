@@ -107,6 +107,11 @@ def test_a_key_that_ends_makes_no_key_or_link_that_lives_longer_and_no_owner_or_
         assert "the key in use expires" in error["message"]
     owner.data(owner.post("/members/invite", invited | {"role": "admin"}))
     fault(brief.post(path), 403, "forbidden")
+    member = f"/members/{join().member['id']}"
+    for role in ("owner", "admin"):
+        error = fault(brief.patch(member, {"role": role}), 403, "forbidden")
+        assert "the key in use expires" in error["message"]
+    assert brief.data(brief.patch(member, {"role": "client"}))["role"] == "client"
 
 
 def test_everybody_manages_their_own_keys_alone(server, owner, join):
