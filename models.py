@@ -1306,6 +1306,10 @@ class Comment(PartOfTask):
         return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
 
     @statement
+    def made_with(cls: Any):
+        return cls.select(cls.key).where(cls.id == placeholder("id"))
+
+    @statement
     def author_rows(cls: Any):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
@@ -1361,6 +1365,11 @@ class Comment(PartOfTask):
         comment, folded = cls.of_task(task_id, id), fields.pop("folded", "")
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
+        if (
+            transaction.actor.get("scope") == "agent"
+            and cls.made_with.value(id=id) != transaction.actor["key_id"]
+        ):
+            raise Forbidden("a key of scope agent changes only comments that were made with it")
         if differences(comment, fields):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}

@@ -80,6 +80,17 @@ def test_it_does_everything_that_the_work_needs(agent, owner, project):
     assert owner.data(owner.post(f"{path}/complete"))["status"] == "done"
 
 
+def test_it_changes_no_comment_that_was_not_made_with_it(server, owner, task):
+    key = owner.data(owner.post("/keys", {"name": "bot", "scope": "agent"}), 201)
+    bot = server.client(key["api_key"])
+    path = f"/tasks/{task['id']}/comments"
+    said, reported = comment(owner, task, "I do not approve"), comment(bot, task, "Done")
+    error = fault(bot.patch(f"{path}/{said['id']}", {"content": "I approve"}), 403, "forbidden")
+    assert error["message"] == "a key of scope agent changes only comments that were made with it"
+    assert bot.data(bot.patch(f"{path}/{reported['id']}", {"content": "Done, tested"}))["edited_at"]
+    assert owner.data(owner.patch(f"{path}/{reported['id']}", {"content": "Not done"}))["edited_at"]
+
+
 def test_its_complete_task_moves_to_review_and_says_who_completes(agent, join, owner):
     ana = emptied(join(full_name="Ana who reviews"))
     task = ana.make_task(owner.make_project())
