@@ -63,6 +63,7 @@ class Transaction:
     """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     tells = True  # members, of what is done
+    spellings: dict[str, str] | None = None  # of all labels, where many tasks get some
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())

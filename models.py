@@ -554,13 +554,15 @@ class Task(Entity):
         return [found[one] for one in references]
 
     @classmethod
-    def label_columns(cls, labels: list[str] | None) -> Row:
+    def label_columns(cls, transaction: Transaction, labels: list[str] | None) -> Row:
         """The columns of these labels, each once, and spelled as it is in the tasks that have it already."""
         if not labels:
             return {"labels": EncodedJSON("[]"), "label_keys": ""}
         spelled = {caseless(label): label for label in labels}
         for key in spelled:
-            if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
+            if transaction.spellings is not None:
+                spelled[key] = transaction.spellings.setdefault(key, spelled[key])
+            elif row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
                 labels = orjson.loads(row["labels"].encode())
                 spelled[key] = next(label for label in labels if caseless(label) == key)
         keys = "\x1f".join(["", *spelled, ""])
@@ -570,6 +572,12 @@ class Task(Entity):
     def labelled(cls: Any):
         counts = cls.select(cls.labels, fn.COUNT(SQL("*")).alias("count"))
         return counts.where(cls.is_labelled).group_by(cls.labels)
+
+    @classmethod
+    def know_labels(cls, transaction: Transaction) -> None:
+        """Read how all labels are spelled, once for many tasks: to look for a new one takes as long."""
+        labels = [label for row in cls.labelled.all() for label in orjson.loads(row["labels"].encode())]
+        transaction.spellings = {caseless(label): label for label in labels}
 
     @classmethod
     def label_counts(cls) -> list[Row]:
@@ -699,7 +707,7 @@ class Task(Entity):
             "created_by": transaction.actor["id"],
             "created_at": transaction.at,
         }
-        row |= fields | cls.label_columns(fields.get("labels"))
+        row |= fields | cls.label_columns(transaction, fields.get("labels"))
         row |= {"project_id": project_id, "title": title, "status": status}
         row |= {
             "checks": checkboxes(fields.get("description")),
@@ -734,6 +742,8 @@ class Task(Entity):
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
         """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
+        if sum(len(task.get("labels") or ()) for task in tasks) > MAX_LABELS:
+            cls.know_labels(transaction)
         return cls._each(tasks, lambda fields: cls.add(transaction, **fields))
 
     @classmethod
@@ -751,6 +761,9 @@ class Task(Entity):
             raise Invalid(("tasks", "must not name a task twice"))
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
+        if labels := changes.get("labels"):  # which are looked for once
+            spelled = orjson.loads(cls.label_columns(transaction, labels)["labels"].encode())
+            transaction.spellings = {caseless(label): label for label in spelled}
 
         def edit(id: str) -> Changed:
             expected = frozenset([str(versions[names[id]])]) if names[id] in versions else None
@@ -831,7 +844,7 @@ class Task(Entity):
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
         if "labels" in fields:
-            labels = cls.label_columns(fields["labels"])
+            labels = cls.label_columns(transaction, fields["labels"])
             fields = fields | {"labels": labels["labels"]}
         project_id: Any = fields.get("project_id", stored["project_id"])
         is_elsewhere = project_id != stored["project_id"]

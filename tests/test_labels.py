@@ -22,6 +22,17 @@ def test_a_label_is_spelled_as_it_was_first_used_as_long_as_a_task_has_it(owner,
     assert entry["changes"] == {"labels": [[], ["OTHER"]]}
 
 
+def test_labels_of_many_tasks_are_spelled_as_they_are_in_others_and_in_the_first_of_them(owner, project):
+    owner.make_task(project, labels=["Fußweg"])
+    labels = [["FUSSWEG", *(f"Way {number}" for number in range(9))], ["WAY 1", "fussweg", "Last"]]
+    tasks = [{"project_id": project["id"], "title": "x", "labels": given} for given in labels]
+    made = owner.data(owner.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
+    assert [task["labels"][:2] for task in made] == [["Fußweg", "Way 0"], ["Way 1", "Fußweg"]]
+    body = {"tasks": [task["id"] for task in made], "changes": {"labels": ["last", "New", "NEW"]}}
+    changed = owner.data(owner.patch("/tasks/batch", body))["tasks"]
+    assert [task["labels"] for task in changed] == [["Last", "NEW"]] * 2
+
+
 def test_labels_are_filtered_by_and_counted(owner, project):
     names = ['Say "x"', "x", "Ünique\\"]
     for labels in (names, names[1:], [], ["xx"]):
