@@ -1117,10 +1117,13 @@ class Rank:
         ((side, reference),) = placed.items()
         id, beside = task["id"], None
         if reference is not None:
-            beside = Task.stored(Task.referred([reference], side)[0]["id"])["rank"]
+            other = Task.stored(Task.referred([reference], side)[0]["id"])
+            if other["id"] == id:
+                return {}
+            beside = other["rank"]
         low = beside if side == "after" else Task.rank_before.value(rank=beside or "~", id=id)
         high = beside if side == "before" else Task.rank_after.value(rank=beside or "", id=id)
-        if (low or "") <= task["rank"] <= (high or "~"):
+        if (low or "") < task["rank"] < (high or "~"):  # and not beside another one of the same rank
             return {}
         if not low:
             return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}

@@ -763,7 +763,10 @@ _file = _made | {"id": Id(required=True), "filename": Name(255, required=True), 
 _file |= {"content_type": _matching("[!-~]{1,200}", "a media type", required=True)}
 _task = _made | _named | {"creator": _person}
 _task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
-_task |= {"number": JSONInteger(1, 999_999_999), "rank": _matching("[0-9]{10,40}", "digits")}
+_task |= {
+    "number": JSONInteger(1, 999_999_999),
+    "rank": _matching("[1-8][0-9]{9,39}", "digits as an export has them"),
+}
 _task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
 _task |= {"comments": ListOf(fields.Nested(Strict.from_dict(_made | _comment)), "comments")}
 IMPORTS: dict[str, Schema] = {

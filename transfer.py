@@ -298,6 +298,8 @@ class Import:
             if number and Task.by_number.value(number=number):
                 self.report.dropped["number, which another task has"] += 1
                 del made["number"]
+            if "number" not in made:  # a rank that goes with a number may be that of another task here
+                made.pop("rank", None)
             task = Task.add(self.transaction, **fields, **made)
             self.new.add(task["id"])
         self.tasks.add(task["id"])

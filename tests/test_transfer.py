@@ -339,6 +339,7 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
         "3 new, 0 changed, 0 unchanged",
     ]
     tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
+    assert len({task["rank"] for task in tasks.values()}) == len(tasks)
     assert [tasks[title]["number"] for title in ("First", "Second", "Third")] == [3, 4, 5]
     assert [blocker["number"] for blocker in tasks["Third"]["blocked_by"]] == [4]
     (_, comment) = owner.data(owner.get("/tasks/3/comments"))["comments"]
@@ -355,6 +356,7 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
         ({"title": 1}, "title: must be a string"),
         ({"title": "x", "number": "1"}, "number: must be a whole number from 1"),
         ({"title": "x", "id": "1", "project": 5}, "id: must be a UUID; project: must be a string"),
+        ({"title": "x", "rank": "9999999999"}, "rank: must be digits as an export has them"),
         ({"title": "x", "comments": {}}, "comments: must be a list of comments"),
         ({"title": "x", "comments": ["x"]}, "comments.0: must be an object"),
         ({"title": "x", "comments": [{"text": ""}]}, "comments.0.content: is required"),
