@@ -1,8 +1,11 @@
 """A workspace's tasks as files: CSV for spreadsheets, JSON lines with everything that belongs to them."""
 
 import csv
+import errno
 import io
+import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -342,12 +345,20 @@ class Import:
             self.report.dropped["attachment, which --files takes"] += 1
             return
         try:
-            data = (self.files / described["id"]).read_bytes()
+            data = read_file(self.files / described["id"])
         except OSError as error:
             raise Invalid(("attachments", f"{error.filename}: {error.strerror}")) from error
         self.find_member(described, "creator", "created_by")
         Attachment.add(self.transaction, task["id"], data=data, **described)
         self.changed.add(task["id"])
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raises `OSError` for others, such as a link to a file elsewhere."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe would hold up all writers
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        return file.read()
 
 
 def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:

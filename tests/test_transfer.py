@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -346,6 +347,12 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
     assert comment["content"] == "ana@example.com wrote:\n\nYes"
     done = import_lines(other, tmp_path, lines, "--files", str(tmp_path / "none"))
     assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {tmp_path}/none/")
+    (file,) = (tmp_path / "files").iterdir()
+    for replace in (lambda: file.symlink_to("/etc/hosts"), lambda: os.mkfifo(file)):
+        file.unlink()
+        replace()
+        done = import_lines(other, tmp_path, lines, "--files", str(tmp_path / "files"), "--apply")
+        assert done.stdout.splitlines()[0].startswith(f"line 5: attachments: {file}: ")
 
 
 @pytest.mark.parametrize(
