@@ -38,8 +38,9 @@ def _matches(*, other_words: bool) -> Any:
     """That a task has the number, or its texts or one of its comments the word `q`, and the other words."""
 
     def has(text: Any) -> Any:
-        has_word = fn.GLOB(placeholder("q"), text)  # faster than INSTR
-        missing = Select([_words], [SQL("1")]).where(~fn.GLOB(SQL("value"), text))
+        # GLOB and LIKE take 40 times as long where a text repeats the beginning of the word.
+        has_word = fn.INSTR(text, placeholder("q")) > 0
+        missing = Select([_words], [SQL("1")]).where(fn.INSTR(text, SQL("value")) == 0)
         return has_word & ~fn.EXISTS(missing) if other_words else has_word
 
     commented = Comment.select(Comment.task).where(has(Comment.search))
@@ -156,8 +157,7 @@ def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, 
 def _searched(text: str) -> Row:
     """Filters for a text: its longest word or phrase, which most tasks lack, the others as JSON, a number."""
     parts = re.findall(r'"([^"]*)"?|([^"\s]+)', fold(text))
-    texts = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
-    words = ["*" + re.sub(r"([*?[])", r"[\1]", text) + "*" for text in texts]  # patterns of GLOB
+    words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
     number = re.fullmatch(r"#?([0-9]{1,15})", text.strip())
     filters: Row = {"q": words.pop(), "number": int(number[1]) if number else None} if words else {}
     return filters | ({"other_words": to_json(words).decode()} if words else {})
