@@ -109,10 +109,13 @@ def slot(slots: threading.BoundedSemaphore, refusal: type[ApiError], *words: Any
         slots.release()
 
 
-def awaited(seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any]) -> Row:
+def awaited(
+    seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any], role: str = "client"
+) -> Row:
     """What `read` returns as soon as there is some, or after so many seconds. Raises `TooMany`.
 
-    It reads again after each commit of this process, and each second for what others commit or time brings.
+    It reads again after each commit of this process, and each second for what others commit or time brings,
+    each time as the caller who has this role then.
     """
     current, begun_at, commits = request(), time.monotonic(), db.commits
     data = read()
@@ -121,12 +124,12 @@ def awaited(seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any
     with slot(waits, TooMany, limits.WAIT_AGAIN):
         while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
             commits, is_ending = db.await_commit(commits, min(left, limits.WAIT_STEP))
+            current.waited = time.monotonic() - begun_at
+            authorize(current.authenticate(), role, "read")  # the key or the role may have changed
             with db.limit(limits.QUERY_SECONDS):
                 data = read()
             if is_ending or has_some(data):
                 break
-    current.waited = time.monotonic() - begun_at
-    current.authenticate()  # the key may have been revoked
     return data
 
 

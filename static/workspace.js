@@ -39,9 +39,12 @@ export function mayManage(person) {
 /** The name under which this tab keeps what the member typed and did not send. */
 export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}`;
 
+let isLeaving = false; // after signing out, when a request that waits is refused
+
 export async function signOut() {
   await dismissAll(); // what was deleted is sent before
   await remove("/session");
+  isLeaving = true;
   sessionStorage.clear();
   // A new page: nothing of the workspace stays in memory.
   location.replace(document.documentElement.dataset.signOut || location.pathname);
@@ -55,6 +58,7 @@ export function returnToPlace() {
 }
 
 document.addEventListener("signed-out", ({ detail }) => {
+  if (isLeaving) return;
   const { member, why } = session.value;
   if (member) sessionStorage.setItem("place", location.hash);
   stopRefresh();

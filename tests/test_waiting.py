@@ -198,6 +198,18 @@ def test_a_key_that_is_revoked_meanwhile_gets_no_answer(quiet, owner, begin):
     fault(waiting.answer(), 401, "unauthorized")
 
 
+def test_a_role_that_is_lost_meanwhile_counts(quiet, owner, begin):
+    key = quiet.flask("member", "add", "Ada", "--role", "admin", "--email", "ada@example.com").stdout.strip()
+    ada = owner.data(quiet.client(key).get("/me"))["member"]
+    project = owner.make_project()
+    since = datetime.now(UTC).isoformat()
+    waiting = begin("/events", key=key, since=since), begin("/changes", key=key, after=end(quiet.client(key)))
+    owner.data(owner.patch(f"/members/{ada['id']}", {"role": "client"}))
+    owner.make_task(project)
+    fault(waiting[0].answer(), 403, "forbidden")
+    assert [change["kind"] for change in waiting[1].data()["changes"]] == ["task"]
+
+
 def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
     project = owner.make_project()
     name = ("request_seconds_sum", "GET", "/api/v1/tasks")
