@@ -46,7 +46,7 @@ from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
 from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
 from openapi import Operation, body_schemas, document
-from operation import authorize, awaited, failure, operation
+from operation import authorize, awaited, failure, operation, searches, slot
 from outbox import Delivery, Event, Webhook
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
@@ -881,7 +881,10 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters["unassigned"] = filters.pop("assignee_id")
     if filters.get("status") == "open":
         filters["open"] = filters.pop("status")
-    return awaited(wait, partial(task_page, **filters), lambda page: page["pagination"]["total"])
+    read = partial(task_page, **filters)
+    if "q" in filters:  # reads all texts
+        read = slot(searches, TooMany, limits.WAIT_AGAIN, seconds=limits.SEARCH_PAUSE)(read)
+    return awaited(wait, read, lambda page: page["pagination"]["total"])
 
 
 @api.get("/labels")

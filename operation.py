@@ -24,6 +24,7 @@ from webhooks import deliver
 from wire import Response, envelope, request
 
 uploads = threading.BoundedSemaphore(limits.UPLOADS)
+searches = threading.BoundedSemaphore(limits.SEARCHES)
 waits = threading.BoundedSemaphore(limits.WAITS)
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
@@ -99,9 +100,11 @@ operation = Declaration  # above a view
 
 
 @contextlib.contextmanager
-def slot(slots: threading.BoundedSemaphore, refusal: type[ApiError], *words: Any) -> Iterator[None]:
-    """Run the body in one of the slots. Raises the refusal, made with these words, when none is free."""
-    if not slots.acquire(blocking=False):
+def slot(
+    slots: threading.BoundedSemaphore, refusal: type[ApiError], *words: Any, seconds: float = 0
+) -> Iterator[None]:
+    """Run the body in a slot. Raises the refusal, made with these words, if none is free within `seconds`."""
+    if not slots.acquire(timeout=seconds):
         raise refusal(*words)
     try:
         yield

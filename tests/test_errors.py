@@ -5,6 +5,7 @@ import resource
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import BoundedSemaphore
 
 import pytest
 import requests
@@ -241,4 +242,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     assert answer.status_code == 503
     assert "Retry-After" not in answer.headers  # the same search would take as long again
     assert "filter by more" in answer.json["error"]["message"]
+    monkeypatch.setattr("app.searches", BoundedSemaphore(0))  # as if others searched
+    refused = client.get("/api/v1/tasks?q=zzz", headers=headers)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, str(limits.WAIT_AGAIN))
     assert client.get("/api/v1/tasks?limit=1", headers=headers).status_code == 200  # which is soon found
