@@ -49,7 +49,7 @@ KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
-MAX_MAILED = 3  # of these, while a member has not got as many links in an hour
+MAX_MAILED = 3  # of these that a member can have to sign in, or in an hour to confirm an address
 
 
 def permit(member: Row, role: str) -> None:
@@ -475,16 +475,34 @@ class Invitation(Credential):
         """
         if not cls.is_mailed:
             raise Forbidden("this server sends no mail; an owner or admin changes your address")
-        if cls.count_of_new.value(member_id=member_id, since=first_id(now(-3600))) >= MAX_MAILED:
-            raise Conflict("many links were made within an hour; try again later")
+        if new_email:
+            count = cls.count_of_new.value(member_id=member_id, since=first_id(now(-3600)))
+        else:
+            count = cls.count_of_open.value(member_id=member_id, now=transaction.at)
+        if count >= MAX_MAILED:
+            raise Conflict(f"{count} links were made lately; use the newest, or try again later")
         fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
         cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
 
+    @classmethod
+    def _count_of_own(cls, *conditions: Any) -> Query:
+        """The number of links that a member made, or asked for; an admin's must not lock the member out."""
+        own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
+        return cls.select(fn.COUNT(cls.id)).where(own, *conditions)
+
     @statement
     def count_of_new(cls: Any):
-        """How many links a member made, or asked for, since then; an admin's must not lock the member out."""
-        is_new = (cls.member == placeholder("member_id")) & (cls.id > placeholder("since"))
-        return cls.select(fn.COUNT(cls.id)).where(is_new, cls.created_by == cls.member)
+        """The number of a member's links since then that confirm an address."""
+        return cls._count_of_own(cls.new_email.is_null(False), cls.id > placeholder("since"))
+
+    @statement
+    def count_of_open(cls: Any):
+        """The number of a member's links that can still sign in.
+
+        Anybody can ask for them, so a used one no longer counts: else a stranger could leave a member none.
+        """
+        is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
+        return cls._count_of_own(cls.new_email.is_null(), is_open)
 
     @statement
     def to_mail(cls: Any):

@@ -172,6 +172,19 @@ def test_a_member_gets_three_links_an_hour_and_a_client_asks_for_twenty(mailing,
     fault(error, 429, "rate_limited")
 
 
+def test_a_stranger_who_asks_for_links_leaves_a_member_one_and_the_change_of_address(mailing, box, ana):
+    mails = []
+    for _ in range(3):
+        ask(mailing, ana.member["email"])
+        mails.append(box.next(ana.member["email"]))
+    assert join_with(mailing, token_in(mails[0])).status_code == 201
+    ask(mailing, ana.member["email"])
+    assert token_in(box.next(ana.member["email"])) not in map(token_in, mails)
+    new = f"other-{ana.member['email']}"
+    ana.data(ana.patch(f"/members/{of(ana)}", {"email": new}))
+    assert token_in(box.next(new))
+
+
 def test_names_and_titles_add_no_header_and_no_recipient(mailing, box, olga):
     evil = "Eve\u2028Bcc: victim@example.com\x85, <victim@example.com> =?utf-8?q?=0ABcc?="
     body = {"email": "e@example.com", "full_name": evil, "role": "member"}
