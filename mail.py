@@ -5,7 +5,6 @@ that its member has neither read nor seen on the page, and holds no token.
 """
 
 import logging
-import os
 import secrets
 import smtplib
 import socket
@@ -18,6 +17,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import localtime
 from socket import SHUT_RDWR
+from typing import Any
 from urllib.parse import urlsplit
 
 from database import Row, digest
@@ -58,22 +58,53 @@ def configure_mail(config: Row, password: str | None) -> None:
     Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
 
 
+class Session(smtplib.SMTP):
+    """A conversation with a mail server over a connection that is there already."""
+
+    def __init__(self, connection: socket.socket, host: str):
+        self.connection = connection
+        super().__init__(host)
+
+    def _get_socket(self, *place: Any) -> socket.socket:
+        return self.connection
+
+
 def hand_over(message: EmailMessage | None, to: str = "") -> None:
     """Give the mail server a message to this address, or only see whether it would take one.
 
-    The connection is made private where the server offers that, and for a password it must be. Raises
-    `OSError`, and `ValueError` for an address that breaks the headers, as one may by what RFC 2047 decodes.
+    Raises `OSError`, and `ValueError` for an address that breaks the headers, as one may by what RFC 2047
+    decodes.
     """
     if message and message_from_bytes(bytes(message)).keys() != message.keys():
         raise ValueError("such an address cannot be mailed to")
     url, seconds = urlsplit(mailing["MAIL"]["url"]), mailing["DELIVERY"]["timeout_seconds"]
-    is_tls, place = url.scheme == "smtps", {"host": url.hostname, "port": url.port or 0, "timeout": seconds}
-    session = smtplib.SMTP_SSL(**place, context=mailing["tls"]) if is_tls else smtplib.SMTP(**place)
-    fileno = os.dup(session.sock.fileno())  # type: ignore[union-attr]  # STARTTLS replaces the socket
-    with closing(session), socket.socket(fileno=fileno) as sock, SocketDeadline(sock, seconds, SHUT_RDWR):
+    host, is_tls = url.hostname or "", url.scheme == "smtps"
+    place = host, url.port or (smtplib.SMTP_SSL_PORT if is_tls else smtplib.SMTP_PORT)
+    with socket.create_connection(place, seconds) as sock:
+        # It begins before TLS and the greeting, which a server may draw out for ever.
+        deadline = SocketDeadline(sock, seconds, SHUT_RDWR)
+        try:
+            with deadline:
+                converse(sock.dup(), host, is_tls, message, to)  # a duplicate, which TLS replaces
+        except OSError:
+            if deadline.is_over:
+                raise TimeoutError("timed out") from None
+            raise
+
+
+def converse(
+    connection: socket.socket, host: str, is_tls: bool, message: EmailMessage | None, to: str
+) -> None:
+    """Do as `hand_over` over a connection, which is made private where the server offers that.
+
+    For a password it must be private.
+    """
+    tls = mailing["tls"]
+    connection = tls.wrap_socket(connection, server_hostname=host) if is_tls else connection
+    with closing(Session(connection, host)) as session:
         session.ehlo_or_helo_if_needed()
         if not is_tls and (is_tls := session.has_extn("starttls")):
-            session.starttls(context=mailing["tls"])
+            session.starttls(context=tls)
         if user := mailing["MAIL"]["user"]:
             if not is_tls:
                 raise OSError("it offers no TLS, without which no password is sent")

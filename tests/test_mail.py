@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import urlsplit
@@ -364,6 +365,20 @@ def test_a_server_that_hangs_holds_up_nothing(launch, mailbox, receiver, new_rec
     (told,) = server.rows("SELECT mail_error FROM member WHERE status = 'invited'")
     assert "timed out" in told["mail_error"]
     connection.close()
+
+
+def test_a_greeting_without_end_is_cut(launch, new_receiver):
+    line = new_receiver().line
+    line.listen()
+    url = f"smtp://127.0.0.1:{line.getsockname()[1]}"
+    server = launch(**QUICK, TASKS_DELIVERY__TIMEOUT_SECONDS="1", TASKS_MAIL__URL=url)
+    invite(server.client(), "ben@example.com")
+    connection, _ = line.accept()
+    with connection, pytest.raises(OSError):  # since the service has hung up
+        for _ in range(round(PATIENCE / 0.1)):
+            connection.sendall(b"220-Wait\r\n")
+            time.sleep(0.1)
+    wait_until(lambda: server.rows("SELECT mail_error FROM member WHERE mail_error IS NOT NULL"))
 
 
 def test_a_digest_that_a_crash_interrupts_is_sent_once_more_and_no_oftener(launch, mailbox):
