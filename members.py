@@ -228,18 +228,21 @@ class Member(Entity):
     def mentioned(cls, text: str) -> list[str]:
         """The ids of the members whom a text names, by @ and the full name, or a team member's first name.
 
-        A name that several members have names none of them.
+        A name that several members have names none of them; that of a client is none of the team's.
         """
         text = caseless(text)
         places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
-        names: dict[str, list[str]] = {}
+        clients: dict[str, list[str]] = {}
         firsts: dict[str, list[str]] = {}
+        team: dict[str, list[str]] = {}
         for row in cls.shown_rows.all() if places else ():
             name = caseless(row["full_name"])
-            names.setdefault(name, []).append(row["id"])
-            if row["kind"] == "team":
+            if row["kind"] == "client":
+                clients.setdefault(name, []).append(row["id"])
+            else:
+                team.setdefault(name, []).append(row["id"])
                 firsts.setdefault(name.split()[0], []).append(row["id"])
-        names, named = firsts | names, list[str]()
+        names, named = clients | firsts | team, list[str]()
         for place in places:
             rest = text[place : place + 400]  # longer than any name
             ends = [end.end() for end in re.finditer(r"\S(?!\w)", rest)][::-1]

@@ -104,3 +104,11 @@ def test_who_was_removed_is_not_named_and_who_is_invited_is(workspace, task):
     assert comment(owner, task, "@Ivy")["mentions"] == [ivy["id"]]
     owner.data(owner.delete(f"/members/{ivy['id']}"))
     assert comment(owner, task, "@Ivy")["mentions"] == []
+
+
+def test_a_client_takes_no_name_of_the_team(workspace, task):
+    client = workspace["Carl Client"]
+    for name in ("Olga", "Olga Owner"):
+        client.data(client.patch(f"/members/{client.member['id']}", {"full_name": name}))
+        assert named_in(workspace, comment(client, task, f"@{name}")["mentions"]) == ["Olga Owner"]
+    client.data(client.patch(f"/members/{client.member['id']}", {"full_name": "Carl Client"}))
