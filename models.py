@@ -88,7 +88,7 @@ MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one
 MAX_BLOCKING = 100  # characters of their titles in an event
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
-MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # characters of the comments in a list, except for a single one
+MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # bytes of the comments in a list, except for a single one
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -1310,7 +1310,7 @@ class Comment(PartOfTask):
 
     @statement
     def sizes(cls: Any):
-        return cls.latest.query.select(fn.LENGTH(cls.content).alias("size"))
+        return cls.latest.query.select(fn.LENGTH(cls.content.cast("BLOB")).alias("size"))
 
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:

@@ -58,8 +58,8 @@ def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(se
 
 
 def test_of_comments_of_many_mebibytes_the_latest_are_listed(server, owner, task):
-    older = add_old_comments(server, task, 100, "é" * 49_998)
-    latest = listed(owner, task)  # of 50 000 characters each, at most, in 4 MiB
+    older = add_old_comments(server, task, 100, "é" * 24_999)
+    latest = listed(owner, task)  # of 50 000 bytes each, at most, in 4 MiB
     assert [comment["id"] for comment in latest["comments"]] == older[17:]
     earlier = listed(owner, task, before=latest["pagination"]["next_before"])
     assert [comment["id"] for comment in earlier["comments"]] == older[:17]
