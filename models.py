@@ -1582,8 +1582,12 @@ class Notice(Identified):
 
     @statement
     def reading_of_task(cls: Any):
+        """Marks what is told of a task as read, but for somebody else's question that waits for an answer."""
+        waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
+        waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
+        is_over = (cls.reason != "question") | ~fn.EXISTS(waits)
         read = cls.update({cls.read_at: placeholder("now")})
-        return read.where(cls.is_unread, cls.task == placeholder("task_id"))
+        return read.where(cls.is_unread, cls.task == placeholder("task_id"), is_over)
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:

@@ -199,6 +199,16 @@ def test_a_claim_may_end_meanwhile_and_who_claims_next_gets_question_and_answer(
     assert [said["text"] for said in brief["comments"]] == ["Blue?", "Blue."]
 
 
+def test_a_question_stays_unread_whatever_else_is_changed_until_it_is_answered(server, owner, ana, bot, task):
+    comment(bot, task, "Which colour?", question=True)
+    robot = server.client(make_key(ana, scope="agent")["api_key"])
+    for client in (robot, ana):
+        change(client, task, priority="high")
+        assert unread(ana) == ["question"]
+    comment(ana, task, "Blue")
+    assert unread(ana) == []
+
+
 def test_an_edited_question_asks_whom_it_newly_names(bot, join, task):
     ben = join(full_name="Bea of the questions")
     asked = comment(bot, task, "Who knows?", question=True)
