@@ -1390,6 +1390,7 @@ class Comment(PartOfTask):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
             cls.set_columns(id, **new, search=folded)
+            Notice.follow(comment, fields["content"])
             newly_named = [member for member in named if member not in comment["mentions"]]
             reason = "question" if task["question_id"] == id else "mentioned"
             Notice.tell(transaction, task, reason, *newly_named, text=fields["content"])
@@ -1406,6 +1407,7 @@ class Comment(PartOfTask):
         is_open = task["question_id"] == id
         changed = Task.edit(transaction, task_id, {"question_id": None}, None) if is_open else (task, {})
         cls.deletion.run(id=id)
+        Notice.follow(comment)
         cls.record(transaction, "deleted", comment)
         return changed
 
@@ -1511,6 +1513,8 @@ class Notice(Identified):
     read_at = TextField(null=True)
 
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
+    is_of_comment: ClassVar[Any] = (task == placeholder("task_id")) & (actor == placeholder("author_id"))
+    is_of_comment &= excerpt == placeholder("said")
     DAYS = 90.0  # for which it is kept
     MAX_EXCERPT = 200  # characters
 
@@ -1588,6 +1592,24 @@ class Notice(Identified):
         is_over = (cls.reason != "question") | ~fn.EXISTS(waits)
         read = cls.update({cls.read_at: placeholder("now")})
         return read.where(cls.is_unread, cls.task == placeholder("task_id"), is_over)
+
+    @statement
+    def forgetting(cls: Any):
+        return cls.delete().where(cls.is_of_comment)
+
+    @statement
+    def rewriting(cls: Any):
+        return cls.update({cls.excerpt: placeholder("new")}).where(cls.is_of_comment)
+
+    @classmethod
+    def follow(cls, comment: Row, content: str | None = None) -> None:
+        """Let what was told of a comment say what it says now; without a content it is deleted."""
+        told = {"task_id": comment["task_id"], "author_id": comment["author_id"]}
+        told["said"] = comment["content"][: cls.MAX_EXCERPT]
+        if content is None:
+            cls.forgetting.run(**told)
+        else:
+            cls.rewriting.run(**told, new=content[: cls.MAX_EXCERPT])
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:

@@ -244,6 +244,21 @@ def test_notices_go_with_their_task(ana, ben, server, project):
     assert unread(ben) == []
 
 
+def test_what_was_told_of_a_comment_follows_it_and_goes_with_it(ana, ben, cleo, project):
+    task = ana.make_task(project)
+    said = comment(ana, task, "The password is hunter2, @Ben Inbox")
+    comment(cleo, task, "@Ben Inbox, see above")
+    path = f"/tasks/{task['id']}/comments/{said['id']}"
+    ana.data(ana.patch(path, {"content": "The password is in the safe, @Ben Inbox @Cleo Inbox"}))
+    assert "hunter2" not in ben.get("/inbox").text + cleo.get("/inbox").text
+    assert [notice["reason"] for notice in inbox(cleo)["notices"] if "safe" in notice["excerpt"]] == [
+        "mentioned"
+    ]
+    ana.data(ana.delete(path))
+    assert "safe" not in ben.get("/inbox").text + cleo.get("/inbox").text
+    assert unread(ben, "excerpt") == [("mentioned", "@Ben Inbox, see above")]
+
+
 def test_an_import_and_a_demonstration_tell_nobody(launch, tmp_path):
     server = launch()
     server.flask("seed")
