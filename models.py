@@ -78,6 +78,9 @@ PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "as
 PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
+# What is not true any more when a field of the task has changed.
+OVER = {"assignee_id": ["assigned", "unblocked"], "due_date": ["due"], "question_id": ["question"]}
+OVER |= {"status": ["review"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
 REASONS += ("unblocked", "claim_ended", "due")
 
@@ -887,6 +890,7 @@ class Task(Entity):
         action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
+        Notice.settle(transaction, task, changes)
         if "assignee_id" in changes:
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
@@ -1592,6 +1596,21 @@ class Notice(Identified):
         is_over = (cls.reason != "question") | ~fn.EXISTS(waits)
         read = cls.update({cls.read_at: placeholder("now")})
         return read.where(cls.is_unread, cls.task == placeholder("task_id"), is_over)
+
+    @statement
+    def settling(cls: Any):
+        read = cls.update({cls.read_at: placeholder("now")}).where(cls.reason.in_(each("over")))
+        return read.where(cls.task == placeholder("task_id"), cls.read_at.is_null())
+
+    @classmethod
+    def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
+        """Mark as read, for everybody, what a change of the task has made untrue."""
+        over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
+        if "status" in changes and task["status"] == "done":
+            over |= {"assigned", "unblocked", "due"}
+        if over:
+            told = to_json(sorted(over)).decode()
+            cls.settling.run(task_id=task["id"], now=transaction.at, over=told)
 
     @statement
     def forgetting(cls: Any):

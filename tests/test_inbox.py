@@ -259,6 +259,28 @@ def test_what_was_told_of_a_comment_follows_it_and_goes_with_it(ana, ben, cleo, 
     assert unread(ben, "excerpt") == [("mentioned", "@Ben Inbox, see above")]
 
 
+def test_what_is_not_true_any_more_is_read_for_everybody(owner, ana, ben, cleo, project):
+    done, given = [ana.make_task(project, assignee_id=of(ben)) for _ in range(2)]
+    owner.data(owner.post(f"/tasks/{done['id']}/complete"))
+    change(owner, given, assignee_id=of(cleo))
+    assert unread(ben) == []
+    asked = ben.make_task(project)
+    comment(ana, asked, "Which one, @Ben Inbox?", question=True)
+    comment(owner, asked, "The red one")
+    assert unread(ben) == ["commented"]
+    looked_at = cleo.make_task(project)
+    change(ana, looked_at, status="review")
+    owner.data(owner.post(f"/tasks/{looked_at['id']}/complete"))
+    assert unread(cleo) == ["assigned"]
+    first, second = [owner.make_task(project) for _ in range(2)]
+    freed = ana.make_task(project, blocked_by=[first["id"]])
+    change(owner, freed, assignee_id=of(ben))
+    owner.data(owner.post(f"/tasks/{first['id']}/complete"))
+    assert unread(ben) == ["unblocked", "assigned", "commented"]
+    change(owner, freed, blocked_by=[second["id"]])
+    assert unread(ben) == ["assigned", "commented"]
+
+
 def test_an_import_and_a_demonstration_tell_nobody(launch, tmp_path):
     server = launch()
     server.flask("seed")
