@@ -5,6 +5,7 @@ import re
 import shutil
 import stat
 import subprocess
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -282,6 +283,11 @@ def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
     assert "problem: the database cannot be read (" in done.stdout
     assert "; see that its disk has space, and that you may open it" in done.stdout
     assert "restore" not in done.stdout
+
+
+def test_doctor_tells_of_a_disk_that_is_nearly_full(made, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
+    assert " has 1 MiB left; a full disk refuses every change\n" in says(made, "doctor", code=1)
 
 
 def doctor_of(server, config, code=0):
