@@ -243,7 +243,7 @@ class FaultInput(schemas.Strict):
 
 
 FAULT = FaultInput()
-STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be a number with s, m, h or d, as "3d"')
+STEP = validate.Regexp(r"[1-9][0-9]{0,4}[smhd]\Z", error='must be 1 to 99999 with s, m, h or d, as "3d"')
 ADVANCE = fields.String(required=True, validate=STEP, error_messages=schemas.MESSAGES)
 CLOCK = schemas.Strict.from_dict({"advance": ADVANCE})()
 
