@@ -213,7 +213,8 @@ def send_digest() -> bool:
     for notice in shown:
         excerpt = f"    {one_line(notice['excerpt'])}\n" if notice["excerpt"] else ""
         text += f"\n{sentence_of(notice)}\n{excerpt}    {base_url}/#task={notice['task']['number']}\n"
-    text += f"\nAll that you are told{more}: {base_url}/#view=inbox\n"
+    text += "\nAnswer on the task's page: nobody reads what is sent back to this address.\n"
+    text += f"All that you are told{more}: {base_url}/#view=inbox\n"
     text += f"When you get such mail: {base_url}/#view=account\n"
     outcome: Row = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}
     if reason := mail_member(member, news[0]["id"], subject, text):
