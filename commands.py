@@ -70,8 +70,9 @@ def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        origin = f"{database.db.database}: " if isinstance(error, database.DATABASE_ERRORS) else ""
-        raise click.ClickException(f"{origin}{error}") from error
+        is_of_database = isinstance(error, database.DATABASE_ERRORS)
+        origin, helps = (f"{database.db.database}: ", database.remedy(error)) if is_of_database else ("", "")
+        raise click.ClickException(f"{origin}{error}{helps}") from error
 
 
 def check_user() -> None:

@@ -253,6 +253,14 @@ class Database(SqliteDatabase):
 
 
 db = Database()
+
+
+def remedy(error: Exception) -> str:
+    """What helps against an error that a full disk has caused, or may have."""
+    name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
+    return "; see that its disk has space" if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")) else ""
+
+
 DATABASE_ERRORS = (sqlite3.Error, DatabaseError)  # peewee raises its own where it opens a connection
 
 
@@ -765,7 +773,7 @@ def _as_bad_database(path: Path) -> Iterator[None]:
         hint = "; see who owns it and its folder" if isinstance(error, PermissionError) else ""
         raise BadDatabase(f"{path}: {error.strerror or error}{hint}") from error
     except DATABASE_ERRORS as error:
-        raise BadDatabase(f"{path} cannot be used: {error}") from error
+        raise BadDatabase(f"{path} cannot be used: {error}{remedy(error)}") from error
 
 
 def open_lock_file(path: Path) -> IO[str]:
