@@ -631,7 +631,10 @@ def get_member(id: str) -> Row:
 @operation(schemas.MemberInput(partial=True), schemas.MemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
-    return Member.edit(transaction, id, fields)
+    earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
+    if member["email"] != earlier["email"] and member["status"] != Member.ACTIVE and Invitation.is_mailed:
+        Invitation.renew(transaction, id, invitation_days())  # to the old address went one that is dead now
+    return member
 
 
 @api.delete("/members/<id>")

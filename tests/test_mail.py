@@ -105,6 +105,16 @@ def test_an_invitation_is_shown_and_mailed_and_both_links_are_one(mailing, box, 
     assert not [row for row in mailing.rows("SELECT * FROM invitation") if token_in(mail) in str(row)]
 
 
+def test_who_is_invited_at_a_wrong_address_gets_a_link_when_it_is_corrected(mailing, box, olga):
+    invited = invite(olga, "bem@example.com", full_name="Ben Lee")["member"]
+    wrong = token_in(box.next("bem@example.com"))
+    olga.data(olga.patch(f"/members/{invited['id']}", {"email": "ben-corrected@example.com"}))
+    corrected = token_in(box.next("ben-corrected@example.com"))
+    fault(join_with(mailing, wrong), 410, "gone")
+    olga.data(olga.patch(f"/members/{invited['id']}", {"full_name": "Ben B. Lee"}))  # ends no link
+    assert join_with(mailing, corrected).status_code == 201
+
+
 def test_links_of_an_admin_are_mailed_too_end_the_one_before_and_do_not_count_among_the_three(
     mailing, box, olga, ana
 ):
