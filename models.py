@@ -528,7 +528,7 @@ class Task(Entity):
         if id := cls.by_number.value(number=number):
             return id
         gone = Activity.deletion_of.one(number=number, most=1)
-        by = f": it was deleted by {gone['actor']['full_name']} on {gone['created_at'][:10]}" if gone else ""
+        by = f": it was deleted by {gone['actor']['full_name']} at {gone['created_at'][:16]}Z" if gone else ""
         raise NotFound(cls.NOUN + by)
 
     @statement

@@ -130,7 +130,7 @@ def test_who_deleted_a_task_is_found_by_its_number(owner, join, busy):
         assert (deletion["actor"]["full_name"], deletion["task_id"]) == ("Ana Lima", busy["id"])
         assert history(owner, task=task) == [deletion, *every]
     assert history(owner, task=2**53 - 1) == history(owner, task=NOBODY) == []
-    said = f"was deleted by Ana Lima on {deletion['created_at'][:10]}"
+    said = f"was deleted by Ana Lima at {deletion['created_at'][:16]}Z"
     for caller, ask in itertools.product(
         (owner, join("client")), ("", "/comments", "/activity", "/attachments")
     ):
