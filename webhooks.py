@@ -219,10 +219,12 @@ def chat_message(format: str, body: str, base_url: str) -> str:
     text = sentence(event, base_url, *CHAT_FORMATS[format])
     if format == "slack":
         # Slack shows the blocks, in which nothing is markup; the text is for notifications, and other chats.
-        parts = sentence(event, base_url, str, "\0{}\0{}\0".format).split("\0")
-        elements = [{"type": "text", "text": part} for part in parts if part]
-        if len(parts) > 1:
-            elements[1:3] = [{"type": "link", "url": parts[1], "text": parts[2]}]
+        before, *link = sentence(event, base_url, str, "\0{}\0{}\0".format).split("\0")
+        elements = [{"type": "text", "text": before}]
+        if link:
+            url, shown, after = link
+            elements += [{"type": "link", "url": url, "text": shown}, {"type": "text", "text": after}]
+        elements = [element for element in elements if element["text"]]
         section = {"type": "rich_text_section", "elements": elements}
         return json.dumps({"text": text, "blocks": [{"type": "rich_text", "elements": [section]}]})
     # Nobody is called by what stands in a task, such as @everyone.

@@ -71,7 +71,11 @@ def test_a_chat_says_when_the_task_is_due(receivers, olga):
     day = datetime.now(ZoneInfo("Europe/Berlin")).date().isoformat()  # which ends within 24 hours
     for due in (day, f"{day}T21:59:00Z"):
         olga.make_task(olga.make_project(), title="Ship", due_date=due)
-    texts = [receivers["slack"].next().event["text"].partition("|")[2] for _ in range(2)]
+    calls = [receivers["slack"].next().event for _ in range(2)]
+    texts = [call["text"].partition("|")[2] for call in calls]
+    for call, text in zip(calls, texts, strict=True):
+        link, rest = call["blocks"][0]["elements"][0]["elements"]  # which is what people see
+        assert (link["type"], link["text"], rest["text"]) == ("link", "Ship", f" {text.partition('> ')[2]}")
     assert [text.partition("> ")[0] for text in texts] == ["Ship", "Ship"]
     assert {text.partition("> ")[2] for text in texts} <= {
         f"is due {day}",
