@@ -199,8 +199,15 @@ class Request(werkzeug.Request):
         """
         if not self.unread:
             return {}
+        # Some proxies announce a body where there is none, by chunks, of which only the reading tells.
+        is_chunked = "HTTP_TRANSFER_ENCODING" in self.environ
+        if not is_chunked:
+            self.check_json_type()
+        raw = self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS)
+        if is_chunked and not raw:
+            return {}
         self.check_json_type()
-        return schemas.load_json(self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS))
+        return schemas.load_json(raw)
 
     def check_json_type(self) -> None:
         """Raise `Unsupported` unless the body is announced as JSON in UTF-8."""

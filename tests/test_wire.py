@@ -33,6 +33,19 @@ def test_a_body_of_1_mib_is_read_and_one_byte_more_is_not(owner, task, length, i
         assert owner.data(owner.get(path))["title"] == task["title"]
 
 
+@pytest.mark.parametrize("headers", [CHUNKED, CHUNKED[1:]])
+def test_no_body_may_come_in_chunks(line, task, headers):
+    """As Cloudflare's tunnel and others send a POST without a body."""
+    path, end = f"/tasks/{task['id']}", b"0\r\n\r\n"
+    for method, below, status in (("POST", "/complete", 200), ("POST", "", 405), ("DELETE", "", 200)):
+        line.send(method, path + below, headers, end)
+        assert line.answer()[0] == status
+    line.send("POST", "/tasks", headers, end)
+    assert line.code() == (422, "validation_error")
+    line.send("POST", "/tasks", CHUNKED[1:], b"2\r\n{}\r\n" + end)
+    assert line.code() == (415, "unsupported_media_type")
+
+
 def test_a_declared_length_is_refused_before_the_body_comes(line):
     line.send("POST", "/tasks", [JSON, f"Content-Length: {10**12}"])
     line.socket.shutdown(socket.SHUT_WR)
