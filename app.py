@@ -242,11 +242,14 @@ def with_etag(task: Row) -> Row:
 
 
 def expected_versions() -> frozenset[str] | None:
-    """The versions that If-Match lists, of which "*" is any; None without that header."""
+    """The versions that If-Match lists, of which "*" is any; None without that header.
+
+    A proxy that compresses an answer has made its ETag a weak one, of the same version.
+    """
     if "HTTP_IF_MATCH" not in request().environ:
         return None
     tags = request().if_match
-    return frozenset(["*"]) if tags.star_tag else frozenset(tags) - {"*"}
+    return frozenset(["*"]) if tags.star_tag else frozenset(tags.as_set(include_weak=True)) - {"*"}
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
@@ -939,6 +942,8 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
         request().success_status = 201
         emit(transaction, "task.created", {"task": task})
         return with_etag(task)
+    if request().if_none_match.star_tag:  # which wants to create, and not to change
+        raise PreconditionFailed("there is a task with this external_id")
     return announce_edit(transaction, task, changes)
 
 

@@ -134,7 +134,7 @@ def test_two_updates_of_different_fields_both_survive(server, task):
 
 
 def test_an_expected_version_is_honoured(owner, task):
-    for version, tag in enumerate(('"1"', "*", '"7", "3"'), 2):
+    for version, tag in enumerate(('"1"', "*", '"7", "3"', 'W/"4"'), 2):
         answer = owner.patch(f"/tasks/{task['id']}", {"title": f"T{version}"}, headers={"If-Match": tag})
         assert owner.data(answer)["version"] == version
 
@@ -147,7 +147,7 @@ def test_an_expected_version_is_honoured(owner, task):
     ],
 )
 def test_another_version_is_refused(owner, task, method, path, body):
-    for tag in ('"2"', 'W/"1"', '"x"', '""', '"2", "3"'):
+    for tag in ('"2"', 'W/"2"', '"x"', '""', '"2", "3"'):
         answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
         fault(answer, 412, "precondition_failed")
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1

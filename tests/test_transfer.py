@@ -81,6 +81,14 @@ def test_if_match_decides_about_a_task_of_another_program_too(owner, project):
         assert changed["title"] == title
 
 
+def test_if_none_match_creates_and_changes_nothing(owner, project):
+    path, body = "/tasks/by-external-id/if-none-match", {"project_id": project["id"], "title": "Once"}
+    made = owner.data(owner.put(path, body, headers={"If-None-Match": "*"}), 201)
+    again = owner.put(path, body | {"title": "Twice"}, headers={"If-None-Match": "*"})
+    fault(again, 412, "precondition_failed")
+    assert owner.data(owner.get(f"/tasks/{made['id']}"))["version"] == 1
+
+
 def test_no_two_tasks_have_one_external_id(owner, project):
     first = owner.make_task(project, external_id="A-1")
     body = {"project_id": project["id"], "title": "x", "external_id": "A-1"}
