@@ -23,7 +23,7 @@ from marshmallow import ValidationError
 import limits
 import schemas
 from database import Row, caseless, digest, fold, to_json
-from errors import ApiError, TooMany
+from errors import ApiError, BadBody, TooMany
 from members import SCOPES
 from models import PRIORITIES, STATUSES
 from schemas import API, VERSION
@@ -73,7 +73,7 @@ def answer_agent(request: Request) -> Response:
         message = _read(request)
         if "id" not in message:  # a notification, of which none asks for anything
             return Response(b"", 202)
-        method, params = message["method"], message.get("params", {})
+        method, params = message["method"], message.get("params") or {}
         meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
         named = request.headers.get("MCP-Protocol-Version", LEGACY_VERSIONS[0])
         # With `initialize` a client of any version may ask for one that both know.
@@ -129,7 +129,7 @@ def _problem(message: Any) -> str | None:
         return "id must be a string or an integer that a double holds exactly"
     if problem := schemas.value_problem(id, 1):
         return f"id {problem}"
-    if not isinstance(message.get("params", {}), dict):
+    if not isinstance(message.get("params"), dict | None):
         return "params must be an object"
     return None
 
@@ -200,7 +200,8 @@ def _list_tools(request: Request, params: Row) -> Row:
 
 def _call_tool(request: Request, params: Row) -> Row:
     """Run a tool; what the tool or the API refuses is a result that says so, for the model to read."""
-    name, arguments = params.get("name"), params.get("arguments", {})
+    name, arguments = params.get("name"), params.get("arguments")
+    arguments = {} if arguments is None else arguments
     if not isinstance(name, str) or name not in TOOLS:
         raise RPCError(400, INVALID_PARAMS, f"there is no tool {schemas.printable(name)}")
     if not isinstance(arguments, dict):
@@ -242,6 +243,8 @@ NEXT_STEPS = {
 }
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
 ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
+# What n8n and Cursor add to the arguments of a model.
+ADDED_BY_CLIENTS = {"toolCallId", "sessionId", "chatInput", "action", "tool", "random_string"}
 TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "array": list, "boolean": bool}
 
 
@@ -267,9 +270,13 @@ class Tool(NamedTuple):
     def check(self, arguments: Row) -> None:
         """Raise `ToolError` for arguments that do not fit the schema."""
         schema = self.definition["inputSchema"]
-        known = schema["properties"]
+        known, required = schema["properties"], schema.get("required", ())
+        for name, value in [*arguments.items()]:
+            # Some clients send null for what the model leaves out.
+            if (value is None and name not in required) or name in ADDED_BY_CLIENTS - known.keys():
+                del arguments[name]
         arguments |= {name: _meant(arguments[name], known[name]) for name in arguments.keys() & known}
-        problems = [f"{name}: is required" for name in schema.get("required", ()) if name not in arguments]
+        problems = [f"{name}: is required" for name in required if name not in arguments]
         if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
             problems.append(f"unknown argument {', '.join(unknown[:5])}; accepted: {accepted}")
@@ -280,7 +287,14 @@ class Tool(NamedTuple):
 
 
 def _meant(value: Any, schema: Row) -> Any:
-    """What a value means that is close to one that fits: "In Progress" is in_progress, "#12" is 12."""
+    """What a value means that is close to one that fits: "In Progress" is in_progress, "#12" is 12.
+
+    Some clients send a list, an object or a boolean as JSON in a string, which the model cannot correct.
+    """
+    if isinstance(value, str) and not {"array", "object", "boolean"}.isdisjoint(kinds_of(schema)):
+        with suppress(BadBody, UnicodeEncodeError):
+            parsed = schemas.parse_json(value.encode())
+            value = parsed if isinstance(parsed, (list, dict, bool)) else value
     if isinstance(value, list) and "items" in schema:
         return [_meant(one, schema["items"]) for one in value]
     if not isinstance(value, str):
@@ -289,13 +303,18 @@ def _meant(value: Any, schema: Row) -> Any:
         words = {one.replace("_", ""): one for one in schema["enum"]}
         word = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())  # a sign before it stays
         return words.get(word) or words.get(f"-{word}", value)
-    is_number = schema["type"] == "integer" and re.fullmatch(r"\s*#?([0-9]{1,9})\s*", value)
+    is_number = "integer" in kinds_of(schema) and re.fullmatch(r"\s*#?([0-9]{1,9})\s*", value)
     return int(is_number[1]) if is_number else value
+
+
+def kinds_of(schema: Row) -> list[str]:
+    """The types that a value may have."""
+    return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
 
 
 def _mismatch(value: Any, schema: Row) -> str | None:
     """Why the value does not fit the schema of an argument, or None."""
-    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    kinds = kinds_of(schema)
     is_boolean = isinstance(value, bool)  # which Python takes for an integer
     if not any(isinstance(value, TYPES[k]) and (k == "boolean") == is_boolean for k in kinds):
         return f"must be {' or '.join(f'an {k}' if k[0] in 'aio' else f'a {k}' for k in kinds)}"
@@ -305,22 +324,23 @@ def _mismatch(value: Any, schema: Row) -> str | None:
         return f"must be one of {', '.join(schema['enum'])}"
     if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
         return f"must be from {schema['minimum']} to {schema['maximum']}"
-    for item in value if "items" in schema else ():
+    for item in value if "items" in schema and isinstance(value, list) else ():
         if problem := _mismatch(item, schema["items"]):
             return f"each {problem}"
     return schemas.value_problem(value, schemas.MAX_DEPTH)
 
 
 BLOCKERS = ("blocked_by", "add_blocked_by", "remove_blocked_by")
-# The schemas of those arguments that are not any text.
+TASK: Row = {"type": ["integer", "string"]}
+# The schemas of those arguments that are not any text. Clients refuse all tools where a list has no `items`.
 SCHEMAS: dict[str, Row] = {
-    "task_id": {"type": ["integer", "string"]},
-    "update_task.task_id": {"type": ["integer", "string", "array"]},
+    "task_id": TASK,
+    "update_task.task_id": {"type": [*TASK["type"], "array"], "items": TASK},
     "more": {"type": "array", "items": {"type": "object"}},
     **dict.fromkeys(BLOCKERS, {"type": "array", "items": {"type": "integer"}}),
     **dict.fromkeys(("ready", "question"), {"type": "boolean"}),
     **dict.fromkeys(("minutes", "offset", "if_version"), {"type": "integer"}),
-    "labels": {"type": "array"},
+    "labels": {"type": "array", "items": {"type": "string"}},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},

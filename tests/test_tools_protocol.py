@@ -168,7 +168,7 @@ WRONG_MEMBERS = [
     *[{"jsonrpc": version} for version in ("1.0", 2.0)],
     *[{"method": method} for method in (1, None)],
     *[{"id": id} for id in (None, True, 1.5, [1], 10**30, "\ud800")],
-    *[{"params": params} for params in ([], None)],
+    *[{"params": params} for params in ([], "", 0)],
 ]
 NO_MESSAGE = [[], [message()], "ping", {}, {"jsonrpc": "2.0", "id": 7, "result": {}}]
 NO_MESSAGE += [message() | wrong for wrong in WRONG_MEMBERS]
@@ -183,8 +183,9 @@ def test_what_is_no_message_is_refused(server, body, code):
 
 @pytest.mark.parametrize("id", ["", "a", "ünï", 0, -1, 2**53 - 1])
 def test_an_answer_has_the_request_s_id(server, id):
-    ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}  # params may be absent
-    assert exchange(server, ping).json() == {"jsonrpc": "2.0", "id": id, "result": {}}
+    ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}  # params may be absent, or null
+    for given in (ping, ping | {"params": None}):
+        assert exchange(server, given).json() == {"jsonrpc": "2.0", "id": id, "result": {}}
     assert exchange(server, message("nothing") | {"id": id}).json()["id"] == id
 
 
