@@ -15,10 +15,13 @@ from email import message_from_bytes
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
+from email.policy import SMTP
 from email.utils import localtime
 from socket import SHUT_RDWR
 from typing import Any
 from urllib.parse import urlsplit
+
+import idna
 
 from database import Row, digest
 from limits import SocketDeadline, bound
@@ -63,7 +66,8 @@ class Session(smtplib.SMTP):
 
     def __init__(self, connection: socket.socket, host: str):
         self.connection = connection
-        super().__init__(host)
+        # Python's own name for a machine without a whole one, [127.0.0.1], is refused by Google's relay.
+        super().__init__(host, local_hostname=ascii_domain(mailing["MAIL"]["sender"]))
 
     def _get_socket(self, *place: Any) -> socket.socket:
         return self.connection
@@ -110,7 +114,7 @@ def converse(
                 raise OSError("it offers no TLS, without which no password is sent")
             session.login(user, mailing["password"] or "")
         if message:
-            session.send_message(message, to_addrs=to)
+            session.send_message(message, to_addrs=f"{to.rpartition('@')[0]}@{ascii_domain(to)}")
         with suppress(OSError):  # it has taken the message
             session.quit()
 
@@ -135,20 +139,25 @@ def one_line(text: str) -> str:
     return " ".join(text.split()).replace("=?", "= ?")
 
 
+def ascii_domain(email: str) -> str:
+    """The domain of the address as all mail servers take it; few take another (SMTPUTF8)."""
+    return idna.encode(email.rpartition("@")[2], uts46=True).decode()
+
+
 def mailbox(name: str, email: str) -> Address:
-    user, _, domain = email.rpartition("@")
-    return Address(one_line(name), user, domain)
+    return Address(one_line(name), email.rpartition("@")[0], ascii_domain(email))
 
 
 def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
     """Send the member a mail; returns why it was not taken, or None. The id is that of a mail sent again."""
-    message = EmailMessage()
+    message = EmailMessage(SMTP.clone(cte_type="7bit"))  # not every server takes 8 bits
     message["From"] = sender = mailbox(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
     message["To"] = mailbox(member["full_name"], member["email"])
     message["Subject"] = one_line(subject)
     message["Date"] = localtime()
     message["Message-ID"] = f"<{id}@{sender.domain}>"
     message["Auto-Submitted"] = "auto-generated"
+    message["X-Auto-Response-Suppress"] = "All"  # Exchange answers for the absent otherwise
     message["List-Unsubscribe"] = f"<{mailing['SERVER']['base_url']}/#view=account>"
     message.set_content(text)
     reason = why_not_taken(message, member["email"])

@@ -245,6 +245,24 @@ def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
     assert box.next(ana.member["email"])["Subject"] == "Sign in to Tea"  # and nothing before
 
 
+def test_a_mail_is_one_that_every_mail_server_takes(launch, mailbox):
+    box = mailbox()  # without SMTPUTF8
+    server = launch(**QUICK | {"TASKS_MAIL__FROM": "tasks@grüße.example"}, TASKS_MAIL__URL=box.url)
+    invitation = invite(server.client(), "ana@xn--bcher-kva.example", full_name="Zoë")
+    assert invitation["member"]["email"] == "ana@bücher.example"
+    mail = box.next("ana@xn--bcher-kva.example")
+    assert mail["From"].addresses[0].addr_spec == "tasks@xn--gre-6ka8l.example"
+    assert mail["To"].addresses[0].display_name == "Zoë"
+    assert mail["X-Auto-Response-Suppress"] == "All"
+    assert {session.session.host_name for session in box.sessions} == {"xn--gre-6ka8l.example"}
+    join_with(server, token_in(mail))
+    server.client().make_task(
+        server.client().make_project(), title="Ü", assignee_id=invitation["member"]["id"]
+    )
+    mail = box.next("ana@xn--bcher-kva.example")
+    assert mail["Content-Transfer-Encoding"] in ("quoted-printable", "base64")  # not every server takes 8bit
+
+
 def test_who_is_on_the_page_or_wants_none_or_is_removed_gets_no_digest(mailing, box, olga):
     here, never, daily, gone = (member_of(mailing, box) for _ in range(4))
     for client, wish in ((never, "never"), (daily, "daily")):
