@@ -142,8 +142,8 @@ class Export:
         labels = self.texts(item, "labels")
         task: Row = {"labels": [label[:50] for label in labels[:MAX_LABELS]]}
         self.dropped["labels, more than 10"] += len(labels) > MAX_LABELS
-        for name in set(IMPORTED) - {"labels"}:
-            if texts := self.texts(item, name):
+        for name in IMPORTED:
+            if name != "labels" and (texts := self.texts(item, name)):
                 self.dropped[f"{name}, more than one"] += len(texts) > 1
                 task[name] = self.value(name, texts[0])
         checks = [*map(check_of, self.find(item, self.paths.get("checks", "?")))]
@@ -153,8 +153,8 @@ class Export:
         for path in self.paths.get("dropped", "").split():
             self.dropped[path.partition("=")[0]] += bool(self.find(item, path))
         if "line" in item:  # of CSV
-            known = "line|" + "|".join(self.paths.values())
-            self.dropped.update(f"column {column}" for column in item.keys() - set(known.split("|")))
+            known = ("line|" + "|".join(self.paths.values())).split("|")
+            self.dropped.update(f"column {column}" for column in item if column not in known)
         return {name: value for name, value in task.items() if value}
 
     def texts(self, item: Row, name: str) -> list[str]:
@@ -196,11 +196,13 @@ class Export:
 
 
 def rows_of(text: str) -> Iterator[Row]:
-    """Rows of CSV: what is in each column, of which several may have one name."""
+    """Rows of CSV: what is in each column, of which several may have one name. Raises `ValueError`."""
     lines = cells_of(text)
     columns = [name.strip() for name in next(lines, (1, []))[1]]
     for line, cells in lines:
         row: Row = {}
+        if any(map(str.strip, cells[len(columns) :])):  # then its cells are not where their columns are
+            raise ValueError(f"line {line}: has more cells than line 1")
         for name, cell in zip(columns, cells, strict=False):
             if name and cell.strip():
                 row.setdefault(name, []).append(cell.strip())

@@ -172,9 +172,8 @@ class Import:
                 if kind not in [*schemas.IMPORTS]:
                     raise Invalid(("kind", f"must be one of {', '.join(schemas.IMPORTS)}"))
                 schema = schemas.IMPORTS[kind]
-                unknown = fields.keys() - schema.fields.keys()
-                self.report.dropped.update(f"column {name}" for name in unknown.difference(OWN))
-                known = {name: fields[name] for name in fields.keys() - unknown}
+                known = {name: value for name, value in fields.items() if name in schema.fields}
+                self.report.dropped.update(f"column {name}" for name in fields if name not in [*known, *OWN])
                 self.lines.append((line, kind, schema.load(known)))
 
     @contextmanager
@@ -310,8 +309,11 @@ class Import:
             self.numbers[number] = task["number"]
         if blockers or (blockers is not None and own):
             self.later.append((line, lambda: self.block(task["id"], blockers)))
-        for place, part in enumerate(parts[0] or ()):
-            self.add_comment(task, part, place)
+        places = Counter[Any]()  # of comments among those of the same time, or of none
+        for part in parts[0] or ():
+            time = part.get("created_at")
+            self.add_comment(task, part, places[time])
+            places[time] += 1
         for part in parts[1] or ():
             self.add_file(task, part)
 
@@ -326,9 +328,8 @@ class Import:
         content, author = comment.pop("content"), comment.get("author")
         if "id" not in comment:
             first = first_id(comment.get("created_at") or task["created_at"])
-            order = 0 if "created_at" in comment else place  # in the file
             last = digest(task["id"] + content)[:12]
-            comment["id"] = f"{first[:15]}{order & 0xFFF:03x}{first[18:24]}{last}"
+            comment["id"] = f"{first[:15]}{place & 0xFFF:03x}{first[18:24]}{last}"
         if not Comment.stored_row.one(id=comment["id"]):
             self.find_member(comment, "author", "author_id")
             if author and "author_id" not in comment:

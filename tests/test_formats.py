@@ -113,6 +113,7 @@ def test_encoding_and_delimiter_are_recognised(server, tmp_path, encoding, delim
         ("trello", "[]", "it has no tasks as trello exports them; see docs/moving.md"),
         ("trello", '{"cards": [1, null, "x"]}', "it has no tasks as trello exports them"),
         ("jira", "Title,Key\nx,1\n", "it has no tasks as jira exports them"),
+        ("jira", "Summary,Issue key\nA,K-1\nB,K-2,x\n", "line 3: has more cells than line 1"),
         ("todoist", 'TYPE,CONTENT\ntask,"x\n', "line 2: unexpected end of data"),
         ("github", b"\x81", "the file is not in UTF-8; save it as such"),
         ("planka", '{"cards": ' + "[" * 2000, "the file is nested too deeply"),
@@ -126,6 +127,16 @@ def test_a_file_that_is_no_such_export_is_refused_in_a_line(server, tmp_path, pr
     assert failed.stderr.startswith(f"Error: {said}")
     assert failed.stderr.count("\n") == 1
     assert failed.exit_code == 1
+
+
+def test_comments_of_one_minute_keep_their_order(launch, tmp_path):
+    server, texts = launch(), ["Is it open?", "Yes", "Thanks", "Closed it", "Good", "Bye"]
+    cells = ",".join(f"05/Mar/26 3:04 PM;x;{text}" for text in texts)
+    (tmp_path / "issues.csv").write_text(f"Summary,Issue key{',Comment' * 6}\nGate,K-1,{cells}\n")
+    for _ in range(2):
+        import_from(server, "jira", tmp_path / "issues.csv", "--apply")
+        comments = server.client().get("/tasks/1/comments").json()["data"]["comments"]
+        assert [comment["content"].removeprefix("x wrote:\n\n") for comment in comments] == texts
 
 
 def test_what_is_odd_in_an_export_is_left_out_or_named(server, tmp_path):
