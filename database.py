@@ -747,7 +747,8 @@ def optimize() -> None:
     with db.writing():
         db.execute_sql("PRAGMA analysis_limit = 400")
         db.execute_sql("ANALYZE")
-        db.execute_sql("DELETE FROM sqlite_stat1 WHERE CAST(stat AS INTEGER) < ?", (SMALL_TABLE,))
+        small = "SELECT tbl FROM sqlite_stat1 GROUP BY tbl HAVING MAX(CAST(stat AS INTEGER)) < ?"
+        db.execute_sql(f"DELETE FROM sqlite_stat1 WHERE tbl IN ({small})", (SMALL_TABLE,))  # noqa: S608
         db.execute_sql("ANALYZE sqlite_schema")  # which reads them again
 
 

@@ -20,7 +20,7 @@ from playhouse.migrations import Runner
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, prepare, write_turn
+from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, optimize, prepare, write_turn
 from errors import Unavailable
 from members import Member
 from models import Resource, Task
@@ -320,6 +320,18 @@ def test_the_pragmas_hold_on_every_connection(database):
         return found
 
     assert at_once(pragmas, pragmas) == [{"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}] * 2
+
+
+def test_an_index_of_few_rows_of_a_large_table_keeps_its_statistics(database):
+    """Otherwise SQLite reads all tasks of a project for those with a label, which few tasks have."""
+    for name, rows in (("small", 20), ("large", 4000)):
+        numbers = f"WITH RECURSIVE n (a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n WHERE a < {rows})"
+        database.execute_sql(f"CREATE TABLE {name} AS {numbers} SELECT a FROM n")
+        database.execute_sql(f"CREATE INDEX all_of_{name} ON {name} (a)")
+        database.execute_sql(f"CREATE INDEX few_of_{name} ON {name} (a) WHERE a < 10")
+    optimize()
+    kept = database.execute_sql("SELECT idx FROM sqlite_stat1 ORDER BY 1").fetchall()
+    assert kept == [("all_of_large",), ("few_of_large",)]
 
 
 def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
