@@ -284,7 +284,8 @@ class Project(Resource):
     def _select(cls, *description: Any) -> Query:
         counters = [getattr(TaskCount, status) for status in STATUSES]
         selected = [*columns(cls, "owner_id", "description"), *description, *counters]
-        selected.append(DueCount.overdue(cls.id).alias("overdue"))
+        overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, Task.is_overdue)
+        selected.append(overdue.alias("overdue"))
         return (
             cls.select(*selected, profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
@@ -382,30 +383,6 @@ class TaskCount(Base):
         if "archived" in filters:
             total = total.where(cls.project.not_in(Project.select_archived()))
         return total
-
-
-class DueCount(Base):
-    """How many open tasks of each project are due on each day; triggers keep it as they keep `TaskCount`.
-
-    A thousand overdue tasks of earlier days need not be counted for each context.
-    """
-
-    project = ForeignKeyField(Project, on_delete="CASCADE", index=False)
-    day = TextField()
-    open = IntegerField()
-
-    class Meta:
-        primary_key = CompositeKey("project", "day")
-        without_rowid = True
-
-    @classmethod
-    def overdue(cls, project_id: Any) -> Any:
-        """SELECT of the number of overdue tasks: those due on earlier days, and earlier on this day."""
-        day = fn.SUBSTR(placeholder("now"), 1, 10)
-        earlier = cls.select(fn.SUM(cls.open)).where(cls.project == project_id, cls.day < day)
-        is_today = Task.is_overdue & (Task.due_date >= day)
-        today = Task.select(fn.COUNT(SQL("*"))).where(Task.project == project_id, is_today)
-        return fn.COALESCE(earlier, 0) + today
 
 
 class Milestone(Resource):

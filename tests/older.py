@@ -135,7 +135,7 @@ def content(path: Path) -> dict[str, Any]:
 
 def texts(content: dict[str, Any]) -> set[str]:
     """What the rows hold, almost all of which `older_database` writes once; without what is counted."""
-    kept = content.keys() - {"schema", "sqlite_stat1", "project_stats", "task_count"}
+    kept = content.keys() - {"schema", "sqlite_stat1", "project_stats", "task_count", "due_count"}
     return {text for table in kept for row in content[table] for text in row if isinstance(text, str)}
 
 
