@@ -1045,8 +1045,9 @@ class Task(Entity):
 
 
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
-# They hold status and project too, else SQLite would take `task_due`, with those that are done.
-_overdue = [Task.due_date, Task.id, Task.status, Task.project]
+# They hold status and project too, else SQLite would take `task_due`, with those that are done; the first has
+# also what was told, else the sweeper would read each task of a week, each second.
+_overdue = [Task.due_date, Task.id, Task.status, Task.project, Task.due_told]
 Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_overdue")
 _overdue = [Task.project, Task.due_date, Task.status]
 Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_project_overdue")
