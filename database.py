@@ -45,7 +45,7 @@ from peewee import (
 from playhouse.migrations import Runner
 
 from errors import Unavailable
-from limits import WAIT_PAUSE, bound
+from limits import bound
 from times import now
 
 # How many SQLite instructions run between two checks of a read's time limit, about 0.5 s. Each check takes
@@ -91,9 +91,6 @@ class Database(SqliteDatabase):
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # that the connection for writing had made when the transaction began
-        self.commits = 0  # of this process
-        self._committed = threading.Condition()
-        self._is_ending = False  # this process, in which nobody waits for a commit any more
         self.refused_since: str | None = None  # when the first write failed after the last commit
         super().__init__(None, pragmas=PRAGMAS, lock_type="immediate")
 
@@ -201,30 +198,10 @@ class Database(SqliteDatabase):
             check_in_place()  # again, for who has joined
             connection.execute("COMMIT")
             group.failed = False
-            with self._committed:
-                self.commits += 1
-                self._committed.notify_all()
             if connection.total_changes > self._changes:  # a commit of nothing succeeds on a full disk
                 self.refused_since = None
         if group.failed:
             raise Unavailable("the database could not store this with what others wrote")
-
-    def await_commit(self, commits: int, seconds: float) -> tuple[int, bool]:
-        """Wait until there are more commits than these, at most so many seconds, or until `end_waits`.
-
-        Returns how many commits there are, and whether this process ends.
-        """
-        with self._committed:
-            has_come = self._committed.wait_for(lambda: self.commits > commits or self._is_ending, seconds)
-        if has_come and not self._is_ending:
-            time.sleep(WAIT_PAUSE)
-        return self.commits, self._is_ending
-
-    def end_waits(self) -> None:
-        """Let nobody wait for a commit any more; to be called when this process is to end."""
-        with self._committed:
-            self._is_ending = True
-            self._committed.notify_all()
 
     def shorten_log(self, seconds: float) -> None:
         """Empty the log, in the turn to write, if the last write failed or the log has over `LOG_BYTES`.

@@ -29,6 +29,7 @@ from limits import HEAD_SECONDS, SocketDeadline
 from members import Activity, ApiKey
 from metrics import figures
 from models import Notice, StoredAnswer, Task
+from operation import ending
 from settings import exposed_secrets, port_of
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
@@ -137,7 +138,7 @@ class Worker(ThreadWorker):
     def _cap_keepalive(self, deadline):
         """Let a stop wait for silent new connections as for idle ones; gunicorn waits until they time out."""
         super()._cap_keepalive(deadline)
-        db.end_waits()
+        ending.set()
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
         self.murder_pending()

@@ -26,6 +26,7 @@ from wire import Response, envelope, request
 uploads = threading.BoundedSemaphore(limits.UPLOADS)
 searches = threading.BoundedSemaphore(limits.SEARCHES)
 waits = threading.BoundedSemaphore(limits.WAITS)
+ending = threading.Event()  # this process is to end, and no request waits any more
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
@@ -117,21 +118,21 @@ def awaited(
 ) -> Row:
     """What `read` returns as soon as there is some, or after so many seconds. Raises `TooMany`.
 
-    It reads again after each commit of this process, and each second for what others commit or time brings,
-    each time as the caller who has this role then.
+    It reads again every `WAIT_STEP` seconds, since other processes write too and a time may come: each time
+    as the caller, who must still have this role.
     """
-    current, begun_at, commits = request(), time.monotonic(), db.commits
+    current, begun_at = request(), time.monotonic()
     data = read()
     if has_some(data) or not seconds:
         return data
     with slot(waits, TooMany, limits.WAIT_AGAIN):
         while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
-            commits, is_ending = db.await_commit(commits, min(left, limits.WAIT_STEP))
+            ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
             with db.limit(limits.QUERY_SECONDS):
                 data = read()
-            if is_ending or has_some(data):
+            if ending.is_set() or has_some(data):
                 break
     return data
 
