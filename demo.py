@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
 
-from database import Row, fold
+from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
 from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
@@ -151,7 +151,7 @@ class Demonstration:
                 "version": 1 if status == "todo" else 2,
                 "created_at": transaction.at,
                 "updated_at": completed_at or transaction.at,
-                "search": Task.searchable(**fields.pop("folded")),
+                "search": Task.searchable(fields),
             }
 
     def add_recent_tasks(self) -> None:
@@ -164,7 +164,7 @@ class Demonstration:
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
                 transaction = self.past(days + self.random.uniform(0.01, 0.03), author)
                 remark = self.random.choice(REMARKS)
-                Comment.add(transaction, task_id, content=remark, folded=fold(remark))
+                Comment.add(transaction, task_id, content=remark)
             fields = {"status": self.random.choices(STATUSES, STATUS_WEIGHTS)[0]}
             Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
 
@@ -180,7 +180,6 @@ class Demonstration:
             "milestone_id": milestone_id,
             "title": title,
             "description": description,
-            "folded": {"title": fold(title), "description": fold(description or "")},
             "priority": self.random.choices(PRIORITIES, PRIORITY_WEIGHTS)[0],
             "assignee_id": self.optional(self.teammate()["id"]),
             "due_date": self.optional(self.time(self.random.randrange(-10, 30) + 0.7)),

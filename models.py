@@ -72,7 +72,6 @@ STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 MAX_LABELS = 10  # of a task
 DEFAULT_PRIORITY = "medium"
-SEARCHED = ("title", "description")  # a task's texts
 # What a copy of a task has too, with the labels.
 PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id"]
 PLANNED += ["start_date", "due_date", "metadata"]
@@ -667,14 +666,12 @@ class Task(Entity):
         *,
         project_id: str,
         title: str,
-        folded: Row,
         status: str = "todo",
         blocked_by: list[int | str] | None = None,
         **fields: Any,
     ) -> Row:
-        """Make a new task; `folded` has title and description folded by the schema.
+        """Make a new task; an import also gives `id`, `number`, `created_at` and the like.
 
-        An import also gives what else the service itself makes, such as `id`, `number` and `created_at`.
         Raises `Invalid` for what does not exist or belong together.
         """
         cls._check_done(transaction, status)
@@ -696,7 +693,7 @@ class Task(Entity):
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.tells else fields.get("due_date"),
-            "search": cls.searchable(**folded),
+            "search": cls.searchable({"title": title, **fields}),
         }
         row["number"] = cls.insertion.run(**row)
         row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])
@@ -715,9 +712,7 @@ class Task(Entity):
         """Make a new task of what was planned of this one (`PLANNED`). Raises as `add` does."""
         task = cls.stored(id)
         planned = {name: task[name] for name in PLANNED} | {"labels": orjson.loads(task["labels"].encode())}
-        texts = dict(zip(SEARCHED, cls.searched.value(id=id).split("\x1f", 1), strict=True))
-        folded = texts | titled.pop("folded", {})
-        return cls.add(transaction, **planned | titled, folded=folded)
+        return cls.add(transaction, **planned | titled)
 
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
@@ -800,24 +795,19 @@ class Task(Entity):
                 raise Invalid(("due_date", f"must not be before start_date, which is {start}"))
 
     @staticmethod
-    def searchable(title: str, description: str = "") -> str:
-        """The column `search` of these folded texts; the unit separator keeps a match from spanning both."""
-        return f"{title}\x1f{description}"
-
-    @statement
-    def searched(cls: Any):
-        return cls.select(cls.search).where(cls.id == placeholder("id"))
+    def searchable(task: Row) -> str:
+        """The column `search` of a task; the unit separator keeps a match from spanning both texts."""
+        return f"{fold(task['title'])}\x1f{fold(task.get('description') or '')}"
 
     @classmethod
     def edit(cls, transaction: Transaction, id: str, fields: Row, versions: frozenset[str] | None) -> Changed:
         """Change the fields that were sent; returns the task, and what has changed.
 
-        With a title or a description, `fields` has these `folded` too. A field that has the value already is
-        no change. Without a priority a task has the default one. A new place, `after` or `before` a task,
-        is a new version and no change. Raises `NotFound`, `Invalid` for what does not exist or go
-        together, and `PreconditionFailed` when its version is none of `versions`.
+        A field that has the value already is no change. Without a priority a task has the default one. A new
+        place, `after` or `before` a task, is a new version and no change. Raises `NotFound`, `Invalid` for
+        what does not exist or go together, and `PreconditionFailed` when its version is none of `versions`.
         """
-        stored, folded = cls._expected(id, versions), fields.pop("folded", {})
+        stored = cls._expected(id, versions)
         placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
         place = Rank.place(transaction, stored, **placed) if placed else {}
         blocked = Blocker.changes(stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
@@ -845,9 +835,8 @@ class Task(Entity):
         cls._check_dates(stored, new)
         cls._check_external_id(new)
         new |= place | {"version": stored["version"] + 1, "updated_at": transaction.at}
-        if folded:
-            parts = cls.searched.value(id=id).split("\x1f", 1)
-            new["search"] = cls.searchable(*map(folded.get, SEARCHED, parts))
+        if changes.keys() & {"title", "description"}:
+            new["search"] = cls.searchable(stored | new)
         if "labels" in changes:
             new |= labels
         if "description" in changes:
@@ -1312,11 +1301,11 @@ class Comment(PartOfTask):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
     @classmethod
-    def store(cls, transaction: Transaction, task: Row, content: str, folded: str, **made: str | None) -> Row:
+    def store(cls, transaction: Transaction, task: Row, content: str, **made: str | None) -> Row:
         """Store a comment; what is not `made` elsewhere is the actor's and of this moment."""
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
-        row["search"] = folded
+        row["search"] = fold(content)
         cls.insertion.run(**row, mentions=to_json(Member.mentioned(content)).decode())
         comment = cls.shown(row["id"])
         super().record(transaction, "created", comment | {"title": task["title"], "number": task["number"]})
@@ -1324,15 +1313,15 @@ class Comment(PartOfTask):
 
     @classmethod
     def add(
-        cls, transaction: Transaction, task_id: str, *, content: str, folded: str, question: bool = False
+        cls, transaction: Transaction, task_id: str, *, content: str, question: bool = False
     ) -> tuple[Row, Row, Row]:
         """Comment on a task, which waits for the answer if that is a question: somebody else's next comment.
 
-        `folded` is the content, folded by the schema. Returns the comment, the task, and what has changed of
-        it. Raises `NotFound`, and for a question `Forbidden`, and `Invalid` where nobody would be told.
+        Returns the comment, the task, and what has changed of it. Raises `NotFound`, and for a question
+        `Forbidden`, and `Invalid` where nobody would be told.
         """
         task, me = Task.stored(task_id), transaction.actor["id"]
-        comment = cls.store(transaction, task, content, folded)
+        comment = cls.store(transaction, task, content)
         named = orjson.loads(comment["mentions"].encode())
         asked: list[str] = []
         if question:
@@ -1360,7 +1349,7 @@ class Comment(PartOfTask):
     @classmethod
     def edit(cls, transaction: Transaction, task_id: str, id: str, fields: Row) -> Row:
         """Change a comment of the actor's. Raises `NotFound` and `Forbidden`."""
-        comment, folded = cls.of_task(task_id, id), fields.pop("folded", "")
+        comment = cls.of_task(task_id, id)
         if comment["author_id"] != transaction.actor["id"]:
             raise Forbidden("only its author may change a comment")
         if (
@@ -1371,7 +1360,7 @@ class Comment(PartOfTask):
         if differences(comment, fields):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
-            cls.set_columns(id, **new, search=folded)
+            cls.set_columns(id, **new, search=fold(fields["content"]))
             Notice.follow(comment, fields["content"])
             newly_named = [member for member in named if member not in comment["mentions"]]
             reason = "question" if task["question_id"] == id else "mentioned"

@@ -205,8 +205,7 @@ def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | N
         )
     if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
         raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    sent = {name: value for name, value in arguments.items() if name != "folded"}
-    return key, digest(f"{request().path} {_ordered(sent)!r}")
+    return key, digest(f"{request().path} {_ordered(arguments)!r}")
 
 
 def _ordered(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import email_validator
 import rfc8785
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
 from peewee import ForeignKeyField, IntegerField
 
 import limits
@@ -20,7 +20,7 @@ import meetings
 import members
 import models
 import outbox
-from database import ChoiceField, EncodedJSONField, fold, to_json
+from database import ChoiceField, EncodedJSONField, to_json
 from errors import BadBody
 from lists import OBJECTS, SORTS
 from times import instant
@@ -561,12 +561,6 @@ class TaskInput(Strict):
         if start and due and start > due:
             raise ValidationError("must not be after due_date", "start_date")
 
-    @post_load
-    def _fold(self, data: dict, **_: Any) -> dict:
-        """Fold what is searched before the write transaction, in which others would wait for that."""
-        folded = {name: fold(data[name] or "") for name in models.SEARCHED if name in data}
-        return data | ({"folded": folded} if folded else {})
-
 
 class TaskDetailsInput(TaskInput):
     after = PlaceReference(allow_none=True, metadata={"description": "Where it stands; null: as the first."})
@@ -679,10 +673,6 @@ class CommentInput(Strict):
     )
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
-
-    @post_load
-    def _fold(self, data: dict, **_: Any) -> dict:
-        return data | ({"folded": fold(data["content"])} if "content" in data else {})
 
 
 class ClaimInput(Strict):

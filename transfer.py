@@ -20,7 +20,7 @@ from marshmallow import ValidationError
 from peewee import JOIN, fn
 
 import schemas
-from database import Row, Statement, caseless, columns, digest, fold, json_object, placeholder, to_json
+from database import Row, Statement, caseless, columns, digest, json_object, placeholder, to_json
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
 from models import HIDDEN, Attachment, AttachmentContent, Blocker, Comment, Milestone, Project, Task
@@ -335,7 +335,7 @@ class Import:
             if author and "author_id" not in comment:
                 content = f"{author} wrote:\n\n{content}"
             comment = {"created_at": task["created_at"], **comment}
-            Comment.store(self.transaction, task, content, fold(content), **comment)
+            Comment.store(self.transaction, task, content, **comment)
             self.changed.add(task["id"])
 
     def add_file(self, task: Row, described: Row) -> None:

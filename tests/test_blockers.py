@@ -87,7 +87,7 @@ def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(d
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         project = Project.add(transaction, name="P")
-        fields = {"project_id": project["id"], "title": "T", "folded": {"title": "t"}}
+        fields = {"project_id": project["id"], "title": "T"}
         others = [Task.add(transaction, **fields)["number"] for _ in range(20)]
         id = Task.add(transaction, **fields, blocked_by=others[:1])["id"]
 

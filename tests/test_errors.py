@@ -229,7 +229,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
         project = Project.add(transaction, name="P")
-        task = Task.add(transaction, project_id=project["id"], title="T", folded={"title": "t"})
+        task = Task.add(transaction, project_id=project["id"], title="T")
         task |= {"search": "t", "label_keys": "", "number": None}
         Task.insertion.run_many(task | {"id": new_id()} for _ in range(5_000))
     client = Client(app)

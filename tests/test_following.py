@@ -40,7 +40,7 @@ def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         project = Project.add(transaction, name="P")
-        fields = {"project_id": project["id"], "title": "T", "folded": {"title": "t"}}
+        fields = {"project_id": project["id"], "title": "T"}
         older, newer = (Task.add(transaction, **fields) for _ in range(2))
     frozen, after = time.time_ns(), None
     monkeypatch.setattr("times.time_ns", lambda: frozen)
