@@ -35,7 +35,6 @@ from peewee import (
     Expression,
     Function,
     Model,
-    NodeList,
     Query,
     Select,
     SqliteDatabase,
@@ -340,20 +339,15 @@ def rowid(model: Any) -> Column:
     return Column(model, "rowid")
 
 
-class Joined(NodeList):
-    """Columns of a joined table, its id among them; in a SELECT they stand after all others.
-
-    A row has them as one object under `key`, or None where the id is null.
-    """
-
-    def __init__(self, table: Any, key: str, *names: str):
-        # In a subquery each column needs a name of its own.
-        super().__init__([getattr(table, name).alias(f"{key}.{name}") for name in names], ", ")
-        self.key, self.names = key, names
+def joined(table: Any, key: str, *names: str) -> list:
+    """Columns of a joined table, its id among them, as `key.name`; in a SELECT they come last."""
+    return [getattr(table, name).alias(f"{key}.{name}") for name in names]
 
 
-def _name(column: Any) -> Any:
-    return getattr(column, "column_name", None) or getattr(column, "_alias", "")
+def _name(column: Any) -> str:
+    """The column's name; none of an expression without an alias, for which peewee makes up any attribute."""
+    name = getattr(column, "column_name", None) or getattr(column, "_alias", "")
+    return name if isinstance(name, str) else ""
 
 
 def _is_json(column: Any) -> bool:
@@ -377,7 +371,8 @@ class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
     Building a query costs ten times more than executing it. A row is a dict, in which columns that hold
-    JSON, and results of SQLite's function JSON, are `EncodedJSON`.
+    JSON, and results of SQLite's function JSON, are `EncodedJSON`, and columns such as `owner.id` are an
+    object, here `owner`, or None where its id is null.
     """
 
     def __init__(self, query: Any, total: Query | None = None):
@@ -385,10 +380,12 @@ class Statement:
         self.query, self.total = query, total
         self.sql, _ = db.get_sql_context(value_literals=True).sql(query).query()
         selected = query._returning or ()
-        plain = [column for column in selected if not isinstance(column, Joined)]
-        self._names = [_name(column) for column in plain]
-        self._json = [_name(column) for column in plain if _is_json(column)]
-        self._joined = [(joined.key, joined.names) for joined in selected[len(plain) :]]
+        names = [_name(column) for column in selected]
+        self._names = [name for name in names if "." not in name]
+        self._json = [_name(column) for column in selected if _is_json(column)]
+        self._joined: dict[str, list[str]] = {}
+        for key, _, name in (name.partition(".") for name in names[len(self._names) :]):
+            self._joined.setdefault(key, []).append(name)
 
     def _row(self, values: tuple) -> Row:
         rest = iter(values)
@@ -396,9 +393,9 @@ class Statement:
         for name in self._json:
             if row[name] is not None:
                 row[name] = EncodedJSON(row[name])
-        for key, names in self._joined:
-            joined = dict(zip(names, rest, strict=False))
-            row[key] = joined if joined["id"] is not None else None
+        for key, names in self._joined.items():
+            inner = dict(zip(names, rest, strict=False))
+            row[key] = inner if inner["id"] is not None else None
         return row
 
     def all(self, **parameters: Any) -> list[Row]:
@@ -424,9 +421,9 @@ class Statement:
         """SELECT of the rows as objects, separated by commas; of their number; and of the total."""
         members: Row = {name: Entity(name) for name in self._names}
         members |= {name: fn.JSON(Entity(name)) for name in self._json}
-        for key, names in self._joined:
-            joined = {name: Entity(f"{key}.{name}") for name in names}
-            members[key] = Case(None, [(joined["id"].is_null(False), json_object(joined))])
+        for key, names in self._joined.items():
+            inner = {name: Entity(f"{key}.{name}") for name in names}
+            members[key] = Case(None, [(inner["id"].is_null(False), json_object(inner))])
         objects = fn.GROUP_CONCAT(json_object(members), ",").cast("BLOB")  # bytes, not decoded
         total = SQL("NULL") if self.total is None else self.total
         # What is JSON by SQLite's function is made so once, and above.

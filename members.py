@@ -19,13 +19,13 @@ from database import (
     EncodedJSON,
     EncodedJSONField,
     Identified,
-    Joined,
     Row,
     caseless,
     columns,
     deletion_of_some,
     digest,
     fold,
+    joined,
     placeholder,
     rowid,
     statement,
@@ -96,9 +96,9 @@ def only_owner(transaction: Transaction, what: str) -> None:
 # Tables ---------------------------------------------------------------------------------------
 
 
-def profile(table: Any, key: str) -> Joined:
+def profile(table: Any, key: str) -> list:
     """The profile of a joined member, as one object under `key`."""
-    return Joined(table, key, *PROFILE)
+    return joined(table, key, *PROFILE)
 
 
 def via() -> Any:
@@ -114,7 +114,7 @@ def with_member(field: Any, *hidden: str, key: Any = None) -> Any:
     table, selected = field.model, columns(field.model, *hidden, "key_id")
     if key:
         selected.append(via())
-    rows = table.select(*selected, profile(Member, field.name)).join(Member, on=(field == Member.id))
+    rows = table.select(*selected, *profile(Member, field.name)).join(Member, on=(field == Member.id))
     return rows.switch(table).join(ApiKey, JOIN.LEFT_OUTER, on=(key == ApiKey.id)) if key else rows
 
 
@@ -511,7 +511,7 @@ class Invitation(Credential):
     def to_mail(cls: Any):
         """An open link that is to be mailed now."""
         creator = Member.alias("creator")
-        rows = cls.select(*columns(cls), profile(creator, "creator"))
+        rows = cls.select(*columns(cls), *profile(creator, "creator"))
         rows = rows.join(creator, on=(cls.created_by == creator.id))
         is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
         return rows.where(cls.mail_at <= placeholder("now"), is_open).limit(1)
@@ -531,7 +531,8 @@ class Invitation(Credential):
     def by_token(cls: Any):
         shown = columns(cls, "token_hash", "mail_hash", "mail_at", "member_id")
         shown.append((Member.status == Member.ACTIVE).alias("signs_in"))
-        invitations = cls.select(*shown, profile(Member, "member")).join(Member, on=(cls.member == Member.id))
+        shown += profile(Member, "member")
+        invitations = cls.select(*shown).join(Member, on=(cls.member == Member.id))
         is_shown, is_in_mail = cls.token_hash == placeholder("hash"), cls.mail_hash == placeholder("hash")
         return invitations.where(is_shown | is_in_mail)
 
@@ -600,7 +601,7 @@ class ApiKey(Credential):
         creator = Member.alias("creator")
         shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session", "started_with")
         is_session = fn.JSON(Case(None, [(cls.is_session == 1, "true")], "false")).alias("is_session")
-        keys = cls.select(*shown, is_session, profile(Member, "member"), profile(creator, "creator"))
+        keys = cls.select(*shown, is_session, *profile(Member, "member"), *profile(creator, "creator"))
         keys = keys.join(Member, on=(cls.member == Member.id)).switch(cls)
         return keys.join(creator, JOIN.LEFT_OUTER, on=(cls.created_by == creator.id)).order_by(cls.id)
 

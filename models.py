@@ -37,7 +37,6 @@ from database import (
     EncodedJSONField,
     Identified,
     Insertion,
-    Joined,
     Row,
     Statement,
     caseless,
@@ -45,6 +44,7 @@ from database import (
     db,
     deletion_of_some,
     fold,
+    joined,
     json_object,
     placeholder,
     rowid,
@@ -286,7 +286,7 @@ class Project(Resource):
         overdue = Task.select(fn.COUNT(SQL("*"))).where(Task.project == cls.id, Task.is_overdue)
         selected.append(overdue.alias("overdue"))
         return (
-            cls.select(*selected, profile(Member, "owner"))
+            cls.select(*selected, *profile(Member, "owner"))
             .join(Member, on=(cls.owner == Member.id))
             .join(TaskCount, JOIN.LEFT_OUTER, on=(TaskCount.project == cls.id))
         )
@@ -648,10 +648,10 @@ class Task(Entity):
                 Blocker.shown(cls.number, reverse=True).alias("blocks"),
                 cls.comment_count(),
                 fn.EXISTS(attachments).alias("attachments"),
-                Joined(Project, "project", "id", "name", "status", "owner_id"),
-                Joined(Milestone, "milestone", "id", "title", "due_date"),
-                profile(assignee, "assignee"),
-                profile(creator, "creator"),
+                *joined(Project, "project", "id", "name", "status", "owner_id"),
+                *joined(Milestone, "milestone", "id", "title", "due_date"),
+                *profile(assignee, "assignee"),
+                *profile(creator, "creator"),
             )
             .join(Project, on=(cls.project == Project.id))
             .join(Milestone, JOIN.LEFT_OUTER, on=(cls.milestone == Milestone.id))
@@ -1510,8 +1510,8 @@ class Notice(Identified):
     def select_newest(cls, *more: Any) -> Query:
         """Notices of a member with actor and task, newest first, at most `:most`."""
         shown = [*columns(cls, "member_id", "task_id", "actor_id"), *more]
-        task = Joined(Task, "task", "id", "number", "title", "status")
-        rows = cls.select(*shown, profile(Member, "actor"), task).join(Task, on=(cls.task == Task.id))
+        shown += [*profile(Member, "actor"), *joined(Task, "task", "id", "number", "title", "status")]
+        rows = cls.select(*shown).join(Task, on=(cls.task == Task.id))
         rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
         rows = rows.where(cls.member == placeholder("member_id"))
         return rows.order_by(cls.id.desc()).limit(placeholder("most"))
