@@ -1,4 +1,4 @@
-"""Mail: what is sent by e-mail, and when. The sweeper sends it, and tries again what was not taken.
+"""Mail: what is sent by e-mail, and when. The sweeper alone sends it, and tries again what was not taken.
 
 The token in a mailed link is made as the mail is sent, since none is stored. A digest is made of the notices
 that its member has neither read nor seen on the page, and holds no token.
@@ -30,7 +30,7 @@ from metrics import figures
 from models import Notice, write
 from schemas import Instant
 from times import now
-from webhooks import LEASE_GRACE, local_time, sending, tls_context
+from webhooks import local_time, sending, tls_context
 from wire import TOKEN
 
 log = logging.getLogger("tasks.mail")
@@ -173,11 +173,6 @@ def again_after(begun_at: str) -> str:
     return now(min(max(waited, AGAIN_SECONDS), AGAIN_MOST))
 
 
-def lease_end() -> str:
-    """Until when no other process sends what this one does."""
-    return now(mailing["DELIVERY"]["timeout_seconds"] * 2 + LEASE_GRACE)
-
-
 def send_link() -> bool:
     """Send a link that is to be mailed; returns whether there was one."""
     with write():
@@ -185,7 +180,7 @@ def send_link() -> bool:
         if not link:
             return False
         member = Member.stored(link["member_id"])
-        Invitation.set_columns(link["id"], mail_at=lease_end(), mail_hash=digest(token))
+        Invitation.set_columns(link["id"], mail_hash=digest(token))
     name, end = mailing["WORKSPACE"]["name"], f"{local_time(link['expires_at'])} ({Instant.zone})"
     subject = what = f"Sign in to {name}"
     if link["new_email"]:
@@ -204,11 +199,9 @@ def send_link() -> bool:
 
 def send_digest() -> bool:
     """Send a member what is new; returns whether there was such a member."""
-    with write():
-        member = Notice.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
-        if not member:
-            return False
-        Member.set_columns(member["id"], mail_at=lease_end())
+    member = Notice.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
+    if not member:
+        return False
     after, seen_at = member["mailed_until"], member["seen_at"]
     news = Notice.news.all(member_id=member["id"], after=after, seen_at=seen_at, most=MOST_NOTICES + 1)
     if not news:  # the member has just read it
