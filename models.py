@@ -1436,7 +1436,7 @@ class Attachment(PartOfTask):
         row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
         row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
         cls.insertion.run(**row)
-        AttachmentContent.add(row["id"], data)
+        AttachmentContent.insertion.run(attachment_id=row["id"], data=data)
         Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
         Notice.acted(transaction, task_id)
         return row
@@ -1459,17 +1459,6 @@ class AttachmentContent(Base):
     @statement
     def of_attachment(cls: Any):
         return cls.select(cls.data).where(cls.attachment == placeholder("id"))
-
-    @statement
-    def insertion(cls: Any):
-        return Insertion(cls, data=fn.ZEROBLOB(placeholder("size")))
-
-    @classmethod
-    def add(cls, attachment_id: str, data: bytes) -> None:
-        """Store the bytes by blob I/O: SQLite would keep a bound parameter with the cached statement."""
-        rowid = cls.insertion.run(attachment_id=attachment_id, size=len(data))
-        with db.connection().blobopen(cls._meta.table_name, "data", rowid) as blob:
-            blob.write(data)
 
 
 class Notice(Identified):
