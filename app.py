@@ -175,7 +175,7 @@ class Service(Flask):
         failure: HTTPException | None = None
         try:
             current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug replaces what is no UTF-8
-            # Who has no key may ask for any path, and must not fill the memory.
+            # Only short paths are cached: a caller without a key could fill the memory with any path.
             match = self.match if len(current.path) <= MATCHED_AGAIN else self.match.__wrapped__
             endpoint, ids = match(current.path, current.method)
             view = self.view_functions[endpoint]

@@ -136,15 +136,16 @@ class Database(SqliteDatabase):
         """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
         The first writer of a group begins the transaction. While others wait and the group is not full, each
-        hands its turn on; the last one commits. Who joins runs in a savepoint, so that a body that fails is
-        undone alone. Nobody leaves before the commit is on disk, not even who failed, who may have seen rows
-        of the group. If the commit fails, or SQLite ends the transaction, all fail, and nothing is stored.
+        writer passes its turn to the next; the last one commits. Those that join run in a savepoint, so a
+        body that fails is rolled back alone. No writer returns before the commit is on disk, not even one
+        whose body failed: the failure may be due to rows of the group. If the commit fails, or SQLite ends
+        the transaction, every writer of the group fails and nothing is stored.
 
-        Who may change very many rows comes `first` in a group: SQLite keeps each page that a savepoint may
-        have to restore in memory, which is never given back.
+        A writer that may change very many rows asks to be `first` in a group: SQLite keeps in memory each
+        page that a savepoint may have to restore, and never frees it.
 
-        Raises `Unavailable` when the turn does not come within `LOCK_SECONDS`, when another writer makes the
-        group fail, and when the database file is not where it was; SQLite's own errors pass.
+        Raises `Unavailable` if the turn does not come within `LOCK_SECONDS`, if the group fails because of
+        another writer, or if the database file was moved. SQLite's own errors are not caught.
         """
         ends_at = time.monotonic() + LOCK_SECONDS
         if not write_turn.acquire(LOCK_SECONDS, first=first):
@@ -628,8 +629,9 @@ write_turn = FairLock()
 def prepare(locks: ExitStack | None = None) -> list[str]:
     """Create the database file if there is none, and apply the migrations.
 
-    To the `locks` of a server, that of the one server is added first. An older database is copied before it
-    is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase` with what to do.
+    A server passes `locks`, to which the lock against a second server is added first. An older database is
+    copied before it is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase`,
+    whose message says what to do.
     """
     path = Path(db.database)
     _prepared_files.pop(db.database, None)  # `restore` may have replaced the file

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 def bound(name: str, seconds: float) -> float:
-    """So many seconds, which a test shortens by the environment variable `BOUND_` and the name."""
+    """The number of seconds, or in tests what the environment variable `BOUND_<name>` says."""
     return float(os.environ.get(f"BOUND_{name}", seconds))
 
 
@@ -66,10 +66,10 @@ class SocketDeadline:
 
 
 class Watcher:
-    """The thread that ends the deadlines of all requests; it starts with the first of them.
+    """One thread for the deadlines of all requests; the first deadline starts it.
 
-    The thread looks at them every `BEAT` seconds, so that it need not be told of one that is later: to wake
-    it costs more than to read a task.
+    It wakes every `BEAT` seconds anyway, so only a deadline before its next wake-up has to wake it: waking a
+    thread costs more than reading a task.
     """
 
     BEAT = 1.0

@@ -113,8 +113,8 @@ for _name, _where, _columns in (
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
     """One page of the tasks that pass every filter, with its pagination.
 
-    Those that are `ready` are nobody's unless `assignee_id` says whose. With `include="comment_count"` each
-    task has its number of comments.
+    With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
+    `include="comment_count"` each task has its number of comments.
     """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
@@ -253,11 +253,11 @@ MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of
 
 
 def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Row:
-    """A page of the changes after a cursor, in the order of commits; without one, first all that there is.
+    """A page of the changes after a cursor, in the order of commits; without one, all objects come first.
 
-    A cursor names the last activity that was told, and the newest one when it was made, which the objects may
-    show already: a database that has both has the same history. The cursor of a page of all that there is
-    names its last object too. Raises `Gone`.
+    A cursor holds two ids: of the last activity that was reported, and of the newest when it was made. If one
+    of them is missing now, a backup was restored or old activity deleted, and the client has to begin again:
+    `Gone` is raised. While all objects are being listed, a cursor also holds the id of the last one.
     """
     newest = Activity.newest.value()
     told, known, last = after or (newest, newest, "0")

@@ -77,7 +77,7 @@ class Transaction:
 
     @property
     def actor_profile(self) -> Row | None:
-        """The actor as events and answers show members; None for what time has brought."""
+        """The actor as events and answers show members; None if nobody did it, as for a due date."""
         return {name: self.actor[name] for name in PROFILE} if self.actor else None
 
     @property
@@ -359,10 +359,10 @@ class Credential(Entity):
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
-        """Revoke keys and links after a change of a member's role; `new` is None for a removed member.
+        """Revoke keys and links when a member's role changes; `new` is None for a removed member.
 
-        A key that an admin made for a new owner would be an owner's key in the admin's hands. With a key
-        that was made for somebody else, a member who lost rights would get them back.
+        If a member becomes an owner, a key that an admin made for them would be an owner's key in the admin's
+        hands. If a member loses rights, a key that they made for somebody else would give them back.
         """
         trusted = {id, transaction.actor["id"]}
         loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
@@ -586,7 +586,7 @@ class ApiKey(Credential):
     expires_at = TextField(null=True)
     last_used_at = TextField(null=True)
     created_by = TextField(null=True)  # a member's id
-    is_session = IntegerField(null=True)  # 1 where what it makes may live longer; see `limit_of`
+    is_session = IntegerField(null=True)  # 1 for a session whose keys may outlive it (`limit_of`)
     started_with = TextField(null=True)  # of a session: the id of the first key, with which it ends
 
     NOUN = "key"
@@ -616,9 +616,10 @@ class ApiKey(Credential):
 
     @staticmethod
     def limit_of(actor: Row) -> str | None:
-        """When all has to expire that the actor makes: a key that expires makes none that lives longer.
+        """The latest expiry of any key or link that the actor may make, or None for no limit.
 
-        A session expires too, but it stands for a person, who signs in again; a command uses no key.
+        A key that expires must not make one that lives longer. A session expires too, but it stands for a
+        person, who can sign in again; a command uses no key.
         """
         return None if actor.get("key_is_session") else actor.get("key_expires_at")
 
@@ -700,9 +701,9 @@ class ApiKey(Credential):
 
     @classmethod
     def prune_sessions(cls) -> int:
-        """Delete a session that ended more than `SESSION_DAYS` ago; returns how many, which is one or none.
+        """Delete one session that ended more than `SESSION_DAYS` ago; returns 1, or 0 if there is none.
 
-        More would take long: SQLite looks through all activity and comments for each.
+        Only one at a time: for each, SQLite scans all activity and comments for references.
         """
         return cls.pruning.run(before=now(-SESSION_DAYS * 86400), most=1)
 

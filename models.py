@@ -588,9 +588,10 @@ class Task(Entity):
 
     @statement
     def redating(cls: Any):
-        """Dates the changes of a clock that was ahead, so that who follows the changes gets what comes after.
+        """Sets `updated_at` of tasks from the future to now, after the clock was ahead.
 
-        A clock that is behind the first member's beginning is wrong itself, and redates nothing.
+        Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. Does
+        nothing while the clock is before the creation of the first member, as it is then wrong itself.
         """
         is_ahead = cls.updated_at > placeholder("now")
         is_right = Member.select(fn.MIN(Member.created_at)) < placeholder("now")
@@ -882,8 +883,8 @@ class Task(Entity):
     ) -> Changed:
         """Give a task that is to do and nobody's to the actor, in progress; returns and raises as `edit`.
 
-        With `minutes` the claim ends then (`end_claims`). A repetition with the same key changes only that
-        end, which is no change of the task. Raises `Conflict`, with who has it, too.
+        With `minutes` the claim ends after that time (`end_claims`). Claiming again with the same key only
+        moves that end, which does not count as a change of the task. Raises `Conflict` if another has it.
         """
         task, me = cls.stored(id), transaction.actor["id"]
         until = now(minutes * 60) if minutes else None
@@ -1207,10 +1208,10 @@ class Blocker(Base):
 
     @classmethod
     def changes(cls, task: Row, references: list[int | str] | None) -> Row:
-        """What changes if these tasks block the task: the numbers of the open ones before, and of these.
+        """The change to record if these tasks are to block the task: its open blockers before, and these.
 
-        Nothing does if these are the ones that are shown, or all that are stored. Raises `Invalid`, also for
-        a task that waits for the blocked one.
+        It is empty if they are those that are shown, or all that are stored. Raises `Invalid`, also for a
+        task that is itself blocked by this one.
         """
         old = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
         new = cls.numbers(references or [])
@@ -1588,9 +1589,9 @@ class Notice(Identified):
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:
-        """Mark as read what the actor was told of a task, which the actor has changed or answered.
+        """Mark the actor's notices of a task as read, since the actor has just changed or answered it.
 
-        Who has no key has done nothing: the sweeper ends claims in that member's name.
+        Not where the actor has no key: that is the sweeper, which ends claims in a member's name.
         """
         if "key_id" in transaction.actor:
             cls.reading_of_task.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)

@@ -1,4 +1,4 @@
-"""Times as they are stored and sent, and ids: both are made of ticks, which rise with the commits."""
+"""Times in wire form, and ids that sort by time. Both come from one clock, `tick`, which never goes back."""
 
 import random
 import secrets
@@ -41,10 +41,10 @@ _last_tick = 0
 
 
 def tick() -> int:
-    """Ticks since the epoch: more than at every earlier call, even if the system's clock was set back.
+    """Ticks since the epoch: more than at any earlier call, even if the system's clock was set back.
 
-    Stored times and ids are made of ticks inside the write lock: within a process they rise with its commits.
-    A last tick that is more than a day ahead is ignored: the clock was wrong when it was made.
+    Stored times and ids are made while the write lock is held, so they have the order of the commits. A last
+    tick more than a day in the future is ignored: the system's clock was wrong at the time.
     """
     global _last_tick
     with _tick_lock:
@@ -62,10 +62,10 @@ def put_ahead(seconds: int) -> None:
 
 
 def follow_clock(newest: str) -> None:
-    """Continue the ticks in the millisecond after this id, the last stored one.
+    """Let ticks continue in the millisecond after `newest`, the id that was stored last.
 
-    So each write has a time of its own, after all earlier ones, also those of other processes and of a clock
-    that was set back: who follows the changes misses none.
+    Each write then has its own millisecond, later than that of every earlier write, whichever process made it
+    and whatever the clock does. So a client that asks for changes after a time misses none.
     """
     global _last_tick
     stored = int(newest[:8] + newest[9:13] + newest[15:18], 16)  # as `uuid7` has put it there
@@ -81,7 +81,7 @@ def uuid7(tick: int, random_bits: int) -> str:
 
 
 def first_id(time: str, seconds: float = 0) -> str:
-    """The least id that a row of so many seconds after this time can have: ids hold their time."""
+    """The smallest id that can be made `seconds` after this time; an id begins with its time."""
     milliseconds = round((datetime.fromisoformat(time).timestamp() + seconds) * 1000)
     return uuid7(milliseconds * TICKS_PER_MS, 0)
 

@@ -448,8 +448,8 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
 class Batch(threading.Thread):
     """Deliveries that are sent to one webhook in order, until `ends_at` or until it cannot be reached.
 
-    A name server may hold the thread for any time: when the deadline of an attempt has passed, the results
-    that are there are taken. `each` limits an attempt, in seconds; None stands for the time left.
+    Nothing can interrupt a name server's look-up, so the caller does not wait for the thread: once an attempt
+    is past its deadline, the results so far count. `each` limits an attempt, in seconds; None: the time left.
     """
 
     def __init__(self, rows: list[Row], ends_at: float, each: float | None):

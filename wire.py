@@ -125,9 +125,9 @@ class Request(werkzeug.Request):
         return self.caller
 
     def session_key(self) -> str | None:
-        """The key in the cookie of a session, which counts only if a page of ours calls the API.
+        """The key in the session's cookie; None unless the request comes from one of our own pages.
 
-        A browser sends the cookie with requests of pages on other ports of this host too.
+        Browsers also send the cookie with requests from pages on other ports of the same host.
         """
         if not self.in_api or "HTTP_COOKIE" not in self.environ:
             return None
