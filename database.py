@@ -444,11 +444,9 @@ class Statement:
 class Insertion(Statement):
     """INSERT of a row; the parameters are the columns' names, and a column without one is null."""
 
-    def __init__(self, model: Any, **computed: Any):
-        """`computed` gives columns an expression in place of their parameter."""
+    def __init__(self, model: Any):
         fields = model._meta.sorted_fields
-        values = {field: computed.get(field.column_name, placeholder(field.column_name)) for field in fields}
-        super().__init__(model.insert(values))
+        super().__init__(model.insert({field: placeholder(field.column_name) for field in fields}))
         self.nulls: Row = dict.fromkeys(field.column_name for field in fields)
 
     def run(self, **row: Any) -> int:

@@ -7,7 +7,7 @@ from random import Random
 from database import Row
 from meetings import Meeting, Whiteboard
 from members import Member, Transaction
-from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Task
+from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Rank, Task
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
 PEOPLE = [
@@ -135,13 +135,15 @@ class Demonstration:
     def early_tasks(self) -> Iterator[Row]:
         """Yield the rows of the tasks before the recent ones, oldest first; they have no activity."""
         # Rows, because a call of `Task.add` for each would take about four times as long.
-        yesterday = self.time(-1)
+        yesterday, first = self.time(-1), Task.next_number()
         for number in range(1, self.early + 1):
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
             completed_at = yesterday if status == "done" else None
             yield fields | {
                 "id": transaction.new_id(),
+                "number": first + number - 1,
+                "rank": Rank.whole(Rank.FIRST + first + number - 1),
                 "status": status,
                 "labels": "[]",
                 "label_keys": "",

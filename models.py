@@ -36,7 +36,6 @@ from database import (
     EncodedJSON,
     EncodedJSONField,
     Identified,
-    Insertion,
     Row,
     Statement,
     caseless,
@@ -480,11 +479,11 @@ class Task(Entity):
         """The columns of a task in answers and events, and the open tasks that block it."""
         return [*columns(cls, *HIDDEN), Blocker.shown(cls.number).alias("blocked_by")]
 
-    @statement
-    def insertion(cls: Any):
-        """Inserts a task, whose rank is that of its number, and so the last one, unless both are given."""
-        number = "IFNULL(:number, 1 + IFNULL((SELECT seq FROM sqlite_sequence WHERE name = 'task'), 0))"
-        return Insertion(cls, rank=SQL(f"IFNULL(:rank, PRINTF('%010d', {Rank.FIRST} + {number}))"))
+    @classmethod
+    def next_number(cls) -> int:
+        """The number of the next new task: one more than the highest that any task ever had."""
+        rows = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {})
+        return rows[0][0] + 1 if rows else 1
 
     @statement
     def of_calendar(cls: Any):
@@ -696,8 +695,9 @@ class Task(Entity):
             "due_told": None if transaction.tells else fields.get("due_date"),
             "search": cls.searchable({"title": title, **fields}),
         }
-        row["number"] = cls.insertion.run(**row)
-        row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])
+        row["number"] = row["number"] or cls.next_number()
+        row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])  # the last one
+        cls.insertion.run(**row)
         row["blocked_by"] = EncodedJSON("[]")
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
