@@ -294,7 +294,7 @@ def digest(secret: str) -> str:
 
 
 class EncodedJSON(str):
-    """Text that is JSON already; `to_json` copies it."""
+    """Free-form JSON, as the text that JavaScript would write; `to_json` copies it."""
 
     __slots__ = ()
 
@@ -313,8 +313,17 @@ def _splice(text: Any) -> orjson.Fragment:
 # Statements -----------------------------------------------------------------------------------
 
 
+# A list or an object is stored as JSON.
+sqlite3.register_adapter(list, lambda value: to_json(value).decode())
+sqlite3.register_adapter(dict, lambda value: to_json(value).decode())
+
+
+class JSONField(TextField):
+    """A column of JSON whose values a row has as Python's."""
+
+
 class EncodedJSONField(TextField):
-    """A column of JSON text."""
+    """A column of JSON whose values a row has as `EncodedJSON`."""
 
 
 class ChoiceField(TextField):
@@ -353,7 +362,7 @@ def _name(column: Any) -> str:
 
 def _is_json(column: Any) -> bool:
     value = column.unwrap()
-    return isinstance(value, EncodedJSONField) or (isinstance(value, Function) and value.name == "JSON")
+    return isinstance(value, JSONField) or (isinstance(value, Function) and value.name == "JSON")
 
 
 def _plain(column: Any) -> Any:
@@ -371,9 +380,9 @@ def json_object(members: Row) -> Function:
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Building a query costs ten times more than executing it. A row is a dict, in which columns that hold
-    JSON, and results of SQLite's function JSON, are `EncodedJSON`, and columns such as `owner.id` are an
-    object, here `owner`, or None where its id is null.
+    Building a query costs a hundred times more than executing it. A row is a dict, in which the results of
+    SQLite's function JSON are Python's values as those of a `JSONField`, and columns such as `owner.id` are
+    an object, here `owner`, or None where its id is null.
     """
 
     def __init__(self, query: Any, total: Query | None = None):
@@ -384,6 +393,7 @@ class Statement:
         names = [_name(column) for column in selected]
         self._names = [name for name in names if "." not in name]
         self._json = [_name(column) for column in selected if _is_json(column)]
+        self._encoded = [_name(one) for one in selected if isinstance(one.unwrap(), EncodedJSONField)]
         self._joined: dict[str, list[str]] = {}
         for key, _, name in (name.partition(".") for name in names[len(self._names) :]):
             self._joined.setdefault(key, []).append(name)
@@ -392,6 +402,9 @@ class Statement:
         rest = iter(values)
         row = dict(zip(self._names, rest, strict=False))
         for name in self._json:
+            if row[name] is not None:
+                row[name] = orjson.loads(row[name])
+        for name in self._encoded:
             if row[name] is not None:
                 row[name] = EncodedJSON(row[name])
         for key, names in self._joined.items():
@@ -421,7 +434,7 @@ class Statement:
     def _array(self) -> "Statement":
         """SELECT of the rows as objects, separated by commas; of their number; and of the total."""
         members: Row = {name: Entity(name) for name in self._names}
-        members |= {name: fn.JSON(Entity(name)) for name in self._json}
+        members |= {name: fn.JSON(Entity(name)) for name in (*self._json, *self._encoded)}
         for key, names in self._joined.items():
             inner = {name: Entity(f"{key}.{name}") for name in names}
             members[key] = Case(None, [(inner["id"].is_null(False), json_object(inner))])

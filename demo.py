@@ -145,7 +145,7 @@ class Demonstration:
                 "number": first + number - 1,
                 "rank": Rank.whole(Rank.FIRST + first + number - 1),
                 "status": status,
-                "labels": "[]",
+                "labels": [],
                 "label_keys": "",
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,

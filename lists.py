@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from peewee import SQL, Case, Expression, Query, Select, fn
 
-from database import Row, Statement, caseless, columns, fold, placeholder, rowid, to_json
+from database import Row, Statement, caseless, columns, fold, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
 from members import Activity, ApiKey, Member
@@ -160,7 +160,7 @@ def _searched(text: str) -> Row:
     words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
     number = re.fullmatch(r"#?([0-9]{1,15})", text.strip())
     filters: Row = {"q": words.pop(), "number": int(number[1]) if number else None} if words else {}
-    return filters | ({"other_words": to_json(words).decode()} if words else {})
+    return filters | ({"other_words": words} if words else {})
 
 
 @lru_cache(maxsize=1024)
@@ -287,13 +287,12 @@ def _changes_by(entries: list[Row]) -> list[Row]:
             new.add(key)
         elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
             blocking.append(entry["number"])
-    numbers = {"blocking": to_json(blocking).decode(), "released": to_json(released).decode()}
-    for row in Blocker.affected.all(**numbers) if blocking or released else ():
+    affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
+    for row in affected:
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
     for kind, statement in OBJECTS.items():
         if ids := [id for name, id in changed if name == kind]:
-            rows = statement.all(ids=to_json(ids).decode())
-            objects |= {(kind, row["id"]): row for row in rows}
+            objects |= {(kind, row["id"]): row for row in statement.all(ids=ids)}
     changes = []
     for (kind, id), entry in changed.items():
         if (row := objects.get((kind, id))) or entry["action"] == "deleted":

@@ -125,11 +125,7 @@ def sorted_by(rows: list[Row], name: str) -> list[Row]:
 
 def differences(stored: Row, fields: Row) -> Row:
     """The fields whose new value differs from the stored one: `{field: [old, new]}`."""
-    return {
-        name: [stored[name], EncodedJSON(new) if isinstance(stored[name], EncodedJSON) else new]
-        for name, new in fields.items()
-        if stored[name] != new
-    }
+    return {name: [stored[name], new] for name, new in fields.items() if stored[name] != new}
 
 
 class Entity(Identified):
@@ -807,8 +803,7 @@ class Activity(Identified):
         }
         made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
         made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
-        made |= {"changes": to_json(shortened).decode()}
-        cls.insertion.run(**described, **made)
+        cls.insertion.run(**described, **made, changes=shortened)
 
     @staticmethod
     def _shortened(value: Any) -> Any:

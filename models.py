@@ -36,6 +36,7 @@ from database import (
     EncodedJSON,
     EncodedJSONField,
     Identified,
+    JSONField,
     Row,
     Statement,
     caseless,
@@ -48,7 +49,6 @@ from database import (
     placeholder,
     rowid,
     statement,
-    to_json,
 )
 from errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, PreconditionFailed, not_found
 from members import (
@@ -135,13 +135,13 @@ def each(name: str) -> Query:
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
 
 
-def checkboxes(text: str | None) -> EncodedJSON | None:
+def checkboxes(text: str | None) -> Row | None:
     """The `done` and `total` number of the Markdown list items with a checkbox; null without any."""
     if not text or "[" not in text:
         return None
     marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text)
     counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
-    return EncodedJSON(to_json(counts).decode()) if marks else None
+    return counts if marks else None
 
 
 def check_references(
@@ -217,7 +217,7 @@ class StoredAnswer(Base):
     idempotency_key = TextField()
     request = TextField()  # a digest of path and body
     status = IntegerField()
-    headers = TextField()  # a JSON object
+    headers = JSONField()
     data = EncodedJSONField()
     created_at = TextField(index=True)
 
@@ -252,8 +252,7 @@ class StoredAnswer(Base):
     ) -> None:
         """Store the answer in the same transaction as the change."""
         row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
-        row |= {"headers": to_json(headers).decode(), "data": to_json(data).decode()}
-        cls.replacement.run(**row, status=status, created_at=transaction.at)
+        cls.replacement.run(**row, headers=headers, data=data, status=status, created_at=transaction.at)
 
     @statement
     def pruning(cls: Any):
@@ -450,7 +449,7 @@ class Task(Entity):
     start_date = TextField(null=True)
     due_date = TextField(null=True)
     completed_at = TextField(null=True)
-    labels = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])
+    labels = JSONField(constraints=[SQL("DEFAULT '[]'")])
     # The labels without regard to case, each between unit separators.
     label_keys = TextField(constraints=[SQL("DEFAULT ''")])
     metadata = EncodedJSONField()
@@ -458,7 +457,7 @@ class Task(Entity):
     claimed_until = TextField(null=True)  # the end of a claim for some minutes
     due_told = TextField(null=True)  # the due date that was told last, when it came near
     question_id = TextField(null=True)  # the comment that waits for an answer
-    checks = EncodedJSONField(null=True)  # how many checkboxes the description has, and how many are ticked
+    checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
     version = IntegerField()
     created_at = TextField()
@@ -524,7 +523,7 @@ class Task(Entity):
 
         Raises `Invalid` with `field`, in which {} is the place of the one that does not exist.
         """
-        rows = cls.references.all(references=to_json(references).decode())
+        rows = cls.references.all(references=references)
         found = {given: row for row in rows for given in row.values()}
         missing = [(field.format(n), "no such task") for n, id in enumerate(references) if id not in found]
         if missing:
@@ -535,16 +534,15 @@ class Task(Entity):
     def label_columns(cls, transaction: Transaction, labels: list[str] | None) -> Row:
         """The columns of these labels, each once, and spelled as it is in the tasks that have it already."""
         if not labels:
-            return {"labels": EncodedJSON("[]"), "label_keys": ""}
+            return {"labels": [], "label_keys": ""}
         spelled = {caseless(label): label for label in labels}
         for key in spelled:
             if transaction.spellings is not None:
                 spelled[key] = transaction.spellings.setdefault(key, spelled[key])
             elif row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
-                labels = orjson.loads(row["labels"].encode())
-                spelled[key] = next(label for label in labels if caseless(label) == key)
+                spelled[key] = next(label for label in row["labels"] if caseless(label) == key)
         keys = "\x1f".join(["", *spelled, ""])
-        return {"labels": EncodedJSON(to_json([*spelled.values()]).decode()), "label_keys": keys}
+        return {"labels": [*spelled.values()], "label_keys": keys}
 
     @statement
     def labelled(cls: Any):
@@ -554,7 +552,7 @@ class Task(Entity):
     @classmethod
     def know_labels(cls, transaction: Transaction) -> None:
         """Read how all labels are spelled, once for many tasks: to look for a new one takes as long."""
-        labels = [label for row in cls.labelled.all() for label in orjson.loads(row["labels"].encode())]
+        labels = [label for row in cls.labelled.all() for label in row["labels"]]
         transaction.spellings = {caseless(label): label for label in labels}
 
     @classmethod
@@ -562,7 +560,7 @@ class Task(Entity):
         """Each label with the number of its tasks, by name."""
         counts = Counter[str]()
         for row in cls.labelled.all():
-            counts.update(dict.fromkeys(orjson.loads(row["labels"].encode()), row["count"]))
+            counts.update(dict.fromkeys(row["labels"], row["count"]))
         return [{"label": label, "count": counts[label]} for label in sorted(counts, key=fold)]
 
     @statement
@@ -689,7 +687,7 @@ class Task(Entity):
         row |= {
             "checks": checkboxes(fields.get("description")),
             "priority": fields.get("priority") or DEFAULT_PRIORITY,
-            "metadata": EncodedJSON(fields.get("metadata", "{}")),
+            "metadata": fields.get("metadata", EncodedJSON("{}")),
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.tells else fields.get("due_date"),
@@ -698,7 +696,7 @@ class Task(Entity):
         row["number"] = row["number"] or cls.next_number()
         row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])  # the last one
         cls.insertion.run(**row)
-        row["blocked_by"] = EncodedJSON("[]")
+        row["blocked_by"] = []
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
@@ -712,8 +710,7 @@ class Task(Entity):
     def copy(cls, transaction: Transaction, id: str, **titled: Any) -> Row:
         """Make a new task of what was planned of this one (`PLANNED`). Raises as `add` does."""
         task = cls.stored(id)
-        planned = {name: task[name] for name in PLANNED} | {"labels": orjson.loads(task["labels"].encode())}
-        return cls.add(transaction, **planned | titled)
+        return cls.add(transaction, **{name: task[name] for name in (*PLANNED, "labels")} | titled)
 
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
@@ -738,7 +735,7 @@ class Task(Entity):
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
         if labels := changes.get("labels"):  # which are looked for once
-            spelled = orjson.loads(cls.label_columns(transaction, labels)["labels"].encode())
+            spelled = cls.label_columns(transaction, labels)["labels"]
             transaction.spellings = {caseless(label): label for label in spelled}
 
         def edit(id: str) -> Changed:
@@ -846,7 +843,6 @@ class Task(Entity):
             new = {"completed_at": transaction.at if fields["status"] == "done" else None} | new
         cls.set_columns(id, **new)
         task = stored | new
-        task["metadata"] = EncodedJSON(task["metadata"])
         for hidden in HIDDEN:
             task.pop(hidden, None)
         if blocked:
@@ -1178,7 +1174,7 @@ class Blocker(Base):
     @classmethod
     def tell_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
         """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
-        for free in cls.free.all(numbers=to_json(numbers).decode()) if numbers else ():
+        for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
             Notice.tell(transaction, free, "unblocked", free["assignee_id"], text=text)
 
@@ -1203,8 +1199,8 @@ class Blocker(Base):
     @staticmethod
     def shortened(task: Row) -> Row:
         """The task as events show it, with the beginnings of the titles of what blocks it."""
-        blocking = orjson.loads(task["blocked_by"].encode())
-        return task | {"blocked_by": [row | {"title": row["title"][:MAX_BLOCKING]} for row in blocking]}
+        shortened = [row | {"title": row["title"][:MAX_BLOCKING]} for row in task["blocked_by"]]
+        return task | {"blocked_by": shortened}
 
     @classmethod
     def changes(cls, task: Row, references: list[int | str] | None) -> Row:
@@ -1213,7 +1209,7 @@ class Blocker(Base):
         It is empty if they are those that are shown, or all that are stored. Raises `Invalid`, also for a
         task that is itself blocked by this one.
         """
-        old = [blocker["number"] for blocker in orjson.loads(task["blocked_by"].encode())]
+        old = [blocker["number"] for blocker in task["blocked_by"]]
         new = cls.numbers(references or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
         if added := set(new).difference(stored):
@@ -1223,11 +1219,11 @@ class Blocker(Base):
         return {"blocked_by": [old, new]} if new not in (old, stored) else {}
 
     @classmethod
-    def replace_all(cls, number: int, blockers: list[int]) -> EncodedJSON:
+    def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:
         """Let these tasks block the task; returns the open ones as `blocked_by` shows them."""
         cls.deletion.run(number=number)
         cls.insertion.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
-        return EncodedJSON(cls.of_task.value(number=number))
+        return orjson.loads(cls.of_task.value(number=number))
 
 
 def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
@@ -1266,7 +1262,7 @@ class Comment(PartOfTask):
     created_at = TextField()
     edited_at = TextField(null=True)
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
-    mentions = EncodedJSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
+    mentions = JSONField(constraints=[SQL("DEFAULT '[]'")])  # ids of members
     search = TextField(constraints=[SQL("DEFAULT ''")])  # the content, folded
 
     NOUN = "comment"
@@ -1307,7 +1303,7 @@ class Comment(PartOfTask):
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
         row["search"] = fold(content)
-        cls.insertion.run(**row, mentions=to_json(Member.mentioned(content)).decode())
+        cls.insertion.run(**row, mentions=Member.mentioned(content))
         comment = cls.shown(row["id"])
         super().record(transaction, "created", comment | {"title": task["title"], "number": task["number"]})
         return comment
@@ -1323,7 +1319,7 @@ class Comment(PartOfTask):
         """
         task, me = Task.stored(task_id), transaction.actor["id"]
         comment = cls.store(transaction, task, content)
-        named = orjson.loads(comment["mentions"].encode())
+        named = comment["mentions"]
         asked: list[str] = []
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
@@ -1360,7 +1356,7 @@ class Comment(PartOfTask):
             raise Forbidden("a key of scope agent changes only comments that were made with it")
         if differences(comment, fields):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
-            new = fields | {"edited_at": transaction.at, "mentions": EncodedJSON(to_json(named).decode())}
+            new = fields | {"edited_at": transaction.at, "mentions": named}
             cls.set_columns(id, **new, search=fold(fields["content"]))
             Notice.follow(comment, fields["content"])
             newly_named = [member for member in named if member not in comment["mentions"]]
@@ -1566,8 +1562,7 @@ class Notice(Identified):
         if "status" in changes and task["status"] == "done":
             over |= {"assigned", "unblocked", "due"}
         if over:
-            told = to_json(sorted(over)).decode()
-            cls.settling.run(task_id=task["id"], now=transaction.at, over=told)
+            cls.settling.run(task_id=task["id"], now=transaction.at, over=sorted(over))
 
     @statement
     def forgetting(cls: Any):

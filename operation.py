@@ -10,7 +10,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial, wraps
 from typing import Any
 
-import orjson
 from marshmallow import Schema, ValidationError
 from werkzeug.datastructures import MultiDict
 
@@ -224,7 +223,7 @@ def run_once(
     current = request()
     if stored := StoredAnswer.find(transaction, key, fingerprint):
         current.success_status = stored["status"]
-        current.success_headers = orjson.loads(stored["headers"]) | {"Idempotent-Replayed": "true"}
+        current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
         return stored["data"]
     data = run()
     StoredAnswer.keep(transaction, key, fingerprint, status, current.success_headers, data)

@@ -29,6 +29,7 @@ from peewee import SQL, Case, Expression, ForeignKeyField, IntegerField, Query, 
 from database import (
     ChoiceField,
     EncodedJSONField,
+    JSONField,
     Row,
     Sequenced,
     Statement,
@@ -36,7 +37,6 @@ from database import (
     deletion_of_some,
     placeholder,
     statement,
-    to_json,
 )
 from errors import Conflict, Invalid
 from members import Entity, Transaction, differences, sorted_by
@@ -96,7 +96,7 @@ class Webhook(Entity):
 
     name = TextField(unique=True)
     url = TextField()
-    events = EncodedJSONField()
+    events = JSONField()
     state = ChoiceField(WEBHOOK_STATES)
     reason = TextField(null=True)  # why it is disabled
     failures = IntegerField()  # consecutive attempts that did not reach the receiver
@@ -181,7 +181,7 @@ class Webhook(Entity):
         """Store the webhooks of the configuration, and disable those that left it; returns their names."""
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
-            fields = {"url": webhook["shown_url"], "events": to_json(webhook["events"]).decode()}
+            fields = {"url": webhook["shown_url"], "events": webhook["events"]}
             row = others.pop(webhook["name"], None)
             if row is None:
                 fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}

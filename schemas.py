@@ -20,7 +20,7 @@ import meetings
 import members
 import models
 import outbox
-from database import ChoiceField, EncodedJSONField, to_json
+from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import BadBody
 from lists import OBJECTS, SORTS
 from times import instant
@@ -386,7 +386,7 @@ class ListOf(fields.List):
 
 
 class JSONObject(fields.Dict):
-    """A free-form JSON object, loaded as its canonical text. Null is the empty object."""
+    """A free-form JSON object, loaded as its canonical text (`EncodedJSON`). Null is the empty object."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a JSON object"}
 
@@ -410,7 +410,7 @@ class JSONObject(fields.Dict):
         text = canonical(document)
         if len(text.encode()) > self.maximum:
             raise ValidationError(too_long)
-        return text
+        return EncodedJSON(text)
 
 
 class Email(Text):

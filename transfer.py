@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
 from marshmallow import ValidationError
 from peewee import JOIN, fn
 
@@ -422,9 +421,8 @@ def write_csv(file: IO[str]) -> None:
     writer = csv.DictWriter(file, EXPORTED, extrasaction="ignore")
     writer.writeheader()
     for row in exported_tasks():
-        texts = {"blocked_by": " ".join(map(str, orjson.loads(row["blocked_by"].encode())))}
-        labels = orjson.loads(row["labels"].encode())
-        texts["labels"] = row["labels"] if "," in "".join(labels) else ", ".join(labels)
+        labels, texts = row["labels"], {"blocked_by": " ".join(map(str, row["blocked_by"]))}
+        texts["labels"] = to_json(labels).decode() if "," in "".join(labels) else ", ".join(labels)
         writer.writerow({name: quoted(value) for name, value in (row | texts).items()})
 
 
@@ -433,5 +431,5 @@ def write_json_lines(file: IO[str], files: Path | None = None) -> None:
     places = ((kind, row) for kind in ("project", "milestone") for row in _exported()[kind].all())
     for kind, row in chain(places, (("task", task) for task in exported_tasks())):
         file.write(f"{to_json({'kind': kind} | row).decode()}\n")
-        for attachment in orjson.loads(row.get("attachments", "[]").encode()) if files else ():
+        for attachment in row.get("attachments", ()) if files else ():
             (files / attachment["id"]).write_bytes(AttachmentContent.of_attachment.value(id=attachment["id"]))

@@ -344,7 +344,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
     ids = []
     for webhook in _recipients(transaction):
         webhook_id = webhook["id"]
-        if f'"{name}"' not in webhook["events"] and webhook_id != only:
+        if name not in webhook["events"] and webhook_id != only:
             continue
         at_once = webhook_id in sending.webhooks and sending.delivery["request_budget_seconds"] > 0
         healthy = (webhook["healthy"] and webhook["state"] == "active") or webhook_id == only
