@@ -40,33 +40,26 @@ def authorize(caller: Row, role: str, scope: str) -> None:
 class Declaration:
     """What a view declares: what it takes and answers, and what the document says about it.
 
-    `takes` is the schema of the query for GET and DELETE, else of the body; what it loads are the
-    view's keyword arguments. `gives` is the schema of the answer's data, or the content type of an
-    answer that is not a JSON object; without it the view serves a file of a page, which the document does
-    not list. `reads` is what is read of the request: "json" (or the query), "file" (a form with a file), or
-    "nothing" for a page, whose links and forms may have any parameters, and whose errors are pages.
-    `status` is that of a success, `also` are others with their descriptions. `role` is the least role that
-    may call it; with None no key is needed. `scope` is the least scope of a key with which it
-    writes. `raises` are the errors that not every operation may answer, and `headers` those of a success.
-    With `of_session` it takes the cookie of a session, of any scope.
-
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
-    transaction leaves are sent after the commit. What has to come after them is done by `after_delivery`,
-    which makes the answer's data of what the view returns.
+    transaction leaves are sent after the commit.
     """
 
-    takes: Schema = schemas.NOTHING
-    gives: Any = None  # a class of schemas, or text
+    takes: Schema = schemas.NOTHING  # of the query for GET and DELETE, else of the body: the view's arguments
+    # The schema of the answer's data, or the content type of an answer that is no JSON object; None for a
+    # file of a page, which the document does not list.
+    gives: Any = None
     _: KW_ONLY
+    # "json" (or the query); "file" for a form with a file; "nothing" for a page: any query or form is
+    # ignored, and errors are pages.
     reads: str = "json"
-    status: int = 200
-    role: str | None = "client"
-    raises: tuple[type[ApiError], ...] = ()
-    headers: tuple[str, ...] = ()
-    also: dict[int, str] = field(default_factory=dict)
-    after_delivery: Callable[[Any], Row] | None = None
-    scope: str = "write"
-    of_session: bool = False
+    status: int = 200  # of a success
+    role: str | None = "client"  # the least role that may call it; None: no key is needed
+    raises: tuple[type[ApiError], ...] = ()  # beside the errors that every operation may answer
+    headers: tuple[str, ...] = ()  # of a success
+    also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
+    after_delivery: Callable[[Any], Row] | None = None  # makes the answer's data of what the view returns
+    scope: str = "write"  # the least scope of a key with which it writes
+    of_session: bool = False  # a key of any scope will do: the cookie of a session
 
     @property
     def is_repeatable(self) -> bool:
