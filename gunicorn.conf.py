@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import gunicorn.util
 from gunicorn.http.errors import ParseException
+from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 import gateway
@@ -31,6 +32,7 @@ from metrics import figures
 from models import Notice, StoredAnswer, Task
 from operation import ending
 from settings import exposed_secrets, port_of
+from throwaway import SERVED, Throwaway
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
@@ -320,6 +322,9 @@ def post_worker_init(worker):
         ]
         worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
         worker.sweeper.start()
+    if os.environ.get(SERVED) == db.database:
+        gthread.STOP_KEEPALIVE_LINGER = 0.0  # at a stop no client is about to send; else it takes 2 s
+        worker.wsgi.wsgi_app = Throwaway(worker)
 
 
 def worker_exit(server, worker):

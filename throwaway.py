@@ -1,7 +1,7 @@
 """A server to throw away, for the tests of other programs: its command, and what it answers besides the API.
 
-Only throwaway.conf.py, with which the command starts gunicorn, puts `Throwaway` around the application, so
-that nobody can reset a workspace that is used. docs/testing.md says how to use it.
+gunicorn.conf.py puts `Throwaway` around the application only if `SERVED` names the database that is served,
+so that nobody can reset a workspace that is used. docs/testing.md says how to use it.
 """
 
 import errno
@@ -53,6 +53,7 @@ from wire import STATUS_LINES, Request, Response, as_api_error, envelope, thread
 
 # The command ----------------------------------------------------------------------------------
 
+SERVED = "THROWAWAY"  # the variable by which the command tells the server which database is its own
 INBOX_PATH = "/throwaway/webhooks"
 GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
@@ -145,12 +146,13 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # These may be meant for the program that is tested.
     environment = {name: os.environ[name] for name in os.environ if name not in GUNICORN_VARIABLES}
+    environment[SERVED] = database.db.database
     environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
     # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
     # may need the server for what it does then.
     options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
-    words = (sys.executable, "-m", "gunicorn", "-c", HOME / "throwaway.conf.py", "-b")
-    return run((*words, f"fd://{listener.fileno()}"), **options, stdin=DEVNULL, stdout=log, stderr=log)
+    words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
+    return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
 
 
 def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...], is_seeded: bool) -> int:
