@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext, suppress
 from fnmatch import fnmatchcase
-from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -59,9 +58,6 @@ GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
     STOPPING.add(signal.SIGHUP)
-# `throwaway` blocks these signals, and waits for them where it can stop; the programs that it starts do not.
-BLOCKED = {*STOPPING, signal.SIGCHLD}
-run = partial(Popen, preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, BLOCKED))
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -81,10 +77,8 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
     """
     if today is not None and seed is None:
         raise click.UsageError("--today is for --seed")
-    # A handler that raised an exception just after the start of a program would leave the program running.
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    for number in BLOCKED:
-        signal.signal(number, lambda *_: None)  # a signal that is ignored cannot be waited for
+    for number in STOPPING:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     with TemporaryDirectory(prefix="tasks-") as folder:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             config = configure_throwaway(folder, f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -150,19 +144,17 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
     environment.setdefault("PIN_WORKERS", "0")  # it sends to itself, for which one core is slower
     # A process group of its own, as a terminal sends Ctrl-C to all processes of a group, and COMMAND
     # may need the server for what it does then.
-    options = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
+    options: Row = {"process_group": 0, "cwd": HOME, "env": environment, "pass_fds": [listener.fileno()]}
     words = (sys.executable, "-m", "gunicorn", "-b", f"fd://{listener.fileno()}")
-    return run(words, **options, stdin=DEVNULL, stdout=log, stderr=log)
+    return Popen(words, **options, stdin=DEVNULL, stdout=log, stderr=log)  # noqa: S603 - no shell
 
 
 def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...], is_seeded: bool) -> int:
     """Serve until the command or, without one, the server ends; returns the exit code."""
     address = os.environ["TASKS_URL"].removeprefix("http://")
-    while not is_healthy(address) and not signal.sigpending() & STOPPING:
+    while not is_healthy(address):
         if server.poll() is not None:
             raise click.ClickException("the server did not start; its log says why")
-    if stopped_by := signal.sigpending() & STOPPING:
-        return 128 + max(stopped_by)
     owner = fetch_actor(None)
     if not is_seeded:
         with models.write(owner) as transaction:
@@ -171,12 +163,14 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
     database.backup(start_of_throwaway())  # to which a reset goes back
     database.db.disconnect()
     if command:
-        # A terminal sends Ctrl-C to the command too, which decides what it does.
         given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
-        return wait(run(command, env=given), STOPPING - {signal.SIGINT})
+        program = Popen(command, env=given)  # noqa: S603 - what the user has named
+        # A terminal sends Ctrl-C to the command too, which decides what it does.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return wait(program, STOPPING - {signal.SIGINT})
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
     click.echo(f"Sign in with this link, once, within a day:  {link}")
-    if wait(server):
+    if wait(server, STOPPING):
         raise click.ClickException("the server has ended; its log says why")
     return 0
 
@@ -186,11 +180,11 @@ def start_of_throwaway() -> Path:
     return Path(f"{database.db.database}.start")
 
 
-def wait(program: Popen, stopping: set[int] = STOPPING) -> int:
+def wait(program: Popen, stopping: set[int]) -> int:
     """Wait for a program, which these signals terminate; returns its exit code as a shell would."""
-    while (code := program.poll()) is None:
-        if signal.sigwait(stopping | {signal.SIGCHLD}) in stopping:
-            program.terminate()
+    for number in stopping:
+        signal.signal(number, lambda *_: program.terminate())
+    code = program.wait()
     return code if code >= 0 else 128 - code
 
 
