@@ -224,7 +224,8 @@ def on_starting(server):
         gunicorns.addFilter(hide_secrets)
     with exit_on_error():
         app = create_app()
-        startup.running = startup.prepare_server(app.config)
+        server.secrets = startup.read_secrets(app.config)
+        startup.open_database(app.config, server.secrets)
     for problem in exposed_secrets(app.config):
         server.log.warning(problem)
     base_url = app.config["SERVER"]["base_url"]
@@ -248,7 +249,7 @@ def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     limit_unread(server)
     with exit_on_error():
-        startup.take_over(server.app.callable.config, startup.running, server.cfg.threads)
+        startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads)
 
 
 def on_reload(server):
@@ -258,7 +259,9 @@ def on_reload(server):
     try:
         with exit_on_error():
             app = create_app()
-            startup.take_over(app.config, startup.prepare_server(app.config), server.cfg.threads)
+            if db.database != before:
+                raise LookupError("server.database: a reload cannot change it; restart the service")
+            startup.take_over(app.config, startup.read_secrets(app.config), server.cfg.threads)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)

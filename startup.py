@@ -2,8 +2,7 @@
 
 import logging
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import gateway
@@ -20,55 +19,49 @@ from settings import bootstrap_key, mail_password, resolve_webhooks, without_pat
 log = logging.getLogger("tasks")
 
 
-@dataclass
-class Running:
-    """What the server holds since its start or its last reload."""
+locks = ExitStack()  # of the database, which the workers inherit: it is free when all of them have ended
+
+
+class Secrets(NamedTuple):
+    """What a configuration refers to, read at the start and at each reload."""
 
     webhooks: list[Row]  # with their secrets
     mail_password: str | None
-    path: str  # of the database
-    locks: ExitStack  # of the database, which the workers inherit: it is free when all of them have ended
+    owner_key: str | None  # of the first owner
 
 
-running = Running([], None, "", ExitStack())
+def read_secrets(config: dict[str, Any]) -> Secrets:
+    """Raises `LookupError` for what cannot be read."""
+    return Secrets(check_webhooks(config), mail_password(config), bootstrap_key(config))
 
 
-def prepare_server(config: dict[str, Any]) -> Running:
-    """Resolve the secrets, and lock and upgrade a database. Raises `BadDatabase` and `LookupError`."""
-    configured, key, password = check_webhooks(config), bootstrap_key(config), mail_password(config)
-    if running.path == db.database:
-        return replace(running, webhooks=configured, mail_password=password)
-    with ExitStack() as locks:
-        # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
-        locks.enter_context(lock_database(may_be_new=key is not None))
-        if is_missing():
-            log.warning("There was no database at %s; a new one is made", db.database)
-        create_database(configured, locks)
-        log.info("The database is %s", db.database)
-        if key and (made := bootstrap(config, key)):
-            log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
-        with suppress(Unavailable, *DATABASE_ERRORS), write():  # else the leases expire
-            Delivery.release_of_all.run()
-        return Running(configured, password, db.database, locks.pop_all())
+def open_database(config: dict[str, Any], secrets: Secrets) -> None:
+    """Lock the database, and make or upgrade it. Raises `BadDatabase`."""
+    # Without `bootstrap.api_key` a missing file is a wrong path, and no wish for a new workspace.
+    locks.enter_context(lock_database(may_be_new=secrets.owner_key is not None))
+    if is_missing():
+        log.warning("There was no database at %s; a new one is made", db.database)
+    create_database(secrets.webhooks, locks)
+    log.info("The database is %s", db.database)
+    if secrets.owner_key and (made := bootstrap(config, secrets.owner_key)):
+        log.info("The first owner is %s, with the API key from the configuration", made[0]["email"])
+    with suppress(Unavailable, *DATABASE_ERRORS), write():  # else the leases expire
+        Delivery.release_of_all.run()
 
 
-def take_over(config: dict[str, Any], new: Running, threads: int) -> None:
+def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
     """Store the webhooks, and set webhooks and routes with their secrets for the workers to inherit."""
-    global running
     try:
-        for name in store_webhooks(new.webhooks):
+        for name in store_webhooks(secrets.webhooks):
             message = "webhook %s is no longer configured; its events wait until it is back"
             log.warning(message, without_paths(name))
     except (Unavailable, *DATABASE_ERRORS) as error:  # the configuration is right, but the database is busy
         log.error("the webhooks are as they were until the next reload: %s", error)
-    webhooks.configure(new.webhooks, config["DELIVERY"], threads)
-    mail.configure_mail(config, new.mail_password)
+    webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
+    mail.configure_mail(config, secrets.mail_password)
     gateway.open_routes(config)
     Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
-    if running.locks is not new.locks:
-        running.locks.close()
-    running = new
 
 
 def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:

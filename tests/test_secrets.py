@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 import requests
-from harness import OWNER_KEY, PATIENCE, Server, hook, wait_until
+from harness import OWNER_KEY, PATIENCE, hook, wait_until
 
 import settings
 from settings import Unresolved, exposed_secrets, resolve
@@ -286,22 +286,3 @@ def test_the_log_and_doctor_warn_of_secrets_in_clear_that_others_can_read(launch
     told = server.flask("doctor")
     assert told.returncode == 1
     assert f"problem: {path} holds secrets in clear" in told.stdout
-
-
-def test_a_reload_with_another_database_makes_and_holds_it(tmp_path):
-    config = tmp_path / "config.toml"
-    config.write_text('[server]\ndatabase = "one.db"\n')
-    server = Server(tmp_path, TASKS_CONFIG=str(config))
-    del server.environment["TASKS_SERVER__DATABASE"]
-    server.start()
-    config.write_text('[server]\ndatabase = "two.db"\n')
-    with server.replacing():
-        server.process.send_signal(signal.SIGHUP)
-    server.client().make_project()
-    two = tmp_path / "two.db"
-    assert two.stat().st_mode & 0o777 == 0o600
-    with closing(sqlite3.connect(two)) as database:
-        assert database.execute("SELECT count(*) FROM project").fetchone() == (1,)
-    restored = server.flask("restore", str(two))
-    assert "a server or a command uses it" in restored.stderr
-    server.stop()
