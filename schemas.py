@@ -5,7 +5,6 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Any
@@ -499,23 +498,13 @@ class Strict(Schema):
     class Meta:
         unknown = RAISE
 
-    def __init__(self, *, when: str = "", elsewhere: tuple[str, Iterable[str]] = ("", ()), **options: Any):
-        """`when`, such as " on create", is part of the message about a field that is not accepted.
-
-        `elsewhere` is another operation, and the fields that it takes instead; the message names it.
-        """
+    def __init__(self, *, when: str = "", more: str = "", **options: Any):
+        """`when`, such as " on create", and `more` are parts of the message about what is not accepted."""
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"
-        self.error_messages["unknown"] = f"is not accepted{when}; accepted: {accepted}"
+        self.error_messages["unknown"] = f"is not accepted{when}; accepted: {accepted}{more}"
         self.error_messages["type"] = "must be an object"
-        self.elsewhere = elsewhere
-
-    def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:
-        """Say of each field that another operation takes which one that is."""
-        operation, names = self.elsewhere
-        for name in error.messages_dict.keys() & names:
-            error.messages_dict[name][0] += f"; {operation} takes it"
 
 
 class TaskInput(Strict):
@@ -818,9 +807,8 @@ CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 UPDATED = ("title", "status", "assignee_id", "metadata")
 DETAILS: tuple[str, ...] = ("project_id", "milestone_id", "description", "priority", "start_date", "due_date")
 DETAILS += ("labels", "external_id", "blocked_by")
-UPDATE_TASK = TaskInput(
-    only=UPDATED, partial=True, when=" on update", elsewhere=("PATCH /tasks/:id/details", DETAILS)
-)
+OTHERS = "; PATCH /tasks/:id/details takes more fields"
+UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
 PLACE = ("after", "before")
 UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
 COPY_TASK = TaskInput(only=["title"], partial=True, when=" for a copy")
