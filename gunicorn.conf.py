@@ -8,7 +8,6 @@ import re
 import resource
 import selectors
 import signal
-import socket
 import sys
 import time
 from functools import partial
@@ -38,7 +37,6 @@ from wire import KEY, STATUS_LINES, TOKEN, envelope
 
 LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
-SILENT_SECONDS = 30  # for a client to acknowledge what was sent
 # What is shown of a malformed head: gunicorn's own words, method and path, or one word, as a header's name.
 SHOWN_OF_HEAD = re.compile(
     r"bare LF as line terminator$|[A-Z]{3,20} /[^\s?#]{0,200}|[A-Za-z-]{1,30}(?![\w-])"
@@ -113,12 +111,8 @@ class Worker(ThreadWorker):
         return is_kept
 
     def handle_request(self, request, conn):
-        """Close the connection of a client that stopped reading; gunicorn would log a fault of its own."""
         conn.head.stop()  # the head is here; other deadlines follow
-        try:
-            return super().handle_request(request, conn)
-        except TimeoutError as error:  # TCP_USER_TIMEOUT
-            raise ConnectionResetError(errno.ECONNRESET, "the client stopped reading") from error
+        return super().handle_request(request, conn)
 
     def handle_error(self, req, client, addr, exc):
         """Refuse a malformed request; gunicorn repeats it, with what may be a secret, in log and answer."""
@@ -247,14 +241,12 @@ def hide_secrets(record):
 
 def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
-    limit_unread(server)
     with exit_on_error():
         startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads)
 
 
 def on_reload(server):
     """Read the configuration and its secrets again, on SIGHUP; with an error, nothing changes."""
-    limit_unread(server)  # the address may be another one
     before = db.database
     try:
         with exit_on_error():
@@ -269,14 +261,6 @@ def on_reload(server):
     else:
         server.app.callable = app
         server.log.info("The configuration and its secrets are read again.")
-
-
-def limit_unread(server):
-    """Limit how long a client may leave data unacknowledged."""
-    for listener in server.LISTENERS:
-        # Accepted connections inherit the option, which not every platform has.
-        if listener.FAMILY != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
 
 
 def post_request(worker, request, environ, response):
