@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import requests
 from damage import cut_off, make_another, make_newer, write_text
-from harness import PATIENCE, Server, at_once, fault, invoke, tables, wait_until
+from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, invoke, tables, wait_until
 from older import Upgrade, content, older_database, table_names, texts, versions
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
@@ -243,6 +244,9 @@ def test_damage_in_the_middle_is_found_by_doctor_and_by_who_reads_it(seeded):
     client = seeded.start().client()
     said = fault(client.get(f"/tasks/{task['id']}"), 503, "unavailable")
     assert said["message"] == "the database cannot be used at the moment"  # what failed is no write
+    key = {"Authorization": f"Bearer {OWNER_KEY}"}
+    figures = requests.get(f"{seeded.base}/metrics", headers=key, timeout=PATIENCE).text
+    assert "tasks_unavailable_total{} 1\n" in figures
     client.make_task(client.make_project())
     said = invoke(seeded, "doctor").stdout
     assert re.search("problem: the database is damaged: .*; restore a backup", said)

@@ -93,7 +93,7 @@ def test_threads_are_busy_until_the_request_is_answered(server):
             sock = held.enter_context(socket.create_connection(urlsplit(server.base).netloc.split(":")))
             sock.sendall(head.encode())
         wait_until(lambda: figures(server)["busy_threads",] >= 2)
-    wait_until(lambda: figures(server)["busy_threads",] <= 1)
+    wait_until(lambda: figures(server)["busy_threads",] in (0, 1))  # each connection is counted once
 
 
 def test_deliveries_and_attempts_are_counted_by_webhook(server):

@@ -81,11 +81,14 @@ def test_ranks_stay_short_wherever_tasks_are_put(owner, tasks):
 def test_a_task_in_the_way_of_the_ranks_of_a_full_gap_gets_another_one(owner, tasks):
     a, b, c, d = tasks
     put(owner, d, after=a["id"])
-    full = "01".rjust(Rank.MAX - Rank.DIGITS, "0")
-    while not put(owner, b, after=a["id"])["rank"].endswith(full):
+    full = a["rank"] + "01".rjust(Rank.MAX - Rank.DIGITS, "0")
+    while put(owner, b, after=a["id"])["rank"] != full:
         b, c = c, b
     put(owner, c, after=None)  # so that the other one gets the middle of the gap, where d is
+    before = owner.data(owner.get(f"/tasks/{b['id']}"))
     put(owner, d, after=a["id"])
+    shorter = owner.data(owner.get(f"/tasks/{b['id']}"))
+    assert (len(shorter["rank"]) < len(before["rank"]), shorter["version"]) == (True, before["version"] + 1)
     assert order(owner, tasks) == f"{c['title']}ad{b['title']}"
 
 

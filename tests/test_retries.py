@@ -11,6 +11,8 @@ import pytest
 from harness import PATIENCE, fault, hook, leave_waiting, wait_until
 from standardwebhooks.webhooks import Webhook
 
+from times import now
+
 # A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.
 FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2]", "TASKS_DELIVERY__TIMEOUT_SECONDS": "60"}
 
@@ -176,6 +178,16 @@ def test_a_lease_and_a_date_of_a_clock_that_was_set_back_do_not_delay(retried):
             next_at = '2999-01-01T00:00:00.000Z' WHERE id = (SELECT max(id) FROM delivery)
     """)
     assert receiver.next().event["data"]["task"] == task
+
+
+def test_a_start_ends_the_leases_of_a_server_that_was_killed_and_later_events_wait(launch, new_receiver):
+    server = serve(launch, hook(new_receiver()), TASKS_DELIVERY__SWEEPER="false")
+    server.client().make_task(server.client().make_project())
+    server.kill()
+    server.rows("UPDATE delivery SET leased_until = ?, blocks_later = 0", now(50))
+    server.start()
+    (delivery,) = server.rows("SELECT leased_until, blocks_later FROM delivery")
+    assert delivery == {"leased_until": None, "blocks_later": 1}
 
 
 def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(launch, new_receiver):

@@ -386,10 +386,11 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
 )
 def test_a_wrong_field_is_named_with_its_line(server, tmp_path, line, said):
     named = {"title": "Right", "project": "Of nothing"}
-    done = import_lines(server, tmp_path, [named, line if "kind" in line else named | line])
+    done = import_lines(server, tmp_path, [named, line if "kind" in line else named | line], "--apply")
     assert done.stderr == "Error: nothing is stored\n"
     (problem,) = (row for row in done.stdout.splitlines() if row.startswith("line"))
     assert problem.startswith(f"line 2: {said}")
+    assert server.rows("SELECT * FROM project WHERE name = 'Of nothing'") == []
 
 
 def test_only_an_owner_or_admin_imports(moved, tmp_path):
