@@ -41,7 +41,6 @@ PARTS = {
     "network": Part(80, 5),
     "tasks_model": Part(60, 3),
     "storage": Part(60, 4),
-    "flows_model": Part(60, 2),
     "roles_model": Part(50, 2),
     "team_model": Part(50, 3),
     "agents": Part(30, 8),

@@ -309,6 +309,20 @@ def test_one_run_reported_by_many_at_once_is_one_task(server, call):
     assert len({task["taskId"] for task in tasks}) == 1
 
 
+def test_of_many_callers_with_one_revision_one_is_applied_and_the_others_see_its_flow(server, call):
+    flow = call.flow()
+    sent = {"flowId": flow["flowId"], "expectedRevision": flow["revision"]}
+    callers = [Caller(server) for _ in range(12)]
+    answers = at_once(
+        *[partial(one, "set_waiting", **sent, currentStep=f"{n}") for n, one in enumerate(callers)]
+    )
+    assert {answer.status_code for answer in answers} <= {200, 409, 503}
+    (applied,) = (answer.json()["result"]["flow"] for answer in answers if answer.ok)
+    told = [answer.json()["result"]["current"] for answer in answers if answer.status_code == 409]
+    assert applied == call.result("get_flow", flowId=flow["flowId"])["flow"]
+    assert [one for one in told if one != applied] == []
+
+
 def test_tasks_are_refused_by_flows_that_end(call, stranger):
     flow = call.flow()
     task = {"flowId": flow["flowId"], **BUILD}
