@@ -44,7 +44,6 @@ PARTS = {
     "roles_model": Part(50, 2),
     "team_model": Part(50, 3),
     "agents": Part(30, 8),
-    "followers": Part(40, 4),
     "copies": Part(40, 3),
     "canary": Part(30, 10),
     "upgrades": Part(20, 3),
