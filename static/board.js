@@ -8,7 +8,7 @@ import { loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
-import { notify, notifyFault } from "./notices.js";
+import { dismiss, notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
 import { Priority, ProjectName } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
@@ -100,23 +100,35 @@ function More({ column, tasks }) {
 
 function QuickAdd({ status, title }) {
   const [text, setText] = useState("");
-  const add = async (event) => {
-    event?.preventDefault();
-    if (!text.trim()) return;
-    setText("");
-    try {
-      const task = await create("/tasks", { ...filteredFields(), title: text });
-      if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
-      await refresh();
-      const open = { words: "Open", run: () => go({ task: task.number }) };
-      const where = isFiltered() ? "which the filters hide" : "the last of its column";
-      if (!shownTask(task.id)) notify(`Created “${text}”, ${where}.`, open);
-    } catch (error) {
-      setText((since) => since || text);
-      notifyFault(error, add);
-    }
+  const failed = useRef({ titles: [], notice: 0 }); // what is typed while there is no network is not lost
+  const add = async (name, fields) => {
+    const task = await create("/tasks", { ...fields, title: name });
+    if (status !== "todo") await patch(`/tasks/${task.id}`, { status });
+    await refresh();
+    const open = { words: "Open", run: () => go({ task: task.number }) };
+    const where = isFiltered() ? "which the filters hide" : "the last of its column";
+    if (!shownTask(task.id)) notify(`Created “${name}”, ${where}.`, open);
   };
-  return html`<form class="add field" onSubmit=${add}>
+  const keep = (error, pair) => {
+    if (!error.isTemporary) {
+      setText((since) => since || pair[0]);
+      return notifyFault(error);
+    }
+    failed.current.titles.push(pair);
+    dismiss(failed.current.notice);
+    const names = failed.current.titles.map(([name]) => `“${name}”`).join(", ");
+    failed.current.notice = notifyFault(error, again, `Not created: ${names}. `);
+  };
+  const send = (...pair) => add(...pair).catch((error) => keep(error, pair));
+  const again = async () => {
+    for (const pair of failed.current.titles.splice(0)) await send(...pair);
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim()) send(text, filteredFields());
+    setText("");
+  };
+  return html`<form class="add field" onSubmit=${submit}>
     <input value=${text} maxlength="500" placeholder="+ Add a task" aria-label="New task in ${title}"
       onInput=${(event) => setText(event.target.value)} />
   </form>`;

@@ -126,6 +126,16 @@ def test_a_task_is_created_with_all_its_fields_and_what_is_wrong_said_in_their_w
     quick.press("Enter")
     expect(ui.card(board, "Admire it", "Review")).to_be_visible()
     expect(quick.and_(board.locator(":focus"))).to_have_value("")
+    board.context.set_offline(True)
+    for title in ("In a tunnel", "In another one"):
+        quick.fill(title)
+        quick.press("Enter")
+        lost = ui.fault(board).locator(".notice", has_text=f"“{title}”")
+        expect(lost).to_contain_text("Not created: “In a tunnel”")
+    board.context.set_offline(False)
+    ui.press(lost, "Try again")
+    for title in ("In a tunnel", "In another one"):
+        expect(ui.card(board, title, "Review")).to_be_visible()
     ui.show(board, "project=")  # of all projects it is not known which one is meant
     expect(quick).to_have_count(0)
 
