@@ -211,13 +211,14 @@ function useSubmit(form, send, isLeft) {
  * It shows the values of `base`; what is typed over them is kept as a `draft`. `onSave` gets what is to be
  * sent, which is of an `isChange` only what differs, the base on which typing began, and a function that
  * sets another one. What it returns is said. `settings` replace a field's members, `children` may place the
- * fields, those in `saves` are saved when they are left, `note` says something about what is not saved yet,
+ * fields, and get how often what was typed was discarded; those in `saves` are saved when they are left, `note` says something about what is not saved yet,
  * and a form that `isFixed` only shows.
  */
 export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...rest }) {
   const { names = Object.keys(SCHEMAS[operation].properties), settings = {}, note } = rest;
   const { children, isChange, isFixed, autofocus, saves = [] } = rest;
   const form = useRef(null);
+  const [discards, setDiscards] = useState(0);
   const about = (name) => ({ ...fieldOf(operation, name), ...settings[name] });
   const kind = (name) => FIELD_KINDS[about(name).kind];
   const stored = (name) => kind(name).shown(base[name]);
@@ -248,6 +249,7 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   };
   const discard = () => {
     drop();
+    setDiscards(discards + 1);
     say({ text: "" });
     onCancel?.();
   };
@@ -267,7 +269,7 @@ export function Form({ operation, base = {}, draft, label, onSave, onCancel, ...
   </div>`;
   const hurry = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit();
   return html`<form ref=${form} class="stack" aria-busy=${isBusy} ...${{ onSubmit }} onKeyDown=${hurry}>
-    ${children ? children(field, value) : names.map((name) => field(name))}
+    ${children ? children(field, value, discards) : names.map((name) => field(name))}
     ${(isOpen || text) && actions}
   </form>`;
 }

@@ -121,10 +121,10 @@ function TaskForm({ task, take, picture }) {
   return html`<${Form} operation=${OPERATION} names=${["title", "description", ...FIELDS]} base=${task}
     draft=${draftOfTask(task.id)} label="Save changes" onSave=${save} isChange saves=${SAVED_AT_ONCE}
     ...${{ settings, note, isFixed }}>
-    ${(field, value) => html`
+    ${(field, value, discards) => html`
       <div class="stack">
         ${field("title", { isHeading: true })}
-        <${Written} name="description" text=${value("description")} stored=${task.description}
+        <${Written} key=${discards} name="description" text=${value("description")} stored=${task.description}
           ...${{ field, isFixed, picture }} tick=${!isFixed && ((...box) => tickTask(task, take, ...box))} />
       </div>
       <div class="task-fields">

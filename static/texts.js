@@ -28,7 +28,10 @@ export function Text({ text, ...more }) {
     : html`<div class="text plain">${text}</div>`;
 }
 
-/** A form's field with Markdown, which is shown until it is to be edited; `stored` is its value as it was saved. */
+/**
+ * A form's field with Markdown, which is shown until it is to be edited; `stored` is its value as it was saved.
+ * Escape leaves the editor and keeps what was typed; where nothing was, a button leaves it, too.
+ */
 export function Written({ field, name, text, stored, isFixed, noun = name, tick, picture }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
@@ -39,7 +42,17 @@ export function Written({ field, name, text, stored, isFixed, noun = name, tick,
   useEffect(() => {
     if (isEdited) area.current.querySelector("textarea").focus();
   }, [isEdited]);
-  if (isEdited) return html`<div ref=${area}>${field(name)}</div>`;
+  const leave = () => {
+    setEdited(false);
+    setTimeout(() => document.querySelector("dialog[open] .written > button")?.focus());
+  };
+  const press = (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // the dialog stays
+    leave();
+  };
+  if (isEdited)
+    return html`<div ref=${area} onKeyDown=${press}>${field(name)} ${isSaved && button("Cancel", leave)}</div>`;
   const words = `${text ? "Edit" : "Add a"} ${noun}`;
   const edit = () => button(words, () => setEdited(true));
   return html`<div class="written">${text && html`<${Text} tick=${isSaved && tick} ...${{ text, picture }} />`}${!isFixed && edit()}</div>`;

@@ -145,6 +145,8 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     dialog = page.get_by_role("dialog", name="Both")
     ui.press(dialog, "Edit text")
     dialog.get_by_label("Text").fill("# new")
+    page.keyboard.press("Escape")  # leaves the editor
+    expect(dialog.get_by_role("button", name="Edit text")).to_be_focused()
     page.keyboard.press("Escape")
     ui.press(page, "Edit: Both")
     dialog = page.get_by_role("dialog", name="Both")  # what was typed is kept
