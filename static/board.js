@@ -406,7 +406,7 @@ export function Board({ onNewTask }) {
     onClick=${selectByClick} ...${dragging.handlers}>${columns.map(viewOf)}</div>
     ${line && html`<div class="drop" style=${line}></div>`}`;
   const isUnknown = shown.project && isLoaded && !project;
-  const unknown = html`<p class="band">There is no such project.
+  const unknown = html`<p class="band">There is no such project.${" "}
     <a href=${viewLink("", { project: "", milestone: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}
     ${isUnknown && unknown}

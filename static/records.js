@@ -1,5 +1,5 @@
 // Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
-import { create, get, patch, post } from "./api.js";
+import { create, get, patch, post, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { Form } from "./forms.js";
@@ -196,7 +196,7 @@ const KINDS = {
       return isTeam() ? [[closed_at ? "Open again" : "Close", change]] : [];
     },
     facts: ({ id, title, project_id, due_date, closed_at, stats }) => html`
-      ${due_date && html`<span>Due <${DateOf} at=${due_date} /></span>`}
+      ${due_date && html`<span class=${!closed_at && due_date < serverTime() && "late"}>Due <${DateOf} at=${due_date} /></span>`}
       <${Progress} of=${title} stats=${stats} />
       <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>
       ${closed_at && stats.done < stats.total && isTeam() && html`<${MoveOpen} milestone=${id} project=${project_id} />`}`,

@@ -203,7 +203,7 @@ function Attachments({ attachments, add }) {
     add([...target.files]);
     target.value = "";
   };
-  const input = html`<div class="line">
+  const input = html`<div class="attach line">
     <label class="button quiet">Attach files<input type="file" multiple onChange=${choose} /></label>
     <span class="dim">or paste or drop them here</span>
   </div>`;
