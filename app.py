@@ -1127,10 +1127,10 @@ def list_inbox(wait: int, **page: Any) -> Row:
 
 @api.post("/inbox/read")
 @operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
-def read_inbox(transaction: Transaction, until: str) -> Row:
-    """Mark what the caller was told as read, up to this notice."""
-    read = {"member_id": transaction.actor["id"], "until": until, "now": transaction.at}
-    return {"read": Notice.reading.run(**read)}
+def read_inbox(transaction: Transaction, **which: str) -> Row:
+    """Mark what the caller was told as read: up to a notice, or of a task."""
+    reading = Notice.reading_of_task if "task_id" in which else Notice.reading
+    return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
 
 
 # Webhooks -------------------------------------------------------------------------------------

@@ -1543,12 +1543,15 @@ class Notice(Identified):
 
     @statement
     def reading_of_task(cls: Any):
+        read = cls.update({cls.read_at: placeholder("now")})
+        return read.where(cls.is_unread, cls.task == placeholder("task_id"))
+
+    @statement
+    def reading_by_act(cls: Any):
         """Marks what is told of a task as read, but for somebody else's question that waits for an answer."""
         waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
         waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
-        is_over = (cls.reason != "question") | ~fn.EXISTS(waits)
-        read = cls.update({cls.read_at: placeholder("now")})
-        return read.where(cls.is_unread, cls.task == placeholder("task_id"), is_over)
+        return cls.reading_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
 
     @statement
     def settling(cls: Any):
@@ -1589,7 +1592,7 @@ class Notice(Identified):
         Not where the actor has no key: that is the sweeper, which ends claims in a member's name.
         """
         if "key_id" in transaction.actor:
-            cls.reading_of_task.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
+            cls.reading_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement
     def pruning(cls: Any):

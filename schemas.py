@@ -672,7 +672,13 @@ class ClaimInput(Strict):
 
 
 class InboxReadInput(Strict):
-    until = Id(required=True)
+    until = Id(metadata={"description": "This notice, and all older ones."})
+    task_id = Id(metadata={"description": "All notices of this task."})
+
+    @validates_schema
+    def _one_of_both(self, data: dict, **_: Any) -> None:
+        if len(data) != 1:
+            raise ValidationError("or task_id is required, and not both", "until")
 
     EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 

@@ -144,6 +144,12 @@ def test_an_inbox_comes_in_pages_is_one_s_own_and_what_is_read_stays(ana, ben, c
     assert [notice["id"] for notice in after["notices"]] == [third["id"], second["id"], first["id"]]
     assert [bool(notice["read_at"]) for notice in after["notices"]] == [False, True, True]
     assert after["unread"] == 1
+    assert ben.data(ben.post("/inbox/read", {"task_id": third["task"]["id"]})) == {"read": 1}
+    assert unread(ben) == []
+    for wrong in ({}, {"until": third["id"], "task_id": third["task"]["id"]}):
+        answer = ben.post("/inbox/read", wrong)
+        assert answer.status_code == 422
+        assert answer.json()["error"]["details"][0]["field"] == "until"
 
 
 ACTS = {
