@@ -6,6 +6,7 @@ import { showTab } from "./place.js";
 import { html, useState } from "./preact.js";
 import { onRefresh } from "./refresh.js";
 import { link, Store, useStore } from "./store.js";
+import { rights } from "./workspace.js";
 
 const REASONS = {
   assigned: "gave you",
@@ -74,6 +75,12 @@ function announce(notice) {
 /** The ids of tasks with something unread, as one text. */
 export const unreadTasks = () =>
   inbox.value.notices.flatMap(({ read_at, task }) => (read_at ? [] : [task.id])).join(" ");
+
+/** Mark as read what is told of a task, which the reader has opened. */
+export async function readOf(task_id) {
+  if (!rights().isWriter || !unreadTasks().includes(task_id)) return;
+  await post("/inbox/read", { task_id }).then(loadInbox, () => null); // it stays unread
+}
 
 function Told({ notice }) {
   const { actor, reasons, task, excerpt, created_at, read_at } = notice;

@@ -1,17 +1,19 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, serverTime } from "./api.js";
+import { CARD_KEYS } from "./actions.js";
 import { CHOICES, OPERATION } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { drafts, dropDraft, Form, isSame, valueInWords } from "./forms.js";
 import { TaskHistory } from "./history.js";
+import { inbox, readOf } from "./inbox.js";
 import { notify, notifyFault } from "./notices.js";
 import { focusCard, focusOn, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { Mentions } from "./mentions.js";
-import { Text, ticked, Written } from "./texts.js";
+import { insert, Text, ticked, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
 import { labelOf, now, size } from "./words.js";
 import { chosenProject, draftOf, isMe, isTeam, memberName, projectOf } from "./workspace.js";
@@ -160,7 +162,7 @@ function Preview({ attachment, words }) {
     download(path).then(show, () => setUrl("")); // its button says why a file cannot be had
   }, [path]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
-  return url && html`<img src=${url} alt=${words || filename} />`;
+  return url && html`<a href=${url} target="_blank" title="Open ${filename}"><img src=${url} alt=${words || filename} /></a>`;
 }
 
 /** What shows the attachment of a task that a text names; any other picture stays as typed. */
@@ -186,7 +188,7 @@ function Attachment({ attachment }) {
 /** Browsers give each pasted picture the same name. */
 function named(file) {
   if (file.name !== "image.png") return file;
-  return new File([file], `image ${now().slice(0, -1).replace(/\D/g, "-")}.png`, file);
+  return new File([file], `image-${now().slice(0, -1).replace(/\D/g, "-")}.png`, file);
 }
 
 async function attach(id, files) {
@@ -253,14 +255,14 @@ function Comment({ comment, isSent, isOpen, picture }) {
       <b>${author.full_name}</b>${" "}
       <span class="dim"><${Moment} at=${created_at} />${edited_at && " (edited)"}</span>
       ${isOpen && html` <span class="pill">Question</span>`}
-      ${isOpen && rights().isWriter && button("Answer", () => document.querySelector(".mentions textarea").focus())}
+      ${isOpen && rights().isWriter && button("Answer", () => composer().focus())}
       ${!isSent && buttons}
       ${isEdited ? form : html`<${Text} text=${content} tick=${isMine && !isSent && tick} ...${{ picture }} />`}
     </div>
   </li>`;
 }
 
-function Comments({ id, comments, said, question, picture }) {
+function Comments({ id, comments, said, question, picture, sendBack }) {
   const [sent, setSent] = useState(null); // shown until the server has answered
   const send = async (body) => {
     setSent({ author: session.value.member, content: body.content, created_at: serverTime() });
@@ -269,10 +271,11 @@ function Comments({ id, comments, said, question, picture }) {
     } finally {
       setSent(null);
     }
+    await sendBack?.(); // who works on it finds the reason there
     refresh();
   };
   const settings = { content: { ...CONTENT, label: "New comment" }, question: ASKED };
-  const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label="Send" onSave=${send}
+  const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label=${sendBack ? "Send back" : "Send"} onSave=${send}
     names=${["content", ...(isTeam() ? ["question"] : [])]} ...${{ settings }}>
     ${(field) => html`<${Mentions}>${field("content", { isBare: true })}<//>${isTeam() && field("question")}`}
   <//>`;
@@ -287,6 +290,41 @@ function Comments({ id, comments, said, question, picture }) {
     </ol>
     ${rights().isWriter && form}
   </section>`;
+}
+
+const composer = () => document.querySelector(".task .mentions textarea");
+
+/** What the team does with a task in review: accepts it, or sends it back with a comment that says why. */
+function Review({ accept, isReturning, setReturning }) {
+  const back = () => {
+    setReturning(!isReturning);
+    composer().focus();
+  };
+  const words = isReturning ? "Say below what is missing." : "Ready for review.";
+  return html`<div class="band line" role="group" aria-label="Review">
+    <span class="grow">${words}</span>
+    ${button(isReturning ? "Cancel" : "Send back…", back, "")}
+    ${!isReturning && button("Accept", accept, "primary")}
+  </div>`;
+}
+
+/** The keys of a card act on the opened task, too, while nothing is typed; `c` writes a comment. */
+function usePropertyKeys() {
+  useEffect(() => {
+    const press = (event) => {
+      const { target, key, ctrlKey, metaKey, altKey } = event;
+      const isTyped = target.closest?.("input, textarea, [role=combobox], [popover], dialog:not(.task)");
+      if (isTyped || ctrlKey || metaKey || altKey) return;
+      const field = document.querySelector(`.task [name="${CARD_KEYS[key]}"]:not(:disabled)`);
+      const place = key === "c" ? composer() : field;
+      if (!place) return;
+      event.preventDefault();
+      place.focus();
+      if (place === field) place.click();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
 }
 
 /** Close a task, and say what was typed and not sent; the drafts of a deleted one go. */
@@ -320,6 +358,11 @@ export function TaskDialog({ name }) {
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
   useStore(deleted);
+  usePropertyKeys();
+  const { unread } = useStore(inbox);
+  const opened = !loaded?.isPartial && loaded?.task.id;
+  useEffect(() => void (opened && readOf(opened)), [opened, unread]);
+  const [isReturning, setReturning] = useState(false);
   const isOpen = () => address.value.task === name;
   const close = () => isOpen() && go({ task: "" });
   const load = async () => {
@@ -350,12 +393,19 @@ export function TaskDialog({ name }) {
   const said = (comment) =>
     setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
   const add = (files) => act(() => attach(id, files));
+  /** Attach what is pasted or dropped, and show pictures where one types. */
   const receive = (event, { files }) => {
     if (!files.length) return;
     event.preventDefault();
-    if (isTeam()) add([...files].map(named));
-    else notify("Only the team attaches files.");
+    if (!isTeam()) return notify("Only the team attaches files.");
+    const some = [...files].map(named);
+    const shown = some.filter(({ type }) => PICTURES.includes(type)).map(({ name }) => `![](${encodeURI(name)})`);
+    if (event.target.matches("textarea:not(.heading)") && shown.length) insert(event.target, shown.join("\n"));
+    add(some);
   };
+  const move = (status) => changeTask(task, { status }).then(take);
+  const accept = () => act(() => move("done").then(() => focusOn("comments-title")));
+  const sendBack = () => act(() => move("todo").then(() => setReturning(false)));
   const drop = () => {
     removeLater(id, `/tasks/${id}`, `Deleted “${task.title}”.`, () =>
       draftsOf(id).forEach(dropDraft),
@@ -388,13 +438,15 @@ export function TaskDialog({ name }) {
   </div>${menu && items}`;
   return html`<${Dialog} title=${task.title} head=${head} className="task" onClose=${close}>
     ${isGone && gone}
+    ${task.status === "review" && isTeam() && html`<${Review} ...${{ accept, isReturning, setReturning }} />`}
     <div class="task-body" aria-busy=${Boolean(loaded.isPartial)} onPaste=${(event) => receive(event, event.clipboardData)}
       onDragOver=${(event) => event.preventDefault()}
       onDrop=${(event) => receive(event, event.dataTransfer)}>
       <${TaskForm} ...${{ task, take, picture }} />
       <div class="stack">
         <${Attachments} attachments=${attachments.filter(isKept)} add=${add} />
-        <${Comments} ...${{ id, said, picture }} comments=${comments.filter(isKept)} question=${task.question_id} />
+        <${Comments} ...${{ id, said, picture }} comments=${comments.filter(isKept)} question=${task.question_id}
+          sendBack=${isReturning && task.status === "review" ? sendBack : null} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}
         </details>
@@ -411,7 +463,9 @@ function MilestoneField({ project, field }) {
 
 export function NewTask({ onClose }) {
   const chosen = chosenProject();
-  const project = chosen?.status === "active" ? chosen : projectsThatAre("active")[0];
+  const active = projectsThatAre("active");
+  const latest = active.find(({ id }) => id === localStorage.getItem("project")) ?? active[0];
+  const project = chosen?.status === "active" ? chosen : latest;
   const names = ["title", "description", "project_id", "priority", "assignee_id", "due_date"];
   const all = [...names, "labels", "milestone_id"];
   const [base] = useState(() => {
@@ -422,6 +476,7 @@ export function NewTask({ onClose }) {
   });
   const save = async (body) => {
     const task = await create("/tasks", body);
+    localStorage.setItem("project", task.project_id); // where the next one is likely to belong
     onClose();
     const open = { words: "Open", run: () => go({ view: "", task: task.number }) };
     notify(`Created “${task.title}”.`, open);

@@ -13,6 +13,14 @@ export const ticked = (text, line, isDone) =>
     .map((words, at) => (at === line ? words.replace(BOX, `$1${isDone ? "x" : " "}`) : words))
     .join("\n");
 
+/** Put words at the caret of a field, on lines of their own. */
+export function insert(area, words) {
+  const { value, selectionStart: at, selectionEnd: end } = area;
+  const before = at && value[at - 1] !== "\n" ? "\n" : "";
+  area.setRangeText(`${before}${words}\n`, at, end, "end");
+  area.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
 let markdown = null; // the module that reads Markdown, which is loaded with the first text
 
 /** A text as Markdown, and as it was typed until the module is loaded. */

@@ -257,11 +257,85 @@ def test_a_picture_that_is_dropped_or_pasted_is_attached_and_previewed(board, ow
         picture = dialog.get_by_role("img", name=f"{kind}.png")
         expect(picture).to_have_attribute("src", re.compile("^blob:"))
         expect(picture).to_have_js_property("naturalWidth", 1)  # it could be read
-    pasted = dialog.get_by_role("img", name=re.compile(r"^image 20[\d-]+\.png$"))
+    pasted = dialog.get_by_role("img", name=re.compile(r"^image-20[\d-]+\.png$"))
     for count in (1, 2):
         dialog.get_by_label("New comment").evaluate(GIVE, ["paste", "image.png", PICTURE])
         expect(pasted).to_have_count(count)
-    assert len(set(pasted.evaluate_all("all => all.map((one) => one.alt)"))) == 2
+    names = pasted.evaluate_all("all => all.map((one) => one.alt)")
+    assert len(set(names)) == 2
+    typed = ["drop.png", "paste.png", *sorted(names)]
+    expect(dialog.get_by_label("New comment")).to_have_value("".join(f"![]({name})\n" for name in typed))
+    ui.press(dialog, "Send")
+    expect(dialog.locator(".comment[aria-busy=false] img")).to_have_count(4)
+    expect(dialog.locator(".file").get_by_role("link")).to_have_count(4)  # each opens the picture
+
+
+def test_the_editor_of_a_description_is_left_without_the_task(board, owner, project):
+    task = owner.make_task(project, title="Draft", description="Before")
+    dialog = ui.opened(board, "Draft")
+    for leave in (lambda: ui.press(dialog, "Cancel"), lambda: board.keyboard.press("Escape")):
+        ui.press(dialog, "Edit description")
+        expect(dialog.get_by_label("Description")).to_be_focused()
+        leave()
+        expect(dialog.get_by_role("button", name="Edit description")).to_be_focused()
+    ui.press(dialog, "Edit description")
+    dialog.get_by_label("Description").fill("Half a thought")
+    board.keyboard.press("Escape")
+    expect(dialog.locator(".text")).to_have_text("Half a thought")
+    expect(ui.message(dialog)).to_have_text("Not saved yet.")
+    ui.press(dialog, "Save changes")
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    assert ui.stored(owner, task)["description"] == "Half a thought"
+
+
+def test_the_keys_of_a_card_act_on_the_opened_task(board, owner, project):
+    task = owner.make_task(project, title="Keyed")
+    ui.opened(board, "Keyed")
+    for key, words in {"s": "In progress", "p": "High"}.items():
+        board.keyboard.press(key)
+        ui.find(board, words)
+        board.evaluate("document.activeElement.blur()")  # on a choice a letter begins to find
+    wait_until(lambda: ui.stored(owner, task)["priority"] == "high")
+    assert ui.stored(owner, task)["status"] == "in_progress"
+    board.keyboard.press("c")
+    board.keyboard.type("is for comment")
+    expect(board.get_by_label("New comment")).to_have_value("is for comment")
+
+
+def test_what_is_in_review_is_accepted_or_sent_back_with_a_reason(board, owner, project):
+    good, bad = (owner.make_task(project, title=title) for title in ("Good", "Bad"))
+    for task in (good, bad):
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"}))
+    dialog = ui.opened(board, "Good")
+    ui.check_page(board)
+    ui.press(dialog, "Accept")
+    expect(ui.choice(dialog, "Status")).to_have_text("Done")
+    expect(dialog.get_by_role("group", name="Review")).to_have_count(0)
+    ui.press(dialog, "Close")
+    dialog = ui.opened(board, "Bad")
+    ui.press(dialog, "Send back…")
+    expect(dialog.get_by_label("New comment")).to_be_focused()
+    ui.press(dialog, "Cancel")
+    expect(dialog.get_by_role("button", name="Accept")).to_be_visible()
+    ui.press(dialog, "Send back…")
+    dialog.get_by_label("New comment").fill("The door is open.")
+    ui.press(dialog, "Send back")
+    expect(ui.choice(dialog, "Status")).to_have_text("To do")
+    expect(dialog.get_by_role("list", name="Comments")).to_contain_text("The door is open.")
+    expect(dialog.get_by_role("button", name="Send", exact=True)).to_be_visible()
+
+
+def test_of_an_opened_task_nothing_else_is_printed(board, owner, project):
+    owner.make_task(project, title="On paper")
+    owner.make_task(project, title="Not on paper")
+    ui.refresh(board, "Not on paper")
+    board.emulate_media(media="print")
+    expect(ui.link(board, "Not on paper")).to_be_visible()
+    board.emulate_media(media="screen")
+    dialog = ui.opened(board, "On paper")
+    board.emulate_media(media="print")
+    expect(dialog).to_be_visible()
+    expect(board.locator("main")).to_be_hidden()
 
 
 def test_a_task_is_deleted_with_what_was_typed_into_it(board, owner, project):
