@@ -3,13 +3,14 @@ import { isEqual, serverTime } from "./api.js";
 import { changeTasks, CHOICES, clearSelection, OPERATION, selection } from "./changes.js";
 import { toggleSelected } from "./changes.js";
 import { shownTask } from "./columns.js";
+import { removeAll } from "./deletions.js";
 import { choicesOf } from "./forms.js";
 import { button, Menu, Popover } from "./parts.js";
-import { labelOption, Picker } from "./picker.js";
+import { labelOption, OptionList, Picker } from "./picker.js";
 import { focusCard } from "./place.js";
-import { html } from "./preact.js";
+import { html, useState } from "./preact.js";
 import { go, useStore } from "./store.js";
-import { dayInWeek, dayOf, labelOf, later } from "./words.js";
+import { count, dayAfter, dayInWeek, dayMeant, dayOf, labelOf } from "./words.js";
 import { useMilestones, workspace } from "./workspace.js";
 
 /** The fields of a task that a key on its card lets choose. */
@@ -21,26 +22,36 @@ export const CARD_KEYS = {
   m: "milestone_id",
   l: "labels",
 };
+export const DELETE_KEY = "Delete";
 const AT_HAND = [...Object.entries(CARD_KEYS), [null, "project_id"]];
-const DAYS_AHEAD = [0, 1, 7];
+const DAYS_AHEAD = 8; // which are listed, today among them
 
 const hide = (event) => event.target.closest("[popover]").hidePopover(); // which gives the focus back
 
+/** A day to choose from the next ones, or by typing it: `fri`, `12 dec`, `3 weeks`; or in the browser's calendar. */
 function DayMenu({ label, anchor, value, onChoose, onClose }) {
-  const choose = (chosen) => (event) => {
-    event.preventDefault();
-    hide(event);
+  const [typed, setTyped] = useState("");
+  const today = dayOf(serverTime());
+  const optionOf = (day) => [day, dayInWeek(day, serverTime())];
+  const ahead = Array.from({ length: DAYS_AHEAD }, (_, days) => optionOf(dayAfter(today, days)));
+  const meant = dayMeant(typed, today);
+  const found = meant && !ahead.some(([day]) => day === meant) ? [optionOf(meant)] : [];
+  const leave = (list) => {
+    list.closest("[popover]").hidePopover(); // which gives the focus back
     onClose();
-    onChoose(chosen);
   };
-  const ahead = DAYS_AHEAD.map((days) => dayOf(later(serverTime(), days * 86_400)));
+  const submit = (event) => {
+    event.preventDefault();
+    leave(event.target);
+    onChoose(event.target.elements.day.value);
+  };
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>
-    <form class="line" onSubmit=${(event) => choose(event.target.elements.day.value)(event)}>
+    <${OptionList} label="Try “fri”, “12 dec”, “3 weeks”" options=${[...ahead, ["", "None"]]} onType=${setTyped} onDone=${leave}
+      ...${{ value, found, onChoose }} />
+    <form class="line" onSubmit=${submit}>
       <input type="date" name="day" class="grow" aria-label=${label} value=${value} />
-      <button class="primary">Set</button>
+      <button>Set</button>
     </form>
-    ${ahead.map((one) => button(dayInWeek(one, serverTime()), choose(one), ""))}
-    ${button("None", choose(""), "")}
   <//>`;
 }
 
@@ -72,9 +83,18 @@ function Chooser({ name, tasks, anchor, onClose }) {
   return html`<${Picker} ...${{ ...about, options, value, ...several }} />`;
 }
 
-/** What a card's button opens; with the `name` of a field its choices. */
-export function TaskMenu({ ids, name, anchor, open, onClose }) {
-  const tasks = ids.map(shownTask).filter(Boolean);
+/** Delete tasks, of which the server is told when that can no longer be undone. */
+export function drop(tasks) {
+  const words = tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
+  const after = document.activeElement.closest("[data-task]")?.nextElementSibling?.dataset.task;
+  clearSelection();
+  removeAll(tasks.map(({ id }) => [id, `/tasks/${id}`]), `Deleted ${words}.`);
+  setTimeout(focusCard, 0, after, tasks[0].status);
+}
+
+/** What a card's button opens; with the `name` of a field its choices. `find` knows the tasks that are listed. */
+export function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, places }) {
+  const tasks = ids.map(find).filter(Boolean);
   if (!tasks.length) return null;
   if (name) return html`<${Chooser} ...${{ name, tasks, anchor, onClose }} />`;
   const item = (key, words, run) => {
@@ -89,7 +109,9 @@ export function TaskMenu({ ids, name, anchor, open, onClose }) {
     ${others.length > 0 && html`<p class="dim">${label}</p>`}
     ${!others.length && item("e", "Open", () => go({ task: task.number }))}
     ${AT_HAND.map(([key, field]) => item(key, labelOf(field), () => open(tasks, anchor, field)))}
-    ${item("x", isSelected ? "Clear the selection" : "Select", isSelected ? clearSelection : () => toggleSelected(task))}
+    ${!others.length && places?.(task).map(([words, run]) => item(null, words, run))}
+    ${find === shownTask && item("x", isSelected ? "Clear the selection" : "Select", isSelected ? clearSelection : () => toggleSelected(task))}
+    ${item(null, "Delete", () => drop(tasks))}
   <//>`;
 }
 
@@ -105,5 +127,6 @@ export function SelectionBar({ tasks, open, onKeyDown }) {
   };
   return html`<div id="filters" class="line" role="toolbar" aria-label="Selected tasks" onKeyDown=${onKeyDown}>
     <b>${tasks.length} selected</b> ${button("Clear", clear)} ${AT_HAND.map(choiceOf)}
+    ${button("Delete", () => drop(tasks), "chip danger")}
   </div>`;
 }

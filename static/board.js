@@ -1,5 +1,5 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { CARD_KEYS, SelectionBar, TaskMenu } from "./actions.js";
+import { CARD_KEYS, DELETE_KEY, drop, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
@@ -202,6 +202,17 @@ function stepCards(event) {
   }
 }
 
+/** Where a card may be put in its column, in words with what does it: without a keyboard nothing else does. */
+function placesOf(task) {
+  const titles = [...document.querySelectorAll(`[data-status="${task.status}"] .card .title`)];
+  const at = titles.findIndex((title) => taskOn(title)?.id === task.id);
+  const all = { "Move to the top": 0, "Move up": at - 1, "Move down": at + 1 };
+  if (!isByHand()) return [];
+  return Object.entries(all)
+    .filter(([, to]) => to !== at && titles[to])
+    .map(([words, to]) => [words, () => putBy(task, titles, to)]);
+}
+
 function putBy(task, titles, at) {
   const others = titles.map(taskOn).filter(({ id }) => id !== task.id);
   if (!isByHand()) notify(BY_HAND);
@@ -217,6 +228,7 @@ function pressKey(event, open) {
   if (key === "Escape") clearSelection();
   else if (key === "e" && task) go({ task: task.number });
   else if (key === "x" && task && isTeam()) toggleSelected(task);
+  else if (key === DELETE_KEY && isTeam()) drop(tasks());
   else if (!CARD_KEYS[key] || !isTeam()) return;
   else open(tasks(), target.closest(".card, button"), CARD_KEYS[key]);
   event.preventDefault();
@@ -414,5 +426,5 @@ export function Board({ onNewTask }) {
     ${isEmpty && html`<${NoTasks} onNewTask=${onNewTask} />`}
     ${(project || !(isEmpty || isUnknown)) && board}
     <p class="skip" role="status">${useStore(announced)}</p>
-    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} open=${open} onClose=${closeMenu} />`}`;
+    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ open }} places=${placesOf} onClose=${closeMenu} />`}`;
 }

@@ -7,7 +7,7 @@ import { notify, notifyFault } from "./notices.js";
 import { focusCard } from "./place.js";
 import { refresh } from "./refresh.js";
 import { Store } from "./store.js";
-import { count, labelOf, STATUSES } from "./words.js";
+import { count, dayOf, labelOf, later, STATUSES } from "./words.js";
 
 export const OPERATION = "update_task_details";
 
@@ -58,7 +58,9 @@ function doneInWords(tasks, changes) {
 /** A task as the server will answer it, except its rank, which is directly after that of the one above. */
 function expected(task, { after, before, ...fields }) {
   const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
-  if (fields.due_date?.length === 10) fields.due_date += "T12:00:00.000Z";
+  const day = fields.due_date;
+  const isToday = day === dayOf(serverTime()); // of which noon may be over
+  if (day?.length === 10) fields.due_date = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
@@ -103,7 +105,8 @@ export async function changeTasks(pairs, isUndo = false) {
     };
     const undone = (task) => [since(answers.get(task.id)), valuesOf(task)];
     const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
-    if (Object.keys(fields).length) notify(doneInWords(tasks, fields), isUndo ? null : undo);
+    if (isUndo) notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
+    else if (Object.keys(fields).length) notify(doneInWords(tasks, fields), undo);
   } catch (error) {
     showAt(...tasks);
     const isMove = ["status", "after", "before"].some((name) => name in changes);

@@ -8,21 +8,29 @@ import { Store } from "./store.js";
 export const deleted = new Store([]);
 export const isKept = ({ id }) => !deleted.value.includes(id);
 
-/** Delete what has this id by its path, unless that is undone; when it is, `done` is called. */
-export function removeLater(id, path, text, done) {
-  const restore = () => deleted.replace(deleted.value.filter((one) => one !== id));
+/** Delete what has these ids by their paths, as pairs, unless that is undone; when it is, `done` is called. */
+export function removeAll(pairs, text, done) {
+  const ids = pairs.map(([id]) => id);
+  const restore = (some = ids) => deleted.replace(deleted.value.filter((one) => !some.includes(one)));
   const send = async () => {
-    if (isKept({ id })) return;
-    try {
-      await remove(path);
-      done?.();
-    } catch (error) {
-      if (error.status === 404) return; // somebody else was faster
-      restore();
-      notifyFault(error, () => removeLater(id, path, text, done), "It was not deleted. ");
+    const left = pairs.filter(([id]) => !isKept({ id }));
+    for (const [at, [, path]] of left.entries()) {
+      try {
+        await remove(path);
+        done?.();
+      } catch (error) {
+        if (error.status === 404) continue; // somebody else was faster
+        const others = left.slice(at);
+        restore(others.map(([id]) => id));
+        const what = others.length > 1 ? `${others.length} were` : "It was";
+        notifyFault(error, () => removeAll(others, text, done), `${what} not deleted. `);
+        break;
+      }
     }
-    await refresh();
+    if (left.length) await refresh();
   };
-  deleted.replace([...deleted.value, id]);
-  notify(text, { words: "Undo", run: restore }, send);
+  deleted.replace([...deleted.value, ...ids]);
+  notify(text, { words: "Undo", run: () => restore() }, send);
 }
+
+export const removeLater = (id, path, text, done) => removeAll([[id, path]], text, done);

@@ -31,9 +31,11 @@ export function Find({ views, commands, onClose }) {
   const text = typed.trim();
   useEffect(() => {
     let isOver = !text;
-    const show = (found) => isOver || setTasks(found.tasks);
+    const show = (lists) => isOver || setTasks(lists.flatMap((list) => list.tasks));
     const query = { q: text, limit: FOUND_MOST, sort: "-updated_at" };
-    const look = () => isOver || get("/tasks", query).then(show, (error) => notifyFault(error));
+    const ofStatus = (status) => get("/tasks", { ...query, status });
+    const ask = () => Promise.all(["open", "done"].map(ofStatus)); // what is done comes last
+    const look = () => isOver || ask().then(show, (error) => notifyFault(error));
     const timer = setTimeout(look, PAUSE_MS);
     return () => {
       isOver = true;
@@ -42,7 +44,8 @@ export function Find({ views, commands, onClose }) {
   }, [text]);
   const [, number] = /^#?(\d{1,9})$/.exec(text) ?? [];
   const isMeant = (task) => String(task.number) === number;
-  const found = tasks.toSorted((one, other) => isMeant(other) - isMeant(one)).map(taskOption);
+  const sorted = tasks.toSorted((one, other) => isMeant(other) - isMeant(one));
+  const found = sorted.slice(0, FOUND_MOST).map(taskOption);
   if (number && !tasks.some(isMeant)) found.unshift(openedOption(`#${number}`)); // not answered yet
   const options = [
     ...(text ? [] : [...new Set(openedTitles)].slice(0, OPENED_MOST).map(openedOption)),

@@ -93,6 +93,7 @@ export function valueInWords(operation, name, value) {
   if (value?.omitted_bytes) return "a long text";
   const field = fieldOf(operation, name);
   const shown = FIELD_KINDS[field.kind].shown(value);
+  if (field.kind === "date" && shown) return dayInWeek(shown, serverTime());
   if (field.kind !== "choice") return [].concat(shown).join(", ") || "none";
   return pairsOf(field, shown).find(([id]) => id === shown && id)?.[1] ?? "none";
 }

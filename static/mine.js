@@ -1,16 +1,17 @@
 // One's own open tasks in all projects, by when they are due, and within that in one's own order.
+import { CARD_KEYS, DELETE_KEY, drop, TaskMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
 import { getTasks, isLate } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { notifyFault } from "./notices.js";
-import { Empty, ProjectName } from "./parts.js";
+import { button, Empty, ProjectName } from "./parts.js";
 import { Choice } from "./picker.js";
 import { focusCard } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { pauseRefresh, useRefresh } from "./refresh.js";
-import { link, useStore } from "./store.js";
+import { go, link, useStore } from "./store.js";
 import { dayOf, mondayOf, STATUSES } from "./words.js";
 import { isTeam, projectOf, workspace } from "./workspace.js";
 
@@ -25,14 +26,21 @@ function dueGroupOf(task) {
   return day < mondayOf(today, 1) ? "This week" : "Later";
 }
 
-function OwnTask({ task, place, ...handlers }) {
+function OwnTask({ task, place, open, ...handlers }) {
   const { id, number, title, status, project_id } = task;
   const project = projectOf(project_id);
   const move = (to) => changeTasks([[task, { status: to }]]);
   const press = (event) => {
-    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (!step || !event.target.matches(".title")) return;
+    const { key, target, ctrlKey, metaKey, altKey } = event;
+    const step = { ArrowUp: -1, ArrowDown: 1 }[key];
+    const isPlain = !ctrlKey && !metaKey && !altKey && isTeam();
+    if (!target.matches(".title")) return;
+    if (isPlain && CARD_KEYS[key]) open(task, target, CARD_KEYS[key]);
+    else if (isPlain && key === "e") go({ task: number });
+    else if (isPlain && key === DELETE_KEY) drop([task]);
+    else if (!step) return;
     event.preventDefault();
+    if (!step) return;
     if (event.altKey) return place(task, step);
     const titles = [...document.querySelectorAll("main .title")];
     titles[titles.indexOf(event.target) + step]?.focus();
@@ -49,12 +57,18 @@ function OwnTask({ task, place, ...handlers }) {
     </div>
     <${Choice} label="Status of “${title}”" look="chip" value=${status} disabled=${!isTeam()}
       options=${Object.entries(STATUSES)} onChoose=${(chosen) => chosen !== status && move(chosen)} />
+    ${isTeam() && button("⋯", (event) => open(task, event.currentTarget), "icon", { "aria-label": `More for “${title}”`, title: "More", "aria-haspopup": "true" })}
   </li>`;
 }
 
 export function Mine() {
   const [tasks, setTasks] = useState(null);
   const [dragged, setDragged] = useState(null);
+  const [menu, setMenu] = useState(null);
+  const open = ({ id }, anchor, name) => setMenu({ ids: [id], anchor, name });
+  const openOf = ([{ id }], anchor, name) => setMenu({ ids: [id], anchor, name });
+  const closeMenu = () => setMenu((now) => (now === menu ? null : now));
+  const find = (id) => tasks.find((task) => task.id === id);
   useStore(workspace);
   useStore(deleted);
   const changes = useRef(0); // of the order, which a list from before does not know
@@ -90,7 +104,7 @@ export function Mine() {
   const rowOf = (task, at, group) => {
     const isPlace = dragged && group.includes(dragged);
     const drop = () => isPlace && place(dragged, at - group.indexOf(dragged));
-    return html`<${OwnTask} key=${task.id} ...${{ task, place }} onDragStart=${() => drag(task)}
+    return html`<${OwnTask} key=${task.id} ...${{ task, place, open }} onDragStart=${() => drag(task)}
       onDragOver=${(event) => isPlace && event.preventDefault()} onDrop=${drop} onDragEnd=${() => drag(null)} />`;
   };
   const listOf = (name) => html`<section class="stack" key=${name}>
@@ -101,5 +115,6 @@ export function Mine() {
   return html`<div class="page stack" aria-busy=${!tasks}>
     ${tasks?.length === 0 && html`<${Empty} text="Nothing waits for you." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
+    ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find }} open=${openOf} onClose=${closeMenu} />`}
   </div>`;
 }

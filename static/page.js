@@ -35,13 +35,15 @@ const SHORTCUTS = {
   "Ctrl K": "Find a task, person, view or command",
   n: "New task",
   "/": "Search",
-  "← ↑ ↓ →": "From card to card",
+  "← ↑ ↓ →": "To the first card, and from card to card",
   "Alt ↑ ↓": "Move a card, in the order by hand",
   ...Object.fromEntries(
     Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
   ),
   e: "Open a card",
   x: "Select a card, as Shift or Ctrl with a click does",
+  Del: "Delete a card, or those that are selected",
+  c: "Comment on the opened task, on which the letters above work, too",
   Esc: "Close what is open, leave the search, or select nothing",
   "?": "This list",
 };
@@ -346,6 +348,12 @@ function useKeys(keys) {
       if ((ctrlKey || metaKey) && key === "k") {
         event.preventDefault();
         return keys.find();
+      }
+      const first = key === "ArrowDown" && document.querySelector("main .title");
+      const isNowhere = target === document.body || target.id === "title";
+      if (first && isNowhere && !document.querySelector("dialog[open]")) {
+        event.preventDefault();
+        return first.focus();
       }
       const isTyped =
         target.matches?.("input, textarea, [role=combobox]") || ctrlKey || metaKey || altKey;

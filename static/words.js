@@ -91,6 +91,7 @@ const withWeekday = dayFormat({ weekday: "short" });
 export const now = () => new Date().toISOString();
 export const later = (instant, seconds) =>
   new Date(Date.parse(instant) + seconds * 1000).toISOString();
+export const dayAfter = (day, days) => later(day, days * 86_400).slice(0, 10);
 export const timeOf = (instant) => clock.format(new Date(instant));
 
 /** The workspace's day of a due date or start date, as 2026-12-01; empty if there is none. */
@@ -118,6 +119,29 @@ export const dateInWords = (instant, at) => dayInWords(dayOf(instant), dayOf(at)
 
 /** A day of the workspace in words, with its weekday: Tomorrow, Fri 4 Dec. */
 export const dayInWeek = (day, at) => capital(dayInWords(day, dayOf(at), withWeekday));
+
+const MONTHS = Array.from({ length: 12 }, (_, at) => dayFormat({ month: "long" }).formatToParts(Date.UTC(2026, at, 1)));
+const monthNames = MONTHS.map((parts) => foldedText(parts.find(({ type }) => type === "month").value));
+const UNITS = { d: 1, w: 7 };
+
+/** The day to come that is meant by `12`, `12 dec`, `12.12.`, `2026-12-12`, `5 days` or `3 weeks`; else "". */
+export function dayMeant(typed, today) {
+  const text = foldedText(typed).trim();
+  const [, number, unit] = /^\+?(\d{1,3}) ?([dw])(?:ays?|eeks?)?$/.exec(text) ?? [];
+  if (number) return dayAfter(today, number * UNITS[unit]);
+  if (/^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text))) return text;
+  const [, before, month] =
+    /^(\d{1,2})(?:\. ?| ?(?=\p{L})|$)(\p{L}{2,}|\d{1,2})?\.?$/u.exec(text) ?? [];
+  const [, word, after] = /^(\p{L}{2,}) (\d{1,2})$/u.exec(text) ?? [];
+  const [day, name] = [before ?? after, month ?? word];
+  if (!day) return "";
+  const at = /^\d/.test(name) ? name - 1 : monthNames.findIndex((one) => one.startsWith(name));
+  const [year, now] = today.split("-").map(Number);
+  const months = name ? [at, at + 12] : [now - 1, now];
+  const days = months.map((one) => [one % 12, new Date(Date.UTC(year, one, day))]);
+  const isMeant = ([one, instant]) => instant.getUTCMonth() === one && instant.toISOString() >= today;
+  return days.find(isMeant)?.[1].toISOString().slice(0, 10) ?? "";
+}
 
 /** The day of an instant where the reader is: today, or with `long` Monday 7 December. */
 const localDayInWords = (instant, format) =>

@@ -163,10 +163,15 @@ def test_the_details_of_a_card_are_planned_by_keys(board, owner, project, milest
         board.keyboard.press(key)
         ui.find(board, words)
         expect(ui.link(board, "Plan me")).to_be_focused()
+    for typed, shown in {"tom": "tomorrow", "2098-12-04": "4 Dec 2098"}.items():
+        board.keyboard.press("d")
+        ui.find(board, typed)
+        expect(ui.card(board, "Plan me", "In progress")).to_contain_text(shown)
+        expect(ui.link(board, "Plan me")).to_be_focused()
     board.keyboard.press("d")
-    expect(board.get_by_role("textbox", name="Due date")).to_be_focused()
+    expect(board.get_by_role("option", name="Tomorrow")).to_be_visible()
     ui.check_page(board)
-    board.get_by_role("textbox", name="Due date").fill("2098-12-03")
+    board.get_by_label("Due date").get_by_role("textbox", name="Due date").fill("2098-12-03")
     board.keyboard.press("Enter")
     expect(ui.card(board, "Plan me", "In progress")).to_contain_text("3 Dec 2098")
     expect(ui.link(board, "Plan me")).to_be_focused()
@@ -213,10 +218,39 @@ def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_o
         lambda: [ui.stored(owner, task)["priority"] for task in made[:3]] == ["medium", "high", "medium"]
     )
     expect(board.get_by_role("img", name="Urgent priority")).to_have_count(0)
+    expect(ui.notice(board)).to_contain_text("Undone: 4 tasks.")
+    ui.press(bar, "Delete")
+    expect(titles(board)).to_have_text(["Dot"])
+    expect(bar).to_have_count(0)
+    ui.press(ui.notice(board).locator(".notice", has_text="Deleted 4 tasks."), "Undo")
+    expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd", "Dot", "Eve"])
+    ui.link(board, "Ada").press("x")
+    ui.link(board, "Dot").press("x")
+    ui.link(board, "Dot").press("Delete")
+    expect(titles(board)).to_have_text(["Bob", "Cyd", "Eve"])
+    expect(ui.link(board, "Eve")).to_be_focused()
+    ui.press(ui.notice(board).locator(".notice", has_text="Deleted 2 tasks."), "Dismiss")
+    wait_until(lambda: owner.get(f"/tasks/{made[3]['id']}").status_code == 404)
+    assert owner.get(f"/tasks/{made[0]['id']}").status_code == 404
+    ui.link(board, "Bob").press("x")
     board.evaluate("document.activeElement.blur()")
     board.keyboard.press("Escape")
     expect(bar).to_have_count(0)
     expect(board.get_by_role("img", name="Selected")).to_have_count(0)
+
+
+def test_without_a_keyboard_a_card_is_put_elsewhere_by_its_menu(board, owner, project):
+    for title in ("Ada", "Bob", "Cyd"):
+        owner.make_task(project, title=title)
+    ui.refresh(board, "Cyd")
+    for title, words, order in (
+        ("Cyd", "Move to the top", ["Cyd", "Ada", "Bob"]),
+        ("Cyd", "Move down", ["Ada", "Cyd", "Bob"]),
+        ("Bob", "Move up", ["Ada", "Bob", "Cyd"]),
+    ):
+        ui.press(ui.card(board, title), f"More for “{title}”")
+        ui.press(board, words)
+        expect(titles(board)).to_have_text(order)
 
 
 def test_of_several_none_is_changed_where_somebody_has_changed_one_meanwhile(

@@ -247,7 +247,7 @@ def test_days_are_the_workspaces(sign_in, launch):
     ui.save(dialog, {"Start date": "2098-01-01"})
     history = dialog.get_by_role("list", name="History")
     dialog.get_by_text("History", exact=True).click()
-    expect(history).to_contain_text("Start date: none → 2098-01-01")
+    expect(history).to_contain_text("Start date: none → 1 Jan 2098")
     expect(dialog.get_by_label("Start date")).to_have_value("2098-01-01")
     saved = ui.stored(owner, task)
     assert saved["start_date"] == "2097-12-31T11:00:00.000Z"
