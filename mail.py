@@ -41,13 +41,13 @@ AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # until a mail is tried again, eac
 AGAIN_MOST = 6 * 3600.0  # up to this
 MOST_NOTICES = 50  # in a digest
 SAYINGS = {
-    "assigned": "{who} gave you {task}",
-    "mentioned": "{who} named you in {task}",
+    "assigned": "{who} assigned you {task}",
+    "mentioned": "{who} mentioned you in {task}",
     "commented": "{who} commented on {task}",
-    "question": "{who} asks you about {task}",
+    "question": "{who} asked you about {task}",
     "answered": "{who} answered your question on {task}",
-    "review": "{who} asks you to look at {task}",
-    "unblocked": "{who} cleared the way for {task}",
+    "review": "{who} asks you to review {task}",
+    "unblocked": "{who} unblocked {task}",
     "claim_ended": "{who} ran out of time on {task}",
     "due": "{task} is due {due}",
 }

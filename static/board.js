@@ -182,7 +182,7 @@ function ColumnView({ column, isOver, ...context }) {
 
 const taskOn = (element) => shownTask(element.closest("[data-task]")?.dataset.task);
 const isByHand = () => orderOf(address.value) === "rank";
-const BY_HAND = "Cards are put in an order of your own where that is “By hand”.";
+const BY_HAND = "To move cards up and down, choose the order “By hand”.";
 
 function stepCards(event) {
   const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
@@ -350,17 +350,17 @@ function Filters({ isEmpty }) {
 }
 
 const FIRST = {
-  project: "A project holds the tasks of one goal. After it, invite your team under People.",
-  task: "Write down what is to be done; who and when may follow.",
+  project: "A project groups the tasks of one goal. Next, invite your team under People.",
+  task: "Start with a title; who does it and when can be added later.",
 };
 
 function NoTasks({ onNewTask }) {
   const nothing = "Nothing matches these filters.";
-  const fewer = "Take one away, or search for fewer words.";
+  const fewer = "Remove a filter, or search for fewer words.";
   if (isFiltered()) return html`<${Empty} text=${nothing} hint=${fewer}>${clearButton()}<//>`;
   const what = workspace.value.projects.length ? "task" : "project";
   const canAdd = isTeam() && chosenProject()?.status !== "archived";
-  const hint = canAdd ? FIRST[what] : "They stand here as soon as somebody has added some.";
+  const hint = canAdd ? FIRST[what] : "They appear here once somebody adds one.";
   return html`<${Empty} text="No tasks yet." hint=${hint}>
     ${canAdd && button(`Create the first ${what}`, onNewTask, "primary")}
   <//>`;

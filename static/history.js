@@ -139,7 +139,7 @@ export function Activity() {
         options=${[["", "Everybody"], ...teamPairs()]} />
       <${Choice} label="What" look="chip" value=${action} onChoose=${setAction} options=${Object.entries(ACTIONS)} />
     </div>
-    ${isLoaded && !entries.length && html`<${Empty} text="Nothing was done yet." hint="What anybody changes stands here." />`}
+    ${isLoaded && !entries.length && html`<${Empty} text="Nothing has happened yet." hint="Every change appears here, with who made it." />`}
     ${[...days].map(groupOf)}
     <div>${earlier}</div>
   </div>`;

@@ -9,13 +9,13 @@ import { link, Store, useStore } from "./store.js";
 import { rights } from "./workspace.js";
 
 const REASONS = {
-  assigned: "gave you",
-  mentioned: "named you in",
+  assigned: "assigned you",
+  mentioned: "mentioned you in",
   commented: "commented on",
-  question: "asks you about",
+  question: "asked you about",
   answered: "answered your question on",
-  review: "asks you to look at",
-  unblocked: "cleared the way for",
+  review: "asks you to review",
+  unblocked: "unblocked",
   claim_ended: "ran out of time on",
   due: "Due soon:", // which nobody does
 };
@@ -113,7 +113,7 @@ export function Inbox() {
   };
   const more = () => showMore().catch((error) => notifyFault(error, more));
   const nothing =
-    "Nothing yet. Here you are told what is given to you, and who names, asks or answers you.";
+    "Nothing yet. You are told here when somebody assigns you a task, mentions you, asks you or answers you.";
   return html`<div class="page stack">
     <div class="line">${unread > 0 && button("Mark all as read", readAll, "")}<${Permission} /></div>
     ${!notices.length && html`<${Empty} text=${nothing} />`}

@@ -111,9 +111,9 @@ export function Mine() {
     <h2>${name} <span class="dim">${groups.get(name).length}</span></h2>
     <ul class="rows">${groups.get(name).map(rowOf)}</ul>
   </section>`;
-  const hint = "Open tasks that are yours stand here, whatever their project.";
+  const hint = "Open tasks that are assigned to you are listed here, from all projects.";
   return html`<div class="page stack" aria-busy=${!tasks}>
-    ${tasks?.length === 0 && html`<${Empty} text="Nothing waits for you." hint=${hint} />`}
+    ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
     ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find }} open=${openOf} onClose=${closeMenu} />`}
   </div>`;

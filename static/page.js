@@ -217,7 +217,7 @@ function Account() {
   };
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
-    <p>Open it there${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
+    <p>Open it on that device${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">
@@ -227,14 +227,14 @@ function Account() {
     </section>
     <section class="panel stack">
       <h2>Another device</h2>
-      <p>A sign-in link signs you in on your phone, or in another browser.</p>
+      <p>Make a link, and open it on your phone or in another browser to sign in there.</p>
       <div>${isWriter && button("Make a sign-in link", make, "")}</div>
       ${invitation && made()}
     </section>
     <section class="panel stack">
       <h2>Calendar</h2>
-      <p>Subscribe to your due tasks and meetings in a calendar. A new link replaces the old one.</p>
-      <div>${isWriter && button("Calendar link", subscribe, "")}</div>
+      <p>See your due tasks and meetings in your calendar program. A new link replaces the old one.</p>
+      <div>${isWriter && button("Make a calendar link", subscribe, "")}</div>
       ${calendar && html`<${Copyable} label="Link for a calendar" text=${calendar.url} />`}
     </section>
     <h2>Keys and sessions</h2>

@@ -36,14 +36,14 @@ function nextHour() {
 /** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
 function secretOf({ member, enrollment_link, expires_at, key, api_key }) {
   if (api_key) {
-    const text = "It is shown only now. A program sends it as Authorization: Bearer KEY.";
+    const text = "Copy it now: it is not shown again. A program sends it as Authorization: Bearer KEY.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
   const what = member.status === "invited" ? "Invitation" : "Sign-in link";
   const isMailed = document.documentElement.dataset.mail !== undefined;
   const pass = isMailed
-    ? `It is mailed to ${member.email}. You can pass on this link, too.`
-    : "Pass it on.";
+    ? `It is mailed to ${member.email}. You can also send this link yourself.`
+    : "Send it to them.";
   const text = html`${pass} It works once, until <${Moment} at=${expires_at} />.`;
   return { title: `${what} for ${member.full_name}`, secret: enrollment_link, text };
 }
@@ -151,7 +151,7 @@ const KINDS = {
     mayRemove: (row) => rights().isAdmin && mayManage(row) && !isMe(row),
     removeWords: "Remove",
     removal: ({ full_name }) =>
-      `Removed ${full_name}. Their keys end, and their tasks are nobody's.`,
+      `Removed ${full_name}. Their keys and sessions end, and their tasks are unassigned.`,
     group: ({ status, kind }) =>
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
     facts: ({ role, email, phone_number }) => html`${pill(inWords(role))}
@@ -173,7 +173,7 @@ const KINDS = {
     mayChange: () => false,
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
-    removal: ({ name }) => `Revoked “${name}”. Whatever uses it is signed out.`,
+    removal: ({ name }) => `Revoked “${name}”. What uses it is signed out.`,
     group: ({ member, is_session }) =>
       isMe(member) ? (is_session ? "Your sessions" : "Your keys") : "Of others",
     facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`
@@ -200,7 +200,7 @@ const KINDS = {
       <${Progress} of=${title} stats=${stats} />
       <a href=${viewLink("", { milestone: id })}>${stats.done} of ${count(stats.total, "task")} done</a>
       ${closed_at && stats.done < stats.total && isTeam() && html`<${MoveOpen} milestone=${id} project=${project_id} />`}`,
-    empty: "No milestones yet. A milestone is a date that tasks lead up to.",
+    empty: "No milestones yet. A milestone is a date by which some tasks are to be done.",
   },
   webhooks: {
     noun: "webhook",

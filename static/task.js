@@ -34,12 +34,12 @@ const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
 const CONTENT = {
   isRequired: true,
   missing: "Write a comment first",
-  placeholder: "Write a comment, paste a picture. Ctrl+Enter sends it",
+  placeholder: "Write a comment. Ctrl+Enter sends it",
 };
-const ASKED = { label: "A question: the task waits for its answer" };
+const ASKED = { label: "A question: the task waits until it is answered" };
 const SETTINGS = {
   ...CHOICES,
-  title: { placeholder: "What is to be done?" },
+  title: { placeholder: "What needs to be done?" },
   description: { placeholder: "Description, in Markdown" },
   project_id: { clears: ["milestone_id"] },
 };
@@ -430,7 +430,7 @@ export function TaskDialog({ name }) {
   const more = { "aria-label": "More", "aria-haspopup": "true" };
   const items = html`<${Menu} label="More" anchor=${menu} onClose=${() => setMenu(null)}>
     ${navigator.clipboard && button("Copy the link", copy, "")}
-    ${isTeam() && button("Copy", duplicate, "")}
+    ${isTeam() && button("Duplicate", duplicate, "")}
     ${isTeam() && button("Delete task", drop, "danger")}
   <//>`;
   const head = html`<div class="dim line">#${task.number}

@@ -24,8 +24,8 @@ const LABELS = {
   email: "E-mail",
   full_name: "Name",
   phone_number: "Phone",
-  scope: "May",
-  mail: "Told by mail",
+  scope: "Access",
+  mail: "E-mail digest",
 };
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

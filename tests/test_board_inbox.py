@@ -20,7 +20,7 @@ def test_a_member_is_told_on_the_page_what_concerns_them_and_marks_it_as_read(si
     page.get_by_role("link", name="Inbox 2 unread").click()
     ui.check_page(page)
     told = page.get_by_role("list", name="Inbox").get_by_role("listitem")
-    expect(told).to_contain_text([re.compile("gave you and named you in.*Today, @Mia Meier")])
+    expect(told).to_contain_text([re.compile("assigned you and mentioned you in.*Today, @Mia Meier")])
     told.first.get_by_role("link").click()
     expect(page.get_by_role("dialog", name="Check the prices")).to_be_visible()
     expect(page).to_have_title(re.compile(rf"^#{task['number']} Check the prices"))  # who opens it has read
@@ -78,7 +78,7 @@ def test_a_question_is_asked_shown_and_answered_on_the_page(sign_in, board, owne
     ui.press(dialog, "Close")
     expect(ui.card(board, "Which colour")).to_contain_text("Question")
     page = sign_in(olli.key, "#view=inbox")
-    page.get_by_role("listitem").filter(has_text="asks you about").get_by_role("link").click()
+    page.get_by_role("listitem").filter(has_text="asked you about").get_by_role("link").click()
     dialog = page.get_by_role("dialog", name="Which colour")
     ui.press(dialog, "Answer")
     expect(dialog.get_by_label("New comment")).to_be_focused()

@@ -142,7 +142,7 @@ def test_a_task_goes_to_another_project_without_its_milestone_and_is_copied(boar
     moved = ui.stored(owner, task)
     assert (moved["project_id"], moved["milestone_id"]) == (other["id"], None)
     ui.press(dialog, "More")
-    ui.press(dialog, "Copy")
+    ui.press(dialog, "Duplicate")
     expect(ui.notice(board)).to_contain_text(f"a copy of #{task['number']}.")
     expect(dialog.locator(".head")).not_to_contain_text(f"#{task['number']}")
     expect(ui.choice(dialog, "Project")).to_contain_text("Elsewhere")

@@ -70,7 +70,8 @@ def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign
     sessions = page.locator("section").filter(has=page.get_by_role("heading", name="Your sessions"))
     expect(sessions.get_by_text("This browser")).to_have_count(1)
     ui.fill_in(
-        check_form(page, "New key for a program"), {"Name": "CI", "May": "only read", "Expires": "2099-01-01"}
+        check_form(page, "New key for a program"),
+        {"Name": "CI", "Access": "only read", "Expires": "2099-01-01"},
     )
     key = ui.secret(page, "The API key “CI”")
     expect(ui.row(page, "CI")).to_contain_text("only reads")
@@ -81,7 +82,7 @@ def test_one_renames_oneself_and_makes_and_revokes_keys_and_a_calendar_link(sign
     ui.drop(page, "Revoke: CI")
     expect(ui.row(page, "CI")).to_have_count(0)
     assert program.get("/me").status_code == 401
-    ui.press(page, "Calendar link")
+    ui.press(page, "Make a calendar link")
     expect(ui.row(page, "Calendar link")).to_contain_text("shows a calendar")
     ui.check_page(page)
     path = urlsplit(page.get_by_label("Link for a calendar").input_value()).path

@@ -219,7 +219,7 @@ def test_names_and_titles_add_no_header_and_no_recipient(mailing, box, olga):
 def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
     task = olga.make_task(olga.make_project(), title="Café", assignee_id=of(ana))
     mail = box.next(ana.member["email"])
-    assert mail["Subject"] == f"Olga Owner gave you #{task['number']} Café"
+    assert mail["Subject"] == f"Olga Owner assigned you #{task['number']} Café"
     assert mail["List-Unsubscribe"] == "<http://127.0.0.1:8000/#view=account>"
     assert mail["Auto-Submitted"] == "auto-generated"
     text = mail.get_content().replace("\r\n", "\n")
@@ -488,8 +488,8 @@ def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, ma
     page.get_by_role("button", name="Sign in to Tea").click()
     expect(page.locator("#title")).to_be_visible()
     page.goto(f"{mailing.base}/#view=account")
-    pick(page, "Told by mail", "Once a day")
-    page.get_by_label("E-mail").fill("new-ana@example.com")
+    pick(page, "E-mail digest", "Once a day")
+    page.get_by_role("textbox", name="E-mail").fill("new-ana@example.com")
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_text("Open the link that is mailed to new-ana@example.com.")).to_be_visible()
     assert row(mailing, ana)["mail"] == "daily"
