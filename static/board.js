@@ -1,7 +1,7 @@
 // The board: a column of cards for each status, its filters, and moving cards.
 import { CARD_KEYS, DELETE_KEY, drop, SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
-import { announced, changeTasks, clearSelection, put, selectedTasks } from "./changes.js";
+import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
 import { columns, doneSince, filteredFields, isBoardOf, isLate } from "./columns.js";
 import { loadBoard, orderOf, shownTask } from "./columns.js";
@@ -286,9 +286,14 @@ function useDragging() {
     if (!task) return;
     const { status, others, at } = placeUnder(event, task);
     end();
-    const some = withSelected(task).filter((one) => one.status !== status);
-    if (others && (status === task.status || some.length === 1)) put(task, status, others, at);
-    else if (status && status !== task.status) changeTasks(some.map((one) => [one, { status }]));
+    const all = withSelected(task).toSorted((one, other) => (one.rank < other.rank ? -1 : 1));
+    const left = (list) => list.filter((one) => !all.includes(one));
+    if (others && all.length === 1) put(task, status, others, at);
+    else if (others) putAll(all, status, left(others), left(others.slice(0, at)).length);
+    else if (status && status !== task.status) {
+      const some = all.filter((one) => one.status !== status);
+      changeTasks(some.map((one) => [one, { status }]));
+    }
   };
   return { over, handlers: { onDragStart: start, onDragOver: pass, onDragEnd: end, onDrop: drop } };
 }

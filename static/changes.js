@@ -1,6 +1,6 @@
 // Changes of one task or several, which are shown before the server has answered; which tasks are selected.
 import { changeTask, isEqual, patch, serverTime } from "./api.js";
-import { showAt, shownTask } from "./columns.js";
+import { columns, showAt, shownTask } from "./columns.js";
 import { isKept } from "./deletions.js";
 import { valueInWords } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
@@ -64,6 +64,15 @@ function expected(task, { after, before, ...fields }) {
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
+/** Where a task stands in its column, as a change that puts it there again. */
+function placeAmong({ id, status }) {
+  const { tasks } = columns.find((column) => column.status === status).value;
+  const at = tasks.findIndex((task) => task.id === id);
+  const [above, below] = at < 0 ? [] : [tasks[at - 1], tasks[at + 1]]; // it may not be loaded
+  if (above) return { after: above.number };
+  return below ? { before: below.number } : {};
+}
+
 let turn = Promise.resolve(); // what was changed first is sent first
 
 async function sendTogether(pairs) {
@@ -85,6 +94,8 @@ export async function changeTasks(pairs, isUndo = false) {
   const tasks = pairs.map(([task]) => task);
   const [[first, changes]] = pairs;
   const shown = pairs.map((pair) => expected(...pair));
+  const isPlaced = "after" in changes || "before" in changes;
+  const places = new Map(tasks.map((task) => [task.id, isPlaced ? placeAmong(task) : {}]));
   const focused = document.activeElement.closest("[data-task]")?.dataset.task;
   showAt(...shown);
   const moved = shown.find(({ id }) => id === focused);
@@ -103,7 +114,10 @@ export async function changeTasks(pairs, isUndo = false) {
       const now = shownTask(task.id);
       return now && isEqual(valuesOf(now), valuesOf(task)) ? now : task;
     };
-    const undone = (task) => [since(answers.get(task.id)), valuesOf(task)];
+    const undone = (task) => [
+      since(answers.get(task.id)),
+      { ...valuesOf(task), ...places.get(task.id) },
+    ];
     const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
     if (isUndo) notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
     else if (Object.keys(fields).length) notify(doneInWords(tasks, fields), undo);
@@ -124,8 +138,18 @@ export async function changeTasks(pairs, isUndo = false) {
 
 /** Put a task at this place among `others`, the shown tasks of a column. */
 export function put(task, status, others, at) {
+  announced.replace(`“${task.title}” is number ${at + 1} of ${others.length + 1}`);
+  return putAll([task], status, others, at);
+}
+
+/** Put tasks there one below the other. */
+export function putAll(tasks, status, others, at) {
   const [above, top] = [others[at - 1], others[0]];
   const place = above ? { after: above.number } : top && { before: top.number };
-  announced.replace(`“${task.title}” is number ${at + 1} of ${others.length + 1}`);
-  return changeTasks([[task, { ...(status !== task.status && { status }), ...place }]]);
+  const placeAt = (number) => (number ? { after: tasks[number - 1].number } : place);
+  const changesOf = (task, number) => ({
+    ...(status !== task.status && { status }),
+    ...placeAt(number),
+  });
+  return changeTasks(tasks.map((task, number) => [task, changesOf(task, number)]));
 }

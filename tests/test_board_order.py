@@ -239,6 +239,27 @@ def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_o
     expect(board.get_by_role("img", name="Selected")).to_have_count(0)
 
 
+def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(board, owner, project):
+    made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve", "Fay")]
+    for task in made[4:]:
+        owner.data(owner.patch(f"/tasks/{task['id']}", {"status": "review"}))
+    ui.refresh(board, "Fay")
+    for title in ("Cyd", "Ada"):
+        ui.link(board, title).press("x")
+    drag(board, "Ada", "Dot", "lower")
+    board.mouse.up()
+    expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
+    drag(board, "Cyd", "Fay", "upper")
+    board.mouse.up()
+    review = ui.column(board, "Review").locator(".title")
+    expect(review).to_have_text(["Eve", "Ada", "Cyd", "Fay"])
+    ui.refresh(board)
+    expect(review).to_have_text(["Eve", "Ada", "Cyd", "Fay"])
+    ui.press(ui.notice(board).locator(".notice", has_text="Moved 2 tasks to Review."), "Undo")
+    expect(ui.notice(board)).to_contain_text("Undone: 2 tasks.")
+    expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
+
+
 def test_without_a_keyboard_a_card_is_put_elsewhere_by_its_menu(board, owner, project):
     for title in ("Ada", "Bob", "Cyd"):
         owner.make_task(project, title=title)
