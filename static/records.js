@@ -87,11 +87,13 @@ const Foreign = ({ content }) => html`<p class="dim">A program keeps this here; 
 
 /**
  * What the page shows of each list: where it is loaded (`load`) and changed (`path`), the operation whose form
- * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`).
+ * adds a row (`add`), the `facts` of a row and what else can be done with it (`actions`); by a press on its name
+ * a row `opens`.
  */
 const KINDS = {
   meetings: {
     noun: "meeting",
+    opens: true,
     names: "title starts_at ends_at location participant_ids project_id description".split(" "),
     settings: { location: { label: "Place or link" } },
     initial: () => ({ starts_at: nextHour() }),
@@ -112,6 +114,7 @@ const KINDS = {
   whiteboards: {
     noun: "whiteboard",
     shownNoun: "note",
+    opens: true,
     names: ["title", "project_id", "content"],
     settings: { content: { kind: "lines", maxLength: NOTE_MOST, label: "Text" } },
     edited: ({ id }) => get(`/whiteboards/${id}`).then(noteOf),
@@ -265,10 +268,11 @@ function Row({ kind, row, open, drop, run }) {
   if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", open]);
   const buttonOf = (words, press) =>
     button(words, press, "quiet", { "aria-label": `${words}: ${name}` });
+  const isOpened = kind.opens && kind.mayOpen(row);
   return html`<li class="row line">
     ${row.full_name && html`<${Avatar} person=${row} />`}
     <div class="grow">
-      <p><b>${name}</b></p>
+      <p><b>${isOpened ? button(name, () => run(open), "name") : name}</b></p>
       <p class="facts line">${kind.facts(row)}</p>
       ${row.description && html`<p class="dim">${row.description}</p>`}
     </div>

@@ -149,7 +149,7 @@ def test_a_note_keeps_what_a_program_has_put_beside_its_text(sign_in, owner):
     page.keyboard.press("Escape")  # leaves the editor
     expect(dialog.get_by_role("button", name="Edit text")).to_be_focused()
     page.keyboard.press("Escape")
-    ui.press(page, "Edit: Both")
+    ui.press(page, "Both")
     dialog = page.get_by_role("dialog", name="Both")  # what was typed is kept
     expect(dialog.get_by_role("heading", name="new")).to_be_visible()
     ui.press(dialog, "Save changes")
