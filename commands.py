@@ -38,6 +38,7 @@ import members
 import models
 import schemas
 import settings
+import store
 import times
 import transfer
 import webhooks
@@ -71,8 +72,8 @@ def as_click_errors(*errors: type[Exception]) -> Iterator[None]:
         yield
     except errors as error:
         is_of_database = isinstance(error, database.DATABASE_ERRORS)
-        origin, helps = (f"{database.db.database}: ", database.remedy(error)) if is_of_database else ("", "")
-        raise click.ClickException(f"{origin}{error}{helps}") from error
+        text = f"{database.db.database}: {error}{database.disk_hint(error)}" if is_of_database else str(error)
+        raise click.ClickException(text) from error
 
 
 def check_user() -> None:
@@ -94,7 +95,7 @@ def in_database(command: Callable) -> Callable:
     @as_click_errors(ApiError, database.BadDatabase, *database.DATABASE_ERRORS)
     def call(*arguments: Any, **options: Any) -> Any:
         check_user()
-        with closing(database.lock_database()):
+        with closing(store.lock_database()):
             return command(*arguments, **options)
 
     return call
@@ -148,7 +149,7 @@ def init() -> None:
     check_user()
     configured = check_webhooks(config)
     key = bootstrap_key(config)
-    with closing(database.lock_database(may_be_new=True)):
+    with closing(store.lock_database(may_be_new=True)):
         create_database(configured)
         first = bootstrap(config, key)
         link = make_link(config, first[0], first[0])[0] if first else ""
@@ -192,7 +193,7 @@ def about() -> str:
         words = ("git", "-c", f"safe.directory={HOME}", "-C", str(HOME), "rev-parse", "--short", "HEAD")
         with suppress(OSError, SubprocessError):
             commit = f" ({check_output(words, text=True, stderr=DEVNULL).strip()})"  # noqa: S603 - no shell
-    last = max(database.MIGRATIONS.glob("*.py")).stem
+    last = max(store.MIGRATIONS.glob("*.py")).stem
     runs_on = f"SQLite {sqlite3.sqlite_version}, Python {platform.python_version()}"
     return f"Task service {schemas.VERSION}{commit}, last migration {last}, {runs_on}"
 
@@ -368,7 +369,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
         else:
             imported = transfer.Import(transfer.read(text, statuses), Counter(), **more)
     exit_on_sigterm()
-    place = nullcontext() if apply and not imported.report.problems else database.copied()
+    place = nullcontext() if apply and not imported.report.problems else store.copied()
     with place, suppress(click.Abort), models.write(actor) as transaction:
         report = imported.store(transaction)
         if report.problems:
@@ -576,7 +577,7 @@ def backup_command(file: Path) -> None:
     if os.path.exists(file):  # unlike `Path.exists` false, and no error, in a folder that may not be entered
         raise click.ClickException(f"{file} exists; name another file")
     exit_on_sigterm()
-    database.backup(file)
+    store.backup(file)
     click.echo(f"{file}: {file.stat().st_size:,} bytes, in order.")
 
 
@@ -592,7 +593,7 @@ def restore_command(file: Path) -> None:
     """
     check_user()
     exit_on_sigterm()
-    if old := database.restore(file):
+    if old := store.restore(file):
         click.echo(f"The replaced database is now {old}.")
     click.echo(f"{database.db.database} is restored; start the server.")
 
@@ -646,7 +647,7 @@ def database_problems() -> list[str]:
     """Print notes on the database; returns its problems."""
     problems: list[str] = []
     try:
-        problems += database.integrity_problems()
+        problems += store.integrity_problems()
         if count := models.Attachment.incomplete.value():
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not members.Member.active_owners.one():
@@ -665,11 +666,11 @@ def database_problems() -> list[str]:
 
 def backup_problems() -> list[str]:
     """Print the age of the newest backup, or return what is wrong with it; a new database needs none yet."""
-    folder, age = database.backups(), database.backup_age()
+    folder, age = store.backups(), store.backup_age()
     if age is None and os.path.lexists(folder):
         return [f"no backup (*.db) can be seen in {folder}"]
     if age is None:
-        is_new = database.database_age() < BACKUP_AGE
+        is_new = store.database_age() < BACKUP_AGE
         return [] if is_new else [f"no backup yet; {settings.program} backup {folder}/FILE.db makes one"]
     said = f"the newest backup in {folder} is {age / 3600:.0f} hours old"
     if age > BACKUP_AGE:
@@ -741,6 +742,6 @@ def seed(tasks: int, seed: int, today: int | None) -> None:
         raise click.ClickException("the workspace has projects already; seed an empty one")
     with models.write(fetch_actor(None)) as transaction:
         Demonstration(transaction, seed, tasks, today).fill(partial(click.progressbar, label="Tasks"))
-    database.optimize()
+    store.optimize()
     counts = f"{len(PEOPLE)} people, {len(PROJECT_TEXTS)} projects, {tasks} tasks"
     click.echo(f"{counts}; {settings.program} project list")

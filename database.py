@@ -1,28 +1,23 @@
-"""What only SQLite and peewee know: stored values, statements, the turn to write, the file, its copies.
+"""What only SQLite and peewee know: stored values, statements, the tables' base, the turn to write.
 
 This module knows no table. Rows are stored in the form in which the API shows them, ids and times as
 text, so that reading needs no conversion.
 """
 
-import fcntl
 import hashlib
 import logging
 import math
 import os
-import secrets
 import sqlite3
 import threading
 import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import datetime
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, lru_cache
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from peewee import (
@@ -41,7 +36,6 @@ from peewee import (
     TextField,
     fn,
 )
-from playhouse.migrations import Runner
 
 from errors import Unavailable
 from limits import bound
@@ -51,11 +45,7 @@ from times import now
 # the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
-SMALL_TABLE = 3000  # rows; without statistics SQLite believes that a table is large
 LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
-# Applied once each, in the order of their numbers; a migration that was released is never changed. A new
-# column is appended (ALTER TABLE … ADD COLUMN), and its model declares it where it belongs.
-MIGRATIONS = Path(__file__).with_name("migrations")
 
 Row = dict[str, Any]
 log = logging.getLogger("tasks")
@@ -230,14 +220,6 @@ class Database(SqliteDatabase):
 
 
 db = Database()
-
-
-def remedy(error: Exception) -> str:
-    """What helps against an error that a full disk has caused, or may have."""
-    name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
-    return "; see that its disk has space" if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")) else ""
-
-
 DATABASE_ERRORS = (sqlite3.Error, DatabaseError)  # peewee raises its own where it opens a connection
 
 
@@ -263,6 +245,12 @@ def is_outage(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def disk_hint(error: Exception) -> str:
+    """What to do about an error that a full disk may have caused."""
+    name = getattr(error.__context__ or error, "sqlite_errorname", "")  # peewee raises its own
+    return "; see that its disk has space" if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")) else ""
 
 
 # Texts and digests ----------------------------------------------------------------------------
@@ -634,56 +622,7 @@ class FairLock:
 write_turn = FairLock()
 
 
-# The file -------------------------------------------------------------------------------------
-
-
-def prepare(locks: ExitStack | None = None) -> list[str]:
-    """Create the database file if there is none, and apply the migrations.
-
-    A server passes `locks`, to which the lock against a second server is added first. An older database is
-    copied before it is upgraded. Returns the names of the migrations that were applied. Raises `BadDatabase`,
-    whose message says what to do.
-    """
-    path = Path(db.database)
-    _prepared_files.pop(db.database, None)  # `restore` may have replaced the file
-    with _as_bad_database(path), ExitStack() as turn:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        turn.callback(os.close, folder)
-        fcntl.flock(folder, fcntl.LOCK_EX)  # wait for another process that prepares a database here
-        if locks is not None:
-            locks.enter_context(lock_server())
-        _check_log(path)
-        for file in path.parent.glob(f".{path.name}.before-[0-9][0-9][0-9][0-9]_*"):
-            file.unlink()  # an incomplete copy, which a kill has left
-        if not path.exists():
-            path.touch(0o600)  # SQLite would let others read it
-        db.connect(reuse_if_open=True)
-        runner = Runner(db, str(MIGRATIONS))
-        pending, applied = _migration_names(path, runner)
-        if pending and applied:
-            if locks is None:
-                lock_server().close()  # a server of an older version would write as if nothing had changed
-            backup(copy := path.with_name(f"{path.name}.before-{pending[0]}"))
-            log.info("The database is copied to %s", copy)  # also if its upgrade is interrupted
-        runner.up()
-        with suppress(Unavailable, sqlite3.OperationalError):  # a full or busy database can be read without
-            optimize()  # at every start, as one that has applied migrations may have been interrupted
-        _prepared_files[db.database] = os.stat(path)
-    return pending
-
-
-def _check_log(path: Path) -> None:
-    """Raise `BadDatabase` for a log whose database is missing or empty: SQLite would delete the log."""
-    log, is_there = Path(f"{path}-wal"), path.exists()
-    if log.exists() and not (is_there and (path.stat().st_size or not log.stat().st_size)):
-        raise BadDatabase(
-            f"{path} is {'empty' if is_there else 'missing'}, but its log {log} is there: put the database "
-            "back beside it, or move the log away to begin with an empty database"
-        )
-
-
-_prepared_files: dict[str, os.stat_result] = {}  # of the databases that were prepared, by path
+prepared_files: dict[str, os.stat_result] = {}  # of the databases that were prepared, by path
 
 
 def check_in_place() -> None:
@@ -691,7 +630,7 @@ def check_in_place() -> None:
 
     SQLite would continue with a moved or deleted file, and its writes would be lost.
     """
-    prepared = _prepared_files.get(db.database)
+    prepared = prepared_files.get(db.database)
     with suppress(OSError):
         if prepared is None or os.path.samestat(prepared, os.stat(db.database)):
             return
@@ -699,228 +638,3 @@ def check_in_place() -> None:
         "the database file was moved, replaced or deleted; put it back and restart the server",
         retry_after=None,
     )
-
-
-def integrity_problems() -> list[str]:
-    """What is wrong with pages, references and indexes, and what helps. Raises `BadDatabase` too."""
-    if _migration_names(Path(db.database), Runner(db, str(MIGRATIONS)))[0]:
-        raise BadDatabase(f"{db.database} is of an older version; start the server, which upgrades it")
-    try:
-        integrity = db.execute_sql("PRAGMA integrity_check(10)").fetchall()
-    except DATABASE_ERRORS:  # a page that cannot be read has ended the check: ask for the first problem only
-        integrity = db.execute_sql("PRAGMA quick_check(1)").fetchall()
-    problems = [message.splitlines()[-1] for (message,) in integrity if message != "ok"]
-    if problems:  # the references cannot be read either
-        return [f"the database is damaged: {problem}; restore a backup" for problem in problems]
-    for table, _, parent, _ in db.execute_sql("PRAGMA foreign_key_check"):
-        remedy = "restore a backup, or delete it (PRAGMA foreign_key_check in sqlite3 lists it)"
-        problems.append(f"a row of {table} refers to a {parent} that is gone; {remedy}")
-    made = "SELECT type || ' ' || name, CASE type WHEN 'index' THEN sql END FROM sqlite_master WHERE sql > ''"
-    with SqliteDatabase(":memory:") as fresh:
-        Runner(fresh, str(MIGRATIONS)).up()
-        present, expected = dict(db.execute_sql(made)), dict(fresh.execute_sql(made))
-    for name, sql in sorted(expected.items() - present.items(), key=str):
-        drop = f"DROP {name}; " if name in present else ""
-        remedy = f"execute in sqlite3: {drop}{sql}" if sql else "restore a backup"
-        problems.append(f"the {name} is missing or another one; {remedy}")
-    return problems
-
-
-def optimize() -> None:
-    """Update SQLite's statistics, from which it chooses indexes; it takes about 20 ms.
-
-    Small tables get none: SQLite would read one whole that has grown since, as each write did its activity.
-    """
-    with db.writing():
-        db.execute_sql("PRAGMA analysis_limit = 400")
-        db.execute_sql("ANALYZE")
-        small = "SELECT tbl FROM sqlite_stat1 GROUP BY tbl HAVING MAX(CAST(stat AS INTEGER)) < ?"
-        db.execute_sql(f"DELETE FROM sqlite_stat1 WHERE tbl IN ({small})", (SMALL_TABLE,))  # noqa: S608
-        db.execute_sql("ANALYZE sqlite_schema")  # which reads them again
-
-
-def _migration_names(path: Path, runner: Runner) -> tuple[list[str], list[str]]:
-    """The names of the migrations to apply, and of those that are applied. Raises `BadDatabase`."""
-    steps = runner.status()
-    pending = [step.name for step in steps if not step.applied]
-    applied = [step.name for step in steps if step.applied]
-    newer = [step.name for step in steps if step.path is None]
-    if newer:
-        raise BadDatabase(f"{path} was made by a newer version, which applied {newer[-1]}; install that one")
-    if not applied and set(runner.database.get_tables()) - {runner.table_name}:
-        raise BadDatabase(f"{path} is a database of something else")
-    return pending, applied
-
-
-@contextmanager
-def _as_bad_database(path: Path) -> Iterator[None]:
-    """Turn errors of the file at this path into `BadDatabase`, in one line that names the path."""
-    try:
-        yield
-    except OSError as error:
-        hint = "; see who owns it and its folder" if isinstance(error, PermissionError) else ""
-        raise BadDatabase(f"{path}: {error.strerror or error}{hint}") from error
-    except DATABASE_ERRORS as error:
-        raise BadDatabase(f"{path} cannot be used: {error}{remedy(error)}") from error
-
-
-def open_lock_file(path: Path) -> IO[str]:
-    """Open an empty file for locking, which only its owner can open."""
-    return os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
-
-
-def is_missing() -> bool:
-    """Whether there is no database, or only an empty file in its place."""
-    path = Path(db.database)
-    return not path.exists() or not path.stat().st_size
-
-
-def lock_database(*, alone: bool = False, may_be_new: bool = False) -> IO[str]:
-    """Lock the database, shared or `alone`, until the returned file is closed.
-
-    Raises `BadDatabase` if another process prevents it, or if there is no database, unless it `may_be_new`.
-    """
-    path = Path(db.database)
-    with _as_bad_database(path):
-        if not may_be_new:
-            _check_log(path)
-            if is_missing():
-                raise BadDatabase(
-                    f"there is no database at {path}; `init` makes one, `restore` puts a copy there"
-                )
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if alone:
-        return _lock("server", fcntl.LOCK_EX, "a server or a command uses it; stop it first")
-    return _lock("server", fcntl.LOCK_SH, "a backup is being restored")
-
-
-def lock_server() -> IO[str]:
-    """Lock the database for the one server that may use it, beside commands. Raises `BadDatabase`."""
-    return _lock("serving", fcntl.LOCK_EX, "another server uses this database; stop it first")
-
-
-def _lock(suffix: str, how: int, refusal: str) -> IO[str]:
-    """Lock a file beside the database until this process and its forks have closed it, or have ended."""
-    with _as_bad_database(Path(db.database)):
-        file = open_lock_file(Path(f"{db.database}.{suffix}"))
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise BadDatabase(f"{db.database}: {refusal}") from error
-    return file
-
-
-# Copies ---------------------------------------------------------------------------------------
-
-
-def backups() -> Path:
-    """The folder beside the database in which copies are looked for; it may be a link."""
-    return Path(db.database).with_name("backups")
-
-
-def backup_age() -> float | None:
-    """Seconds since the newest copy, a `*.db`, was written into `backups`; None if none can be seen."""
-    written = []
-    with suppress(OSError):  # the folder cannot be read
-        for file in backups().glob("*.db"):
-            with suppress(OSError):  # it was deleted meanwhile
-                written.append(file.stat().st_mtime)
-    return max(time.time() - max(written), 0.0) if written else None
-
-
-def database_age() -> float:
-    """Seconds since the database was made; the migrations' runner stores when it applied the first one."""
-    ((made_at,),) = db.read("SELECT MIN(applied) FROM schema_migration", {})
-    return max(time.time() - datetime.fromisoformat(made_at).timestamp(), 0.0)
-
-
-def backup(target: Path) -> None:
-    """Copy the database while it is in use; the copy contains every write that was committed before.
-
-    Raises `BadDatabase` if the copy cannot be written or the database is damaged.
-    """
-    path = Path(db.database)
-    with _as_bad_database(path):
-        connection = db.connection()
-    with _as_bad_database(target):
-        _copy(path, connection, target)
-
-
-@contextmanager
-def copied() -> Iterator[None]:
-    """Run the body on a copy of the database, which is deleted at the end; nobody has to wait for it."""
-    path = db.database
-    with TemporaryDirectory(prefix="tasks-") as folder:
-        backup(Path(folder) / "tasks.db")
-        db.disconnect()
-        db.init(f"{folder}/tasks.db", timeout=LOCK_SECONDS)
-        try:
-            yield
-        finally:
-            db.disconnect()
-            db.init(path, timeout=LOCK_SECONDS)
-
-
-def _copy(source: Path, connection: sqlite3.Connection, target: Path) -> None:
-    """Copy a database to `target`, which appears when it is complete and which only its owner can read."""
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        partial.touch(0o600, exist_ok=False)
-        with closing(sqlite3.connect(partial)) as copy:
-            connection.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            health = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if health != "ok":
-            raise BadDatabase(f"{source} is damaged: {health.splitlines()[-1]}")
-        partial.replace(target)
-    finally:
-        for suffix in ("", "-journal"):
-            Path(f"{partial}{suffix}").unlink(missing_ok=True)
-
-
-def restore(source: Path) -> Path | None:
-    """Replace the database with a copy of `source`; return the new path of the replaced database.
-
-    Raises `BadDatabase`, and changes nothing, for a file that is damaged, empty, made by a newer version or
-    another program's, and while the database is in use.
-    """
-    path = Path(db.database)
-    new = path.with_name(f".{path.name}.restored-{secrets.token_hex(4)}")
-    with closing(lock_database(alone=True, may_be_new=True)), _as_bad_database(source):
-        if not source.is_file():  # SQLite would wait for the writer of a pipe
-            raise BadDatabase(f"{source} is not a regular file")
-        try:
-            with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                _copy(source, connection, new)
-            with SqliteDatabase(str(new)) as copy:
-                _, applied = _migration_names(source, Runner(copy, str(MIGRATIONS)))
-            if not applied:
-                raise BadDatabase(f"{source} is empty")
-            aside = _set_aside(path)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
-    return aside
-
-
-def _set_aside(path: Path) -> Path | None:
-    """Link the database under a second name, with its log merged, or as it is if it is damaged.
-
-    Its log files are renamed, since SQLite would apply them to the next database at this path. Returns the
-    second name, or None without a database.
-    """
-    aside = path.with_name(f"{path.name}.before-restore-{now().replace(':', '')}")
-    exists = path.exists()
-    if exists:
-        try:
-            with closing(sqlite3.connect(path)) as database:
-                database.execute("PRAGMA journal_mode = DELETE")  # merges the log; fails while it is in use
-        except sqlite3.Error as error:
-            if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise BadDatabase(f"{path} is in use; stop what uses it") from error
-        os.link(path, aside)
-    for suffix in ("-wal", "-shm", "-journal"):
-        if (part := Path(f"{path}{suffix}")).exists():
-            part.replace(f"{aside}{suffix}")
-    return aside if exists else None

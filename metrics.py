@@ -14,11 +14,12 @@ from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 
-from database import backup_age, database_age, db
+from database import db
 from members import Member
 from outbox import Delivery, Webhook
 from schemas import VERSION
 from settings import without_paths
+from store import backup_age, database_age
 from times import now
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")

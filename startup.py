@@ -8,13 +8,14 @@ from zoneinfo import ZoneInfo
 import gateway
 import mail
 import webhooks
-from database import DATABASE_ERRORS, Row, db, is_missing, lock_database, prepare
+from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
 from members import ApiKey, Member, Transaction
 from models import write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
+from store import is_missing, lock_database, prepare
 
 log = logging.getLogger("tasks")
 

@@ -35,6 +35,7 @@ import gateway
 import members
 import models
 import schemas
+import store
 import times
 import webhooks
 from commands import HOME, as_click_errors, fetch_actor, make_link, today_option
@@ -120,7 +121,7 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
         transaction.actor, _ = add_owner(past, config, bootstrap_key(config))
         demonstration.fill(lambda rows, **_: nullcontext(rows))
         add_keys(demonstration.past(0, transaction.actor))
-    database.optimize()
+    store.optimize()
     database.db.disconnect()
 
 
@@ -160,7 +161,7 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
         with models.write(owner) as transaction:
             add_keys(transaction)
     link = "" if command else make_link(config, owner, owner)[0]
-    database.backup(start_of_throwaway())  # to which a reset goes back
+    store.backup(start_of_throwaway())  # to which a reset goes back
     database.db.disconnect()
     if command:
         given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
@@ -389,7 +390,7 @@ class Throwaway:
     def set_baseline(self, current: Request) -> Response:
         """Let resets go back to what is there, when what requests have left to be delivered is delivered."""
         self.show_inbox(current)  # which waits
-        database.backup(start_of_throwaway())
+        store.backup(start_of_throwaway())
         self.start_ahead = times.ahead
         return success({"baseline": True}, 200)
 

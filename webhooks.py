@@ -35,7 +35,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, is_outage, open_lock_file, optimize, to_json
+from database import Row, is_outage, to_json
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import Member, Transaction
@@ -44,6 +44,7 @@ from models import Blocker, Task, answer_asked, flush_last_used, write
 from outbox import RETRY_AFTER_MOST, Delivery, Event, Result, Webhook, longest_wait
 from schemas import VERSION, Instant
 from settings import signing_key, without_paths
+from store import open_lock_file, optimize
 from times import epoch_ms, now, wire_time
 
 log = logging.getLogger("tasks.webhooks")

@@ -14,7 +14,8 @@ from harness import Server
 from snapshot import Snapshot
 from writers import Writers
 
-from database import backup, db, prepare
+from database import db
+from store import backup, prepare
 
 
 def copy_under_load(

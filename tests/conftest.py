@@ -11,7 +11,8 @@ pytest.register_assert_rewrite("harness", "board")  # before they are imported, 
 from harness import CHROMIUM, OWNER_KEY, PATIENCE, PATIENT, Server, hook, launcher, receivers  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
-from database import db, prepare  # noqa: E402
+from database import db  # noqa: E402
+from store import prepare  # noqa: E402
 
 # The files that take longest, which go first, so that at the end no process waits for another one.
 LONGEST = ["docs", "clients", "board_page", "database", "retries", "board_task", "slow_clients", "throwaway"]

@@ -13,8 +13,9 @@ from zlib import crc32
 from peewee import SqliteDatabase
 from playhouse.migrations import Runner
 
-from database import MIGRATIONS, PRAGMAS, db, prepare
+from database import PRAGMAS, db
 from models import STATUSES
+from store import MIGRATIONS, prepare
 from times import TICKS_PER_MS, uuid7
 
 FIRST_TICK = 1_767_225_600_000 * TICKS_PER_MS  # of 2026

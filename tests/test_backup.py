@@ -11,7 +11,8 @@ from damage import delete, empty, make_another, make_newer, overwrite_the_middle
 from harness import BIN, PATIENCE, ROOT, Server, invoke, wait_until
 from test_database import refusal
 
-from database import db, lock_database
+from database import db
+from store import lock_database
 
 
 @pytest.fixture

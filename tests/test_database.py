@@ -21,11 +21,12 @@ from playhouse.migrations import Runner
 
 import models
 import schemas
-from database import MIGRATIONS, BadDatabase, FairLock, db, is_outage, optimize, prepare, write_turn
+from database import BadDatabase, FairLock, db, is_outage, write_turn
 from errors import Unavailable
 from members import Member
 from models import Resource, Task
 from outbox import Event
+from store import MIGRATIONS, optimize, prepare
 from times import new_id
 
 
@@ -105,7 +106,7 @@ def migrations(database, tmp_path, monkeypatch):
     """The folder of the migrations: with one more, the database that we have now is an older one."""
     database.close()
     folder = shutil.copytree(MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__*"))
-    monkeypatch.setattr("database.MIGRATIONS", folder)
+    monkeypatch.setattr("store.MIGRATIONS", folder)
     return folder
 
 

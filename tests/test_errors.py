@@ -14,9 +14,10 @@ from werkzeug.test import Client
 
 import limits
 from app import create_app
-from database import db, prepare
+from database import db
 from members import ApiKey, Member
 from models import Project, Task, write
+from store import prepare
 from times import new_id
 
 JSON = {"Content-Type": "application/json"}

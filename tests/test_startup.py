@@ -12,7 +12,8 @@ from harness import BIN, PATIENCE, ROOT, Server, at_once, wait_until
 from older import older_database, versions
 from test_database import refusal
 
-from database import db, lock_database
+from database import db
+from store import lock_database
 
 WEBHOOK = {"TASKS_WEBHOOKS": json.dumps([{"name": "one", "url": "http://127.0.0.1:1/", "secret": "s"}])}
 
