@@ -101,6 +101,11 @@ class Task(Base):
     start_date: Mapped[str | None]
     due_date: Mapped[str | None]
     completed_at: Mapped[str | None]
+    claimed_until: Mapped[str | None]
+    question_id: Mapped[str | None]
+    labels: Mapped[list[str]] = mapped_column(JSON)
+    checks: Mapped[dict[str, int] | None] = mapped_column(JSON)
+    rank: Mapped[str]
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
     version: Mapped[int]
     created_at: Mapped[str]
@@ -196,6 +201,11 @@ class TaskOut(Out):
     start_date: str | None
     due_date: str | None
     completed_at: str | None
+    claimed_until: str | None
+    question_id: str | None
+    labels: list[str]
+    checks: dict[str, int] | None
+    rank: str
     metadata: dict[str, Any] = Field(validation_alias="metadata_")
     version: int
     created_at: str
@@ -274,7 +284,7 @@ def create_task(body: TaskIn, session: SessionOfRequest, caller: Caller) -> Any:
     if body.assignee_id and session.get(Member, body.assignee_id) is None:
         raise HTTPException(422, "assignee_id: no such member")
     at = wire_time(datetime.now(UTC))
-    fields = body.model_dump() | {"status": "todo", "completed_at": None, "version": 1}
+    fields = body.model_dump() | {"status": "todo", "labels": [], "rank": new_id(), "version": 1}
     task = Task(created_by=caller.id, created_at=at, updated_at=at, blocked_by=[], **fields)
     session.add(task)
     session.flush()  # gives it its id

@@ -25,6 +25,8 @@ from harness import wait_until
 from operations import OPERATIONS, Request, Workspace
 from servers import BENCH
 
+from models import HIDDEN
+
 VENV, NPM = BENCH / ".venv", BENCH / ".npm"
 JSON_SERVER = "0.17.4"
 MEASURED = {"get": "get", "list 20": "list project_id", "create": "create"}  # names in OPERATIONS
@@ -64,8 +66,9 @@ def json_server(ours: Path, data: Path, port: str) -> list[str]:
         # It keeps the order of its file: newest first.
         tasks = [dict(row) for row in connection.execute("SELECT * FROM task ORDER BY id DESC")]
     for task in tasks:
-        del task["search"], task["label_keys"]
-        task |= {name: json.loads(task[name]) for name in ("metadata", "labels")}
+        for name in HIDDEN:
+            del task[name]
+        task |= {name: json.loads(task[name] or "null") for name in ("metadata", "labels", "checks")}
         task["blocked_by"] = []  # of which the seed has none
     data.write_text(json.dumps({"tasks": tasks}, indent=2))
     return ["node", str(program), str(data), "--host", "127.0.0.1", "--port", port, "--quiet"]
