@@ -66,16 +66,16 @@ def refusal(server, *words, code=1):
     return result.stderr
 
 
-def test_every_command_has_help_and_is_in_the_readme():
+def test_every_command_has_help_and_is_in_its_page():
     listed = {" ".join(words): command for words, command in commands()}
     assert len(listed) > 10
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "commands.md").read_text()
     for words, command in listed.items():
         assert command.help, words
         line = command.help.split("\n")[0]
         assert line.endswith("."), words
         assert len(line) < 66, f"{words} is cut off in a terminal of 80 columns"
-        assert f"`{words}`" in readme, words
+        assert f"`{words}`" in page, words
         for parameter in command.params:
             assert isinstance(parameter, click.Argument) or parameter.help or parameter.type.name == "choice"
 

@@ -45,11 +45,18 @@ def run(session, folder):
 
 
 @needs_curl
-def test_the_first_session_can_be_pasted(launch, tmp_path):
+@pytest.mark.parametrize("page", [README, API], ids=["README", "api"])
+def test_the_first_session_can_be_pasted(launch, tmp_path, page):
     server = launch()
-    session = block("sh", "KEY=").replace("KEY=tms_…", f"KEY={OWNER_KEY}")
+    session = block("sh", "KEY=", page).replace("KEY=tms_…", f"KEY={OWNER_KEY}")
     session = session.replace("http://127.0.0.1:8000", server.base)
     answers = run(session, tmp_path)
+    if page == README:
+        _, comment, task, listed, done, context = (answer["data"] for answer in answers)
+        assert comment["task_id"] == task["id"] == listed["tasks"][0]["id"]
+        assert (task["status"], done["status"]) == ("in_progress", "done")
+        assert context["projects"][0]["stats"]["done"] == 1
+        return
     assert [answer["success"] for answer in answers] == [True] * 7
     comment, attachment, task, page, done, context, invitation = (answer["data"] for answer in answers)
     assert comment["content"] == "A first version is attached."
@@ -118,8 +125,8 @@ def test_a_receiver_takes_what_is_signed_and_nothing_else(launch, tmp_path, rece
         assert out.read_text().count("task.updated") == 1  # it was there before
 
 
-def test_the_readme_has_every_path_and_none_besides():
-    table = re.findall(r"^\| (`/[^|]*) \|", README, re.MULTILINE)
+def test_the_api_page_has_every_path_and_none_besides():
+    table = re.findall(r"^\| (`/[^|]*) \|", API, re.MULTILINE)
     documented = {path for row in table for path in re.findall("`([^`]*)`", row)}
     parameter = "<(?:string:|task:|path:)?(?:attachment_|comment_)?(id|token|external_id)>"
     rules = [re.sub(parameter, r":\1", rule.rule) for rule in app.create_app().url_map.iter_rules()]
@@ -138,7 +145,7 @@ def test_every_error_is_told():
 
 def test_every_event_action_and_filter_is_told():
     events = schemas.EVENTS + schemas.EVENTS_BY_NAME
-    for names, page in ((events, README), (gateway.ACTIONS, GATEWAY), (schemas.LIST_TASKS.fields, API)):
+    for names, page in ((events, WEBHOOKS), (gateway.ACTIONS, GATEWAY), (schemas.LIST_TASKS.fields, API)):
         assert [name for name in names if not re.search(f"`{name}[`=]", page)] == []
 
 
@@ -147,7 +154,7 @@ def test_the_configurations_of_agents_can_be_read():
     codex = tomllib.loads(block("toml", "mcp_servers", AGENTS))["mcp_servers"]["tasks"]
     assert cursor["url"] == codex["url"] == "http://127.0.0.1:8000" + tools.PATHS[0]
     assert cursor["headers"]["Authorization"].startswith("Bearer tms_")
-    assert [name for name in tools.TOOLS if f"`{name}`" not in README] == []
+    assert [name for name in tools.TOOLS if f"`{name}`" not in AGENTS] == []
 
 
 def test_the_retry_schedule_is_told():
@@ -193,4 +200,7 @@ def test_the_files_that_are_linked_exist():
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target
-            assert not heading or f"\n## {heading}\n" in (page.parent / file).read_text().lower(), target
+            assert (
+                not heading
+                or f"\n## {heading.replace('-', ' ')}\n" in (page.parent / file).read_text().lower()
+            ), target
