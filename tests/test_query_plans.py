@@ -11,7 +11,7 @@ from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import MADE, OBJECTS, _page, activities
 from members import Activity, Invitation
-from models import Blocker, Milestone, Notice, Project, StoredAnswer, Task
+from models import Blocker, Milestone, Notice, StoredAnswer, Task
 from outbox import Delivery, Webhook
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
@@ -31,6 +31,7 @@ LISTS = {
     "one's own open tasks": ("archived assignee_id open", "rank", "task_assignee(_id)?"),
     "what was done in a week": ("completed_since status", "-updated_at", "task_status"),
     "what is late": ("archived due_before open", "due_date", "task_overdue"),
+    "what is late in a project": ("due_before open project_id", "due_date", "task_(project_)?overdue"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
     "get_context": ("archived assignee_id open", "-priority", "task_assignee(_id)?"),
     "get_context of what is in progress": ("archived assignee_id status", "-priority", "task_assignee(_id)?"),
@@ -60,8 +61,6 @@ LISTS = {
 READS = [
     (Task, "urgent", "task_overdue"),
     (Task, "urgent", "task_urgent"),
-    (Project, "shown_rows", "task_project_overdue"),
-    (Project, "shown_row", "task_project_overdue"),
     (Task, "shown_row", "task_id"),
     (Milestone, "of_project", "task_milestone (milestone_id=?)"),
     (Webhook, "configured", "delivery_pending"),
