@@ -274,12 +274,23 @@ def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_anot
     assert "are in order" in says(made, "doctor")
 
 
-def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
-    command = [BIN / "flask", "--app", "app", "doctor"]
-    full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *command]  # no file may have more than a block
-    environment = made.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
+def on_a_full_disk(server, *words):
+    """What the command prints where no file may have more than a block."""
+    full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", BIN / "flask", "--app", "app", *words]
+    environment = server.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
     done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
+    return done
+
+
+@pytest.mark.parametrize(("workspace", "command"), [("home", "init"), ("made", "seed")])
+def test_a_command_that_a_full_disk_stops_says_that_space_is_missing(request, workspace, command):
+    said = on_a_full_disk(request.getfixturevalue(workspace), command).stderr
+    assert re.fullmatch("Error: .*; see that its disk has space\n", said)
+
+
+def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
+    done = on_a_full_disk(made, "doctor")
     assert "problem: the database cannot be read (" in done.stdout
     assert "; see that its disk has space, and that you may open it" in done.stdout
     assert "restore" not in done.stdout

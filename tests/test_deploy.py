@@ -220,7 +220,7 @@ def proxied(launch_module):
 
 
 def carries(server, base, verify):
-    """What holds behind each proxy: the limit of files is the service's, and the address the client's."""
+    """Behind each proxy files have the service's limit, callers their address, external ids their slashes."""
     owner = server.client()
     files = f"{base}/api/v1/tasks/{owner.make_task(owner.make_project())['id']}/attachments"
     with requests.Session() as session:
@@ -231,6 +231,10 @@ def carries(server, base, verify):
             assert (answer.status_code, "meta" in answer.json()) == (status, True)
         id = session.get(files, headers={"X-Forwarded-For": "192.0.2.1"}).headers["X-Request-Id"]
         page = session.get(base, headers={"Accept": "text/html"})
+        body = {"project_id": owner.make_project()["id"], "title": "Both slashes stay"}
+        named = f"{base}/api/v1/tasks/by-external-id/https%3A%2F%2F{body['project_id']}"
+        made = session.put(named, json=body, timeout=PATIENCE).json()["data"]
+    assert made["external_id"] == f"https://{body['project_id']}"
     assert "</html>" in page.text
     (line,) = [line for line in server.log.read_text().splitlines() if id in line]
     assert line.endswith(" 127.0.0.1")

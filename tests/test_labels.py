@@ -3,6 +3,10 @@
 import pytest
 from harness import fault
 
+from database import db
+from members import Member
+from models import Project, Task, write
+
 
 def labels_of(owner, **filters):
     return [task["labels"] for task in owner.data(owner.get("/tasks", **filters))["tasks"]]
@@ -31,6 +35,28 @@ def test_labels_of_many_tasks_are_spelled_as_they_are_in_others_and_in_the_first
     body = {"tasks": [task["id"] for task in made], "changes": {"labels": ["last", "New", "NEW"]}}
     changed = owner.data(owner.patch("/tasks/batch", body))["tasks"]
     assert [task["labels"] for task in changed] == [["Last", "NEW"]] * 2
+
+
+def test_labels_of_many_tasks_are_looked_up_once(database):
+    """Each search for a new label reads all tasks that have labels, and holds up every other writer."""
+    executed, labels = [], [f"Label {number}" for number in range(10)]
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        fields = {"project_id": Project.add(transaction, name="P")["id"], "title": "T"}
+        ids = [Task.add(transaction, **fields)["id"] for _ in range(20)]
+
+    def lookups(act):
+        """The number of statements that look for labels while `act` runs."""
+        executed.clear()
+        with write(owner) as transaction:
+            db.connection().set_trace_callback(executed.append)
+            act(transaction)
+            db.connection().set_trace_callback(None)
+        return len([sql for sql in executed if "INSTR" in sql or "GROUP BY" in sql])
+
+    assert lookups(lambda transaction: Task.add_all(transaction, [fields | {"labels": labels}] * 20)) == 1
+    new = {"labels": [f"New {number}" for number in range(10)]}
+    assert lookups(lambda transaction: Task.edit_all(transaction, ids, new)) == 10
 
 
 def test_labels_are_filtered_by_and_counted(owner, project):

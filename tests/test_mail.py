@@ -225,6 +225,7 @@ def test_a_digest_has_what_is_unread_and_no_token(mailing, box, olga, ana):
     text = mail.get_content().replace("\r\n", "\n")
     assert f"http://127.0.0.1:8000/#task={task['number']}\n" in text
     assert "enroll" not in text
+    assert "nobody reads what is sent back" in text
     # The next one is 15 minutes later.
     comment(olga, task, "Read\nthis")
     comment(olga, task, "and this")

@@ -148,6 +148,19 @@ def test_a_statement_reads_the_index_made_for_it_and_no_table_of_tasks(plan, tab
         assert not any("TEMP B-TREE" in step for step in steps), steps
 
 
+def test_the_sweeper_finds_what_is_due_without_reading_tasks(plan):
+    """It looks every second; with 100 000 tasks that took 12 ms of each."""
+    steps = plan(Task.due_soon)
+    assert any("USING COVERING INDEX task_overdue" in step for step in steps), steps
+
+
+def test_a_search_takes_no_longer_for_a_repetitive_text():
+    """At each place GLOB and LIKE compare as much of the word as the text repeats; INSTR does not."""
+    sql = _page(frozenset(["q", "other_words"]), None, "").sql
+    assert "INSTR" in sql
+    assert not re.search("GLOB|LIKE|REGEXP", sql)
+
+
 HISTORIES = ["", "before", "since first", "actor_id", "entity before", "of_tasks since first before"]
 HISTORIES += ["action key", "until before_id"]
 HISTORIES += [f"task_id {names}" for names in HISTORIES if "of_tasks" not in names]

@@ -68,6 +68,15 @@ def test_a_place_that_does_not_exist_is_refused(owner, task):
     fault(owner.patch(path, {"after": "first"}), 422, "validation_error", "after")
 
 
+def test_tasks_of_one_rank_can_be_parted(server, owner, tasks):
+    """As imports of earlier versions made them."""
+    a, b, *_ = tasks
+    for place, expected in (("before", "ba"), ("after", "ab")):
+        server.rows("UPDATE task SET rank = ? WHERE id = ?", a["rank"], b["id"])
+        put(owner, b, **{place: a["id"]})
+        assert order(owner, tasks) == f"{expected}cd"
+
+
 def test_ranks_stay_short_wherever_tasks_are_put(owner, tasks):
     a, b, c, d = tasks
     for number in range(160):  # always into the same gap
