@@ -63,7 +63,6 @@ class Transaction:
     """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
     tells = True  # members, of what is done
-    spellings: dict[str, str] | None = None  # of all labels, where many tasks get some
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())
@@ -71,6 +70,7 @@ class Transaction:
         self.request_id = request_id
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
+        self.spellings: dict[str, str] = {}  # of labels by their keys (`Task.label_columns`)
 
     def new_id(self) -> str:
         return new_id()

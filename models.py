@@ -552,28 +552,27 @@ class Task(Entity):
 
     @classmethod
     def label_columns(cls, transaction: Transaction, labels: list[str] | None) -> Row:
-        """The columns of these labels, each once, and spelled as it is in the tasks that have it already."""
+        """Return the columns of these labels, each once and spelled as in the tasks that already have it.
+
+        Looking for a new label takes as long as reading all labels. So a transaction that gives tasks more
+        labels than one task can have reads all of them, once.
+        """
         if not labels:
             return {"labels": [], "label_keys": ""}
-        spelled = {caseless(label): label for label in labels}
-        for key in spelled:
-            if transaction.spellings is not None:
-                spelled[key] = transaction.spellings.setdefault(key, spelled[key])
-            elif row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
-                spelled[key] = next(label for label in row["labels"] if caseless(label) == key)
-        keys = "\x1f".join(["", *spelled, ""])
-        return {"labels": [*spelled.values()], "label_keys": keys}
+        spelled, known = {caseless(label): label for label in labels}, transaction.spellings
+        if len(known | spelled) <= MAX_LABELS:
+            for key in spelled.keys() - known.keys():
+                if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
+                    known[key] = next(label for label in row["labels"] if caseless(label) == key)
+        elif len(known) <= MAX_LABELS:
+            known |= {caseless(label): label for row in cls.labelled.all() for label in row["labels"]}
+        labels = [known.setdefault(key, label) for key, label in spelled.items()]
+        return {"labels": labels, "label_keys": "\x1f".join(["", *spelled, ""])}
 
     @statement
     def labelled(cls: Any):
         counts = cls.select(cls.labels, fn.COUNT(SQL("*")).alias("count"))
         return counts.where(cls.is_labelled).group_by(cls.labels)
-
-    @classmethod
-    def know_labels(cls, transaction: Transaction) -> None:
-        """Read how all labels are spelled, once for many tasks: to look for a new one takes as long."""
-        labels = [label for row in cls.labelled.all() for label in row["labels"]]
-        transaction.spellings = {caseless(label): label for label in labels}
 
     @classmethod
     def label_counts(cls) -> list[Row]:
@@ -735,8 +734,6 @@ class Task(Entity):
     @classmethod
     def add_all(cls, transaction: Transaction, tasks: list[Row]) -> list[Row]:
         """Make new tasks. Raises as `add` does, with what is wrong in any of them."""
-        if sum(len(task.get("labels") or ()) for task in tasks) > MAX_LABELS:
-            cls.know_labels(transaction)
         return cls._each(tasks, lambda fields: cls.add(transaction, **fields))
 
     @classmethod
@@ -754,9 +751,6 @@ class Task(Entity):
             raise Invalid(("tasks", "must not name a task twice"))
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
-        if labels := changes.get("labels"):  # which are looked for once
-            spelled = cls.label_columns(transaction, labels)["labels"]
-            transaction.spellings = {caseless(label): label for label in spelled}
 
         def edit(id: str) -> Changed:
             expected = frozenset([str(versions[names[id]])]) if names[id] in versions else None

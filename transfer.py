@@ -192,7 +192,6 @@ class Import:
         """
         self.transaction, people = transaction, Member.everyone()
         transaction.tells = False
-        Task.know_labels(transaction)
         self.members = by_name(people, "full_name") | by_name(people, "email")
         self.places: dict[tuple[str | None, str], list[str]] = {}  # projects and milestones (`name_of`)
         for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):

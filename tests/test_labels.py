@@ -54,7 +54,8 @@ def test_labels_of_many_tasks_are_looked_up_once(database):
             db.connection().set_trace_callback(None)
         return len([sql for sql in executed if "INSTR" in sql or "GROUP BY" in sql])
 
-    assert lookups(lambda transaction: Task.add_all(transaction, [fields | {"labels": labels}] * 20)) == 1
+    tasks = [fields | {"labels": labels}, *(fields | {"labels": [f"Of {id}"]} for id in ids)]
+    assert lookups(lambda transaction: Task.add_all(transaction, tasks)) == 10 + 1
     new = {"labels": [f"New {number}" for number in range(10)]}
     assert lookups(lambda transaction: Task.edit_all(transaction, ids, new)) == 10
 
