@@ -77,7 +77,7 @@ PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
 # What is not true any more when a field of the task has changed.
-OVER = {"assignee_id": ["assigned", "unblocked"], "due_date": ["due"], "question_id": ["question"]}
+OVER = {"assignee_id": ["assigned", "unblocked", "due"], "due_date": ["due"], "question_id": ["question"]}
 OVER |= {"status": ["review"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
 REASONS += ("unblocked", "claim_ended", "due")
@@ -1484,10 +1484,17 @@ class Notice(Identified):
     read_at = TextField(null=True)
 
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
-    is_of_comment: ClassVar[Any] = (task == placeholder("task_id")) & (actor == placeholder("author_id"))
-    is_of_comment &= excerpt == placeholder("said")
     DAYS = 90.0  # for which it is kept
     MAX_EXCERPT = 200  # characters
+    is_of_comment: ClassVar[Any] = (task == placeholder("task_id")) & (actor == placeholder("author_id"))
+    is_of_comment &= excerpt == placeholder("said")
+    # A comment that was sent twice is deleted once: its notice then belongs to the other one.
+    _same: ClassVar[Any] = Comment.select(SQL("1")).where(
+        Comment.task == placeholder("task_id"),
+        Comment.author == placeholder("author_id"),
+        fn.SUBSTR(Comment.content, 1, MAX_EXCERPT) == placeholder("said"),
+    )
+    is_of_comment &= ~fn.EXISTS(_same)
 
     @statement
     def replacement(cls: Any):

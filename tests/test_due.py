@@ -64,6 +64,10 @@ def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, o
     assert sorted(unread(ana)) == ["due", "due"]
     assert receivers["json"].all_here() == []
     assert [call.event["event"] for call in receivers["others"].all_here()] == ["task.updated"] * 3
+    change(olga, task, due_date=soon(48))
+    assert unread(ana) == ["due"]
+    change(olga, far, assignee_id=None)
+    assert unread(ana) == []
 
 
 def test_a_chat_says_when_the_task_is_due(receivers, olga):

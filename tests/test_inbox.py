@@ -263,6 +263,10 @@ def test_what_was_told_of_a_comment_follows_it_and_goes_with_it(ana, ben, cleo, 
     ana.data(ana.delete(path))
     assert "safe" not in ben.get("/inbox").text + cleo.get("/inbox").text
     assert unread(ben, "excerpt") == [("mentioned", "@Ben Inbox, see above")]
+    first, second = [comment(ana, task, "Sent twice, @Ben Inbox") for _ in range(2)]
+    for said, excerpt in ((first, ["Sent twice, @Ben Inbox"]), (second, [])):
+        ana.data(ana.delete(f"/tasks/{task['id']}/comments/{said['id']}"))
+        assert [told for _, told in unread(ben, "excerpt")] == excerpt
 
 
 def test_what_is_not_true_any_more_is_read_for_everybody(owner, ana, ben, cleo, project):
