@@ -129,6 +129,16 @@ def test_a_file_that_is_no_such_export_is_refused_in_a_line(server, tmp_path, pr
     assert failed.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "columns"), [([], "title,project"), (["--from", "jira"], "Summary,Issue key")]
+)
+def test_columns_that_are_left_out_are_named_in_their_order(server, tmp_path, options, columns):
+    names = ["z", "one", "b", "two", "a", "three", "c"]
+    (tmp_path / "x.csv").write_text(f"{columns},{','.join(names)}\nA,K-1{',x' * len(names)}\n")
+    said = server.flask("import", str(tmp_path / "x.csv"), *options).stdout
+    assert re.findall(r"dropped: column (\w+)", said) == names
+
+
 def test_comments_of_one_minute_keep_their_order(launch, tmp_path):
     server, texts = launch(), ["Is it open?", "Yes", "Thanks", "Closed it", "Good", "Bye"]
     cells = ",".join(f"05/Mar/26 3:04 PM;x;{text}" for text in texts)
