@@ -242,9 +242,9 @@ def with_etag(task: Row) -> Row:
 
 
 def expected_versions() -> frozenset[str] | None:
-    """The versions that If-Match lists, of which "*" is any; None without that header.
+    """Return the versions in If-Match, in which "*" stands for any; None if there is no such header.
 
-    A proxy that compresses an answer has made its ETag a weak one, of the same version.
+    A weak ETag counts too: a proxy that compresses an answer makes its ETag weak, and the version stays.
     """
     if "HTTP_IF_MATCH" not in request().environ:
         return None
@@ -636,7 +636,7 @@ def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
     earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
     if member["email"] != earlier["email"] and member["status"] != Member.ACTIVE and Invitation.is_mailed:
-        Invitation.renew(transaction, id, invitation_days())  # to the old address went one that is dead now
+        Invitation.renew(transaction, id, invitation_days())  # the one to the old address no longer works
     return member
 
 
@@ -942,8 +942,8 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
         request().success_status = 201
         emit(transaction, "task.created", {"task": task})
         return with_etag(task)
-    if request().if_none_match.star_tag:  # which wants to create, and not to change
-        raise PreconditionFailed("there is a task with this external_id")
+    if request().if_none_match.star_tag:  # the caller wants to create a task, not to change one
+        raise PreconditionFailed("a task with this external_id already exists")
     return announce_edit(transaction, task, changes)
 
 

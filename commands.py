@@ -51,7 +51,7 @@ from startup import bootstrap, check_webhooks, create_database
 NO_OWNER = f"there is no owner yet; run: {settings.program} init"
 HOME = Path(__file__).parent  # where gunicorn and flask find their files
 BACKUP_AGE = 36 * 3600  # seconds; of nightly backups the newest is never older
-LEAST_FREE = 64 * 2**20  # bytes of the disk; a change needs little, a log of many readers and a copy more
+LEAST_FREE = 64 * 2**20  # bytes on the disk; a change needs few, a long log or a copy many
 SAFE_SQLITE = (3, 51, 3)  # older versions can, very rarely, corrupt a WAL database that has several writers
 SINCE = click.DateTime(["%H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M"])
 AWAY = Retry(None, status_forcelist=(429, 502, 503, 504), backoff_factor=0.1, backoff_max=10)  # a service
@@ -612,7 +612,7 @@ def doctor() -> None:
     problems = database_problems()
     folder = Path(database.db.database).parent
     if folder.is_dir() and (free := shutil.disk_usage(folder).free) < LEAST_FREE:
-        problems.append(f"the disk of {folder} has {free >> 20} MiB left; a full disk refuses every change")
+        problems.append(f"the disk of {folder} has {free >> 20} MiB left; free some, or writes will fail")
     for path in (Path(database.db.database), Path(f"{database.db.database}-wal")):
         if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             problems.append(f"{path} can be read by others; chmod 600 it")

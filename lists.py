@@ -38,7 +38,7 @@ def _matches(*, other_words: bool) -> Any:
     """That a task has the number, or its texts or one of its comments the word `q`, and the other words."""
 
     def has(text: Any) -> Any:
-        # GLOB and LIKE take 40 times as long where a text repeats the beginning of the word.
+        # GLOB and LIKE take 40 times as long if a text repeats the beginning of the word.
         has_word = fn.INSTR(text, placeholder("q")) > 0
         missing = Select([_words], [SQL("1")]).where(fn.INSTR(text, SQL("value")) == 0)
         return has_word & ~fn.EXISTS(missing) if other_words else has_word

@@ -49,7 +49,7 @@ KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
-MAX_MAILED = 3  # of these that a member can have to sign in, or in an hour to confirm an address
+MAX_MAILED = 3  # unused ones for signing in, and those that confirm an address in an hour, of a member
 
 
 def permit(member: Row, role: str) -> None:
@@ -222,9 +222,10 @@ class Member(Entity):
 
     @classmethod
     def mentioned(cls, text: str) -> list[str]:
-        """The ids of the members whom a text names, by @ and the full name, or a team member's first name.
+        """Return the ids of the members that a text mentions, by @ and a full name, or a team member's first.
 
-        A name that several members have names none of them; that of a client is none of the team's.
+        A name that several members share mentions none of them. If a client has the name of a team member, it
+        mentions the team member.
         """
         text = caseless(text)
         places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
@@ -479,26 +480,30 @@ class Invitation(Credential):
         else:
             count = cls.count_of_open.value(member_id=member_id, now=transaction.at)
         if count >= MAX_MAILED:
-            raise Conflict(f"{count} links were made lately; use the newest, or try again later")
+            raise Conflict(f"{count} links were mailed lately; use the newest, or try again later")
         fields = {"mail_at": transaction.at, "new_email": new_email, "expires_at": now(MAILED_SECONDS)}
         cls.store(transaction, member_id=member_id, token_hash=digest(secrets.token_urlsafe()), **fields)
 
     @classmethod
     def _count_of_own(cls, *conditions: Any) -> Query:
-        """The number of links that a member made, or asked for; an admin's must not lock the member out."""
+        """SELECT of the number of links that the member asked for.
+
+        Links that an admin made do not count, or they would lock the member out.
+        """
         own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
         return cls.select(fn.COUNT(cls.id)).where(own, *conditions)
 
     @statement
     def count_of_new(cls: Any):
-        """The number of a member's links since then that confirm an address."""
+        """The number of the member's links since `:since` that confirm an address."""
         return cls._count_of_own(cls.new_email.is_null(False), cls.id > placeholder("since"))
 
     @statement
     def count_of_open(cls: Any):
-        """The number of a member's links that can still sign in.
+        """The number of the member's links that can still sign in.
 
-        Anybody can ask for them, so a used one no longer counts: else a stranger could leave a member none.
+        Used and expired links do not count: anybody can ask for a link, and a stranger who asked for many
+        would leave the member none.
         """
         is_open = cls.revoked_at.is_null() & cls.used_at.is_null() & (cls.expires_at > placeholder("now"))
         return cls._count_of_own(cls.new_email.is_null(), is_open)

@@ -76,7 +76,7 @@ PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "as
 PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
-# What is not true any more when a field of the task has changed.
+# The reasons of notices that are no longer true when a field of the task has changed.
 OVER = {"assignee_id": ["assigned", "unblocked", "due"], "due_date": ["due"], "question_id": ["question"]}
 OVER |= {"status": ["review"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
@@ -1045,8 +1045,8 @@ class Task(Entity):
 
 
 # The context's urgent tasks, and each project's overdue ones, among millions that are done.
-# They hold status and project too, else SQLite would take `task_due`, with those that are done; the first has
-# also what was told, else the sweeper would read each task of a week, each second.
+# They contain status and project too, or SQLite would choose `task_due`, which includes done tasks. The first
+# contains `due_told` too, or the sweeper would read every task that is due within a week, every second.
 _overdue = [Task.due_date, Task.id, Task.status, Task.project, Task.due_told]
 Task.add_index(*_overdue, where=Task.is_open_with_date, name="task_overdue")
 _overdue = [Task.project, Task.due_date, Task.status]
@@ -1105,7 +1105,7 @@ class Rank:
             beside = other["rank"]
         low = beside if side == "after" else Task.rank_before.value(rank=beside or "~", id=id)
         high = beside if side == "before" else Task.rank_after.value(rank=beside or "", id=id)
-        if (low or "") < task["rank"] < (high or "~"):  # and not beside another one of the same rank
+        if (low or "") < task["rank"] < (high or "~"):  # beside a task of the same rank there is no place
             return {}
         if not low:
             return {"rank": cls.whole(int(str(high)[: cls.DIGITS]) - 1)}
@@ -1569,7 +1569,7 @@ class Notice(Identified):
 
     @statement
     def reading_by_act(cls: Any):
-        """Marks what is told of a task as read, but for somebody else's question that waits for an answer."""
+        """Marks the member's notices of a task as read, except for an open question of somebody else."""
         waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
         waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
         return cls.reading_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
@@ -1581,7 +1581,7 @@ class Notice(Identified):
 
     @classmethod
     def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
-        """Mark as read, for everybody, what a change of the task has made untrue."""
+        """Mark everybody's notices as read that a change of the task has made untrue."""
         over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
         if "status" in changes and task["status"] == "done":
             over |= {"assigned", "unblocked", "due"}
@@ -1598,7 +1598,7 @@ class Notice(Identified):
 
     @classmethod
     def follow(cls, comment: Row, content: str | None = None) -> None:
-        """Let what was told of a comment say what it says now; without a content it is deleted."""
+        """Store a comment's new content in its notices, or delete them if `content` is None."""
         told = {"task_id": comment["task_id"], "author_id": comment["author_id"]}
         told["said"] = comment["content"][: cls.MAX_EXCERPT]
         if content is None:

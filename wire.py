@@ -199,7 +199,7 @@ class Request(werkzeug.Request):
         """
         if not self.unread:
             return {}
-        # Some proxies announce a body where there is none, by chunks, of which only the reading tells.
+        # Some proxies send a request without a body as chunked; only reading it shows that it is empty.
         is_chunked = "HTTP_TRANSFER_ENCODING" in self.environ
         if not is_chunked:
             self.check_json_type()

@@ -298,7 +298,7 @@ def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
 
 def test_doctor_tells_of_a_disk_that_is_nearly_full(made, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
-    assert " has 1 MiB left; a full disk refuses every change\n" in says(made, "doctor", code=1)
+    assert " has 1 MiB left; free some, or writes will fail\n" in says(made, "doctor", code=1)
 
 
 def doctor_of(server, config, code=0):
