@@ -244,7 +244,7 @@ NEXT_STEPS = {
 ARGUMENTS = {"project_id": "project", "milestone_id": "milestone", "assignee_id": "assignee"}
 ARGUMENTS |= {"content": "comment", "If-Match": "if_version"}  # by the API's name for them
 # What n8n and Cursor add to the arguments of a model.
-ADDED_BY_CLIENTS = {"toolCallId", "sessionId", "chatInput", "action", "tool", "random_string"}
+ADDED_BY_CLIENTS = {"toolCallId", "sessionId", "chatInput", "action", "random_string"}
 TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "array": list, "boolean": bool}
 
 
@@ -259,6 +259,7 @@ class ToolError(Exception):
 class Tool(NamedTuple):
     run: Callable[..., Row]
     definition: Row
+    accepted: Row  # the schema of each argument
     scope: str  # the least one of a key
     for_team: bool
 
@@ -269,13 +270,13 @@ class Tool(NamedTuple):
 
     def check(self, arguments: Row) -> None:
         """Raise `ToolError` for arguments that do not fit the schema."""
-        schema = self.definition["inputSchema"]
-        known, required = schema["properties"], schema.get("required", ())
+        known, required = self.accepted, self.definition["inputSchema"].get("required", ())
         for name, value in [*arguments.items()]:
+            if name in known:
+                arguments[name] = value = _meant(value, known[name])
             # Some clients send null for what the model leaves out.
-            if (value is None and name not in required) or name in ADDED_BY_CLIENTS - known.keys():
+            if name in ADDED_BY_CLIENTS - known.keys() or (value is None and name in known.keys() - required):
                 del arguments[name]
-        arguments |= {name: _meant(arguments[name], known[name]) for name in arguments.keys() & known}
         problems = [f"{name}: is required" for name in required if name not in arguments]
         if unknown := sorted(json.dumps(name[:100]) for name in arguments.keys() - known.keys()):
             accepted = ", ".join(known) or "none"
@@ -287,24 +288,25 @@ class Tool(NamedTuple):
 
 
 def _meant(value: Any, schema: Row) -> Any:
-    """What a value means that is close to one that fits: "In Progress" is in_progress, "#12" is 12.
+    """Return what a value means that almost fits: "In Progress" means in_progress, "#12" and 12.0 mean 12.
 
-    Some clients send a list, an object or a boolean as JSON in a string, which the model cannot correct.
+    Some clients send every value but a text as JSON in a string, which the model cannot correct.
     """
-    if isinstance(value, str) and not {"array", "object", "boolean"}.isdisjoint(kinds_of(schema)):
+    kinds = kinds_of(schema)
+    if isinstance(value, str) and kinds != ["string"]:
         with suppress(BadBody, UnicodeEncodeError):
-            parsed = schemas.parse_json(value.encode())
-            value = parsed if isinstance(parsed, (list, dict, bool)) else value
+            parsed = schemas.parse_json((value.lower() if kinds == ["boolean"] else value).encode())
+            value = parsed if isinstance(parsed, list | dict | bool | None) else value
     if isinstance(value, list) and "items" in schema:
         return [_meant(one, schema["items"]) for one in value]
-    if not isinstance(value, str):
-        return value
-    if "enum" in schema:
+    if isinstance(value, str) and "enum" in schema:
         words = {one.replace("_", ""): one for one in schema["enum"]}
         word = re.sub(r"(?<=.)[\s_-]", "", value.strip().lower())  # a sign before it stays
         return words.get(word) or words.get(f"-{word}", value)
-    is_number = "integer" in kinds_of(schema) and re.fullmatch(r"\s*#?([0-9]{1,9})\s*", value)
-    return int(is_number[1]) if is_number else value
+    if isinstance(value, str | float) and "integer" in kinds:
+        number = re.fullmatch(r"\s*#?(-?[0-9]{1,9})(\.0+)?\s*", str(value))
+        return int(number[1]) if number else value
+    return value
 
 
 def kinds_of(schema: Row) -> list[str]:
@@ -330,27 +332,40 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     return schemas.value_problem(value, schemas.MAX_DEPTH)
 
 
-BLOCKERS = ("blocked_by", "add_blocked_by", "remove_blocked_by")
+TEXT: Row = {"type": "string"}
+NUMBERS: Row = {"type": "array", "items": {"type": "integer"}}
 TASK: Row = {"type": ["integer", "string"]}
-# The schemas of those arguments that are not any text. Clients refuse all tools where a list has no `items`.
+MORE: Row = {"title": TEXT, "description": TEXT, "blocked_by": NUMBERS}  # and what a task may have besides
+# The declared schemas of arguments that are not any text. Some clients refuse all tools for a list of types,
+# an array without `items`, an object without `properties`, or `additionalProperties`.
 SCHEMAS: dict[str, Row] = {
-    "task_id": TASK,
-    "update_task.task_id": {"type": [*TASK["type"], "array"], "items": TASK},
-    "more": {"type": "array", "items": {"type": "object"}},
-    **dict.fromkeys(BLOCKERS, {"type": "array", "items": {"type": "integer"}}),
+    "update_task.task_id": {"type": "string", "description": "or several: 12,13"},
+    **dict.fromkeys(("blocked_by", "add_blocked_by", "remove_blocked_by"), NUMBERS),
     **dict.fromkeys(("ready", "question"), {"type": "boolean"}),
     **dict.fromkeys(("minutes", "offset", "if_version"), {"type": "integer"}),
-    "labels": {"type": "array", "items": {"type": "string"}},
+    "labels": {"type": "array", "items": TEXT},
+    "more": {"type": "array", "items": {"type": "object", "properties": MORE}},
     "find_tasks.status": {"type": "string", "enum": [*STATUSES, "open"]},
     "status": {"type": "string", "enum": STATUSES},
     "priority": {"type": "string", "enum": PRIORITIES},
     "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+    "metadata": {"type": "string", "description": "JSON object"},
+}
+# The schemas of the arguments that are accepted in more forms than are declared.
+ACCEPTED: dict[str, Row] = {
+    "task_id": TASK,
+    "update_task.task_id": {"type": [*TASK["type"], "array"], "items": TASK},
     "metadata": {"type": "object"},
 }
 # Of a task, as arguments.
 PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata"
 TOOLS: dict[str, Tool] = {}
+
+
+def schemas_of(tool: str, names: str, table: Mapping[str, Row]) -> Row:
+    """Return the schema of each argument of a tool."""
+    return {name: table.get(f"{tool}.{name}") or table.get(name, TEXT) for name in names.split()}
 
 
 def tool(
@@ -361,20 +376,18 @@ def tool(
     hints = {} if is_read else {"destructiveHint": False, "idempotentHint": True}
 
     def decorate(method: Callable[..., Row]) -> Callable[..., Row]:
-        arguments = {
-            name: SCHEMAS.get(f"{method.__name__}.{name}") or SCHEMAS.get(name, {"type": "string"})
-            for name in f"{required} {optional}".split()
-        }
-        schema: Row = {"type": "object", "properties": arguments, "additionalProperties": False}
+        name, names = method.__name__, f"{required} {optional}"
+        schema: Row = {"type": "object", "properties": schemas_of(name, names, SCHEMAS)}
         if required:
             schema["required"] = required.split()
         definition = {
-            "name": method.__name__,
+            "name": name,
             "description": description,
             "inputSchema": schema,
             "annotations": {"readOnlyHint": is_read, **hints, "openWorldHint": False},
         }
-        TOOLS[method.__name__] = Tool(method, definition, scope, for_team)
+        accepted = schemas_of(name, names, SCHEMAS | ACCEPTED)
+        TOOLS[name] = Tool(method, definition, accepted, scope, for_team)
         return method
 
     return decorate
@@ -754,7 +767,7 @@ class ToolCall:
         return {"done": done} | present(refused=refused)
 
     @tool(
-        "Create a task, and more, each with a title; blocker -1 is the first, -2 the next.",
+        "Create a task, and more with fields of their own; blocker -1 is the first, -2 the next.",
         "project title",
         f"{PLAN} external_id more",
         scope="agent",
@@ -766,7 +779,8 @@ class ToolCall:
             return self.created(project_id, first)
 
         def create(place: int) -> Row:
-            task = {"project": project} | [first, *more][-place - 1]
+            task = dict([first, *more][-place - 1])
+            task["project"] = task.get("project") or project
             TOOLS["create_task"].check(task)
             if task.pop("project") != project:
                 raise ToolError("validation_error", "project: all are in the one of the first task")
@@ -821,7 +835,7 @@ class ToolCall:
         return self.detailed(task, 3) | present(about_project=clipped(about, MAX_BRIEF))
 
     @tool(
-        'Change a task, or a list of them; "" clears. metadata: keys are merged, null deletes.',
+        'Change a task; "" clears. metadata is merged, null deletes.',
         "task_id",
         f"title status {PLAN} add_blocked_by remove_blocked_by if_version",
         scope="agent",
@@ -830,6 +844,8 @@ class ToolCall:
     def update_task(self, task_id: int | str | list, if_version: int | None = None, **fields: Any) -> Row:
         if not fields:
             raise ToolError("validation_error", "there is nothing to change: give what is to be changed")
+        if isinstance(task_id, str) and "," in task_id:
+            task_id = task_id.split(",")
         if not isinstance(task_id, list):
             return self.updated(task_id, fields, if_version)
         if if_version is not None:
