@@ -883,11 +883,12 @@ class ToolCall:
     @tool("Complete a task; comment: a report.", "task_id", "comment", scope="agent", for_team=True)
     def complete_task(self, task_id: int | str, comment: str = "") -> Row:
         path, note = self.path_of(task_id), {}
-        self.task(path)
-        if self.request.caller["scope"] == "agent":
+        task = self.task(path)
+        is_done = task["status"] == "done"  # whoever completed it
+        if not is_done and self.request.caller["scope"] == "agent":
             task, _ = self.call("PATCH", path, {"status": "review"})
             note = {"note": "in review: a person completes it"}
-        else:
+        elif not is_done:
             task, _ = self.call("POST", f"{path}/complete")
         try:
             if comment:  # a task that was opened again meanwhile gets it again

@@ -743,6 +743,23 @@ def test_completing_with_a_comment_does_both_once_until_the_task_is_opened_again
     assert use(owner, "complete_task", task_id=task["id"], comment="")["status"] == "done"
 
 
+def test_completing_what_is_done_changes_nothing_whoever_asks(server, owner, reader, join, task):
+    owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+    agent = server.client(server.flask("member", "add", "Bot that is late", "--agent").stdout.strip())
+    for client in (owner, agent, reader, join("client")):
+        assert use(client, "complete_task", task_id=task["number"]) == full(
+            task, "A task", status="done", version=2
+        )
+    text = refused(reader, "complete_task", task_id=task["number"], comment="Late")
+    assert text.startswith("forbidden: ")
+    assert "the task is done, without this comment" in text
+    assert use(agent, "complete_task", task_id=task["number"], comment="Late")["version"] == 2
+    assert (
+        "moves nothing to done"
+        not in text_of(agent, "update_task", {"task_id": task["number"], "status": "done"})[0]
+    )
+
+
 def test_webhooks_and_activity_are_those_of_the_api(hooked, shared_receiver):
     """Each change is sent before its tool answers, under the id of the tool's request."""
     shared_receiver.all_here()
