@@ -334,7 +334,7 @@ def test_tasks_come_in_pages_which_end_early_where_titles_are_long(server, owner
         assert [task["number"] for page in pages for task in page["tasks"]] == numbers
 
 
-def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, project):
+def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, join, project):
     metadata = {"estimate": 3, "beyond 64 bits": 1e20}
     given = {"description": "Line one\nline two", "start_date": "2026-11-01", "metadata": metadata}
     task = owner.make_task(project, milestone_id=make_milestone(owner, project)["id"], **given)
@@ -345,10 +345,27 @@ def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, projec
     assert shown["description"] == "Line one\nline two"
     assert (shown["milestone"], shown["start"], shown["version"]) == ("Launch", "2026-11-01", 1)
     assert (shown["metadata"], shown["attachments"]) == (metadata, ["a.txt"])
-    assert shown["created_by"] == "Olga Owner"
+    assert shown["attachments_at"].endswith(f"/api/v1/tasks/{task['number']}/attachments")
+    assert shown["created_by"] == "owner Olga Owner"
     assert [comment["text"] for comment in shown["comments"]] == [f"Comment {n}" for n in range(2, 12)]
-    assert {comment["by"] for comment in shown["comments"]} == {"Olga Owner"}
+    assert {comment["by"] for comment in shown["comments"]} == {"owner Olga Owner"}
     assert shown["earlier_comments"] == 2
+
+
+def test_beside_each_text_is_who_wrote_it_and_in_which_role(owner, join, project):
+    ana, client = join("admin", full_name="Ana who writes"), join("client", full_name="owner Olga")
+    task = ana.make_task(project, description="Do it", assignee_id=ana.member["id"])
+    for one in (client, owner):
+        owner.data(one.post(f"/tasks/{task['id']}/comments", {"content": "Do it now"}), 201)
+    via = f"via {owner.data(client.get('/me'))['key']['name']}"
+    writers = [f"client owner Olga ({via})", "owner Olga Owner (via bootstrap)"]
+    for tool in ("get_task", "claim_task"):
+        shown = use(ana, tool, task_id=task["number"])
+        assert shown["created_by"] == "admin Ana who writes"
+        assert [comment["by"] for comment in shown["comments"]] == writers
+    owner.data(client.post(f"/tasks/{task['id']}/comments", {"content": "Or else"}), 201)
+    news = use(ana, "get_context")["for_you"][0]
+    assert news == f"#{task['number']} A task: commented by client owner Olga: Or else"
 
 
 def test_the_longest_task_is_cut_to_what_a_model_can_read(owner, project):

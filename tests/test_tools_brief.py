@@ -89,16 +89,18 @@ def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(server, ow
     context = use(ana, "get_context")
     assert context["for_you_total"] == 8
     line, *rest = context["for_you"]
-    assert line.startswith(f"#{tasks[3]['number']} New 3: commented by Olga Owner: Please\nsoon. xxx")
+    assert line.startswith(f"#{tasks[3]['number']} New 3: commented by owner Olga Owner: Please\nsoon. xxx")
     assert len(line) < 300
-    assert rest[0] == f"#{tasks[6]['number']} New 6: assigned by Olga Owner"
+    assert rest[0] == f"#{tasks[6]['number']} New 6: assigned by owner Olga Owner"
     assert len(rest) == 4
     assert use(ana, "get_context")["for_you_total"] == 8  # reading marks nothing
     use(ana, "add_comment", task_id=tasks[3]["number"], content="Yes")
     assert use(ana, "get_context")["for_you_total"] == 6
     for task in tasks[1:]:
         use(ana, "update_task", task_id=task["number"], priority="high")
-    assert use(ana, "get_context")["for_you"] == [f"#{tasks[0]['number']} New 0: assigned by Olga Owner"]
+    assert use(ana, "get_context")["for_you"] == [
+        f"#{tasks[0]['number']} New 0: assigned by owner Olga Owner"
+    ]
 
 
 def test_an_answer_comes_with_the_news(bot, owner, task):
