@@ -50,6 +50,7 @@ SAYINGS = {
     "unblocked": "{who} unblocked {task}",
     "claim_ended": "{who} ran out of time on {task}",
     "due": "{task} is due {due}",
+    "sent_back": "{who} sent back {task}",
 }
 
 mailing: Row = {}  # the configuration, with the `password` for the mail server, and the `tls` context

@@ -77,10 +77,10 @@ PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
 # The reasons of notices that are no longer true when a field of the task has changed.
-OVER = {"assignee_id": ["assigned", "unblocked", "due"], "due_date": ["due"], "question_id": ["question"]}
-OVER |= {"status": ["review"], "blocked_by": ["unblocked"]}
+OVER = {"assignee_id": ["assigned", "unblocked", "due", "sent_back"], "due_date": ["due"]}
+OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
-REASONS += ("unblocked", "claim_ended", "due")
+REASONS += ("unblocked", "claim_ended", "due", "sent_back")
 
 Changed = tuple[Row, Row]  # a task, and what has changed: `{field: [old, new]}`
 
@@ -872,6 +872,9 @@ class Task(Entity):
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
             Notice.tell(transaction, task, "review", *cls.responsible(transaction, task))
+        is_sent_back = changes.get("status") in (["review", "todo"], ["review", "in_progress"])
+        if is_sent_back and "assignee_id" not in changes:
+            Notice.tell(transaction, task, "sent_back", task["assignee_id"])
         if is_completed:
             Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
         return task, changes

@@ -18,6 +18,7 @@ const REASONS = {
   unblocked: "unblocked",
   claim_ended: "ran out of time on",
   due: "Due soon:", // which nobody does
+  sent_back: "sent back",
 };
 const UNTOLD = { notices: [], unread: 0, hasMore: false };
 

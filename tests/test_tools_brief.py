@@ -108,7 +108,18 @@ def test_an_answer_comes_with_the_news(bot, owner, task):
     assert unread(owner)[0] == "question"
     comment(owner, task, "The second.")
     (line, *_) = use(bot, "get_context")["for_you"]
-    assert line == f"#{task['number']} A task: answered by Olga Owner: The second."
+    assert line == f"#{task['number']} A task: answered by owner Olga Owner: The second."
+
+
+@pytest.mark.parametrize("status", ["todo", "in_progress"])
+def test_what_comes_back_from_review_is_in_the_news_until_it_moves_on(bot, owner, task, status):
+    use(bot, "claim_task", task_id=task["number"])
+    use(bot, "complete_task", task_id=task["number"])
+    change(owner, task, status=status)
+    assert unread(bot)[0] == "sent_back"
+    assert use(bot, "get_context")["for_you"][0] == f"#{task['number']} A task: sent_back by owner Olga Owner"
+    change(owner, task, status="in_progress" if status == "todo" else "review")
+    assert "sent_back" not in unread(bot)
 
 
 MEANT = {
