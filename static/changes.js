@@ -64,12 +64,13 @@ function expected(task, { after, before, ...fields }) {
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
-/** Where a task stands in its column, as a change that puts it there again. */
-function placeAmong({ id, status }) {
+/** Where a task is in its column, as a change that puts it there again when the `moved` ones above it are back. */
+function placeAmong({ id, status }, moved) {
   const { tasks } = columns.find((column) => column.status === status).value;
   const at = tasks.findIndex((task) => task.id === id);
-  const [above, below] = at < 0 ? [] : [tasks[at - 1], tasks[at + 1]]; // it may not be loaded
-  if (above) return { after: above.number };
+  if (at < 0) return {}; // it is not loaded
+  if (at > 0) return { after: tasks[at - 1].number };
+  const below = tasks.find((task) => !moved.some((one) => one.id === task.id));
   return below ? { before: below.number } : {};
 }
 
@@ -94,8 +95,8 @@ export async function changeTasks(pairs, isUndo = false) {
   const tasks = pairs.map(([task]) => task);
   const [[first, changes]] = pairs;
   const shown = pairs.map((pair) => expected(...pair));
-  const isPlaced = "after" in changes || "before" in changes;
-  const places = new Map(tasks.map((task) => [task.id, isPlaced ? placeAmong(task) : {}]));
+  const isPlaced = pairs.some(([, one]) => "after" in one || "before" in one);
+  const places = new Map(tasks.map((task) => [task.id, isPlaced ? placeAmong(task, tasks) : {}]));
   const focused = document.activeElement.closest("[data-task]")?.dataset.task;
   showAt(...shown);
   const moved = shown.find(({ id }) => id === focused);
@@ -146,10 +147,7 @@ export function put(task, status, others, at) {
 export function putAll(tasks, status, others, at) {
   const [above, top] = [others[at - 1], others[0]];
   const place = above ? { after: above.number } : top && { before: top.number };
+  const moved = tasks.some((task) => task.status !== status) && { status };
   const placeAt = (number) => (number ? { after: tasks[number - 1].number } : place);
-  const changesOf = (task, number) => ({
-    ...(status !== task.status && { status }),
-    ...placeAt(number),
-  });
-  return changeTasks(tasks.map((task, number) => [task, changesOf(task, number)]));
+  return changeTasks(tasks.map((task, number) => [task, { ...moved, ...placeAt(number) }]));
 }

@@ -129,13 +129,14 @@ export function dayMeant(typed, today) {
   const text = foldedText(typed).trim();
   const [, number, unit] = /^\+?(\d{1,3}) ?([dw])(?:ays?|eeks?)?$/.exec(text) ?? [];
   if (number) return dayAfter(today, number * UNITS[unit]);
-  if (/^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text))) return text;
+  const isDate = /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text));
+  if (isDate) return dayAfter(text, 0) === text ? text : ""; // browsers read 30 February as 2 March
   const [, before, month] =
     /^(\d{1,2})(?:\. ?| ?(?=\p{L})|$)(\p{L}{2,}|\d{1,2})?\.?$/u.exec(text) ?? [];
   const [, word, after] = /^(\p{L}{2,}) (\d{1,2})$/u.exec(text) ?? [];
   const [day, name] = [before ?? after, month ?? word];
-  if (!day) return "";
   const at = /^\d/.test(name) ? name - 1 : monthNames.findIndex((one) => one.startsWith(name));
+  if (!day || (name && !monthNames[at])) return "";
   const [year, now] = today.split("-").map(Number);
   const months = name ? [at, at + 12] : [now - 1, now];
   const days = months.map((one) => [one % 12, new Date(Date.UTC(year, one, day))]);

@@ -189,6 +189,30 @@ def test_the_details_of_a_card_are_planned_by_keys(board, owner, project, milest
     expect(board.get_by_role("dialog", name="Plan me")).to_be_visible()
 
 
+def test_a_day_is_typed_in_many_ways_and_what_is_no_day_is_none(board):
+    meant = {
+        "12": "2026-12-12",
+        "30": "2026-11-30",
+        "26 nov": "2026-11-26",  # today
+        "25 nov": "2027-11-25",
+        "dec 12": "2026-12-12",
+        "12. December": "2026-12-12",
+        "3.1.": "2027-01-03",
+        "5 days": "2026-12-01",
+        "3w": "2026-12-17",
+        "2028-02-29": "2028-02-29",
+        **dict.fromkeys(["12 foo", "12.13.", "12.0.", "31 feb", "99", "2026-02-30", "2026-13-01", "x"], ""),
+    }
+    found = board.evaluate(
+        """async (typed) => {
+          const { dayMeant } = await import(new URL("words.js", document.scripts[0].src));
+          return Object.fromEntries(typed.map((one) => [one, dayMeant(one, "2026-11-26")]));
+        }""",
+        [*meant],
+    )
+    assert found == meant
+
+
 def test_several_cards_are_selected_and_changed_together_and_that_is_undone_at_once(board, owner, project):
     made = [owner.make_task(project, title=title) for title in ("Ada", "Bob", "Cyd", "Dot", "Eve")]
     owner.data(owner.patch(f"/tasks/{made[1]['id']}/details", {"priority": "high", "labels": ["old"]}))
@@ -258,6 +282,29 @@ def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(boa
     ui.press(ui.notice(board).locator(".notice", has_text="Moved 2 tasks to Review."), "Undo")
     expect(ui.notice(board)).to_contain_text("Undone: 2 tasks.")
     expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
+    board.keyboard.press("Escape")
+    for pair, (onto, status) in {
+        ("Bob", "Dot"): ("Eve", "Review"),  # the first two, neither of which can be put beside the other
+        ("Bob", "Ada"): ("", "In progress"),  # into an empty column, where there is no place to name
+        ("Bob", "Eve"): ("Cyd", "To do"),  # of which the first is there already
+    }.items():
+        for title in pair:
+            ui.link(board, title).press("x")
+        if onto:
+            drag(board, pair[0], onto, "upper")
+            board.mouse.up()
+        else:
+            ui.card(board, pair[0]).drag_to(ui.column(board, status))
+        moved = ui.column(board, status)
+        for title in pair:
+            expect(moved.get_by_role("link", name=title)).to_be_visible()
+        ui.press(ui.notice(board).locator(".notice", has_text=f"Moved 2 tasks to {status}.").last, "Undo")
+        expect(ui.notice(board)).to_contain_text("Undone: 2 tasks.")
+        ui.link(board, pair[0]).press("Escape")
+        expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
+        expect(review).to_have_text(["Eve", "Fay"])
+        ui.refresh(board)
+        expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
 
 
 def test_without_a_keyboard_a_card_is_put_elsewhere_by_its_menu(board, owner, project):
