@@ -59,6 +59,8 @@ GUNICORN_VARIABLES = ("PORT", "WEB_CONCURRENCY", "GUNICORN_CMD_ARGS")
 STOPPING: set[int] = {signal.SIGINT, signal.SIGTERM}
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
     STOPPING.add(signal.SIGHUP)
+# The signals that came. A handler that raised would leave a program running that is just being started.
+stopped: list[int] = []
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -79,7 +81,7 @@ def throwaway(seed: int | None, today: int | None, log: BinaryIO | None, command
     if today is not None and seed is None:
         raise click.UsageError("--today is for --seed")
     for number in STOPPING:
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        signal.signal(number, lambda number, _: stopped.append(number))
     with TemporaryDirectory(prefix="tasks-") as folder:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             config = configure_throwaway(folder, f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -153,9 +155,11 @@ def start_throwaway(listener: socket.socket, log: BinaryIO) -> Popen:
 def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...], is_seeded: bool) -> int:
     """Serve until the command or, without one, the server ends; returns the exit code."""
     address = os.environ["TASKS_URL"].removeprefix("http://")
-    while not is_healthy(address):
+    while not is_healthy(address) and not stopped:
         if server.poll() is not None:
             raise click.ClickException("the server did not start; its log says why")
+    if stopped:
+        return 128 + stopped[0]
     owner = fetch_actor(None)
     if not is_seeded:
         with models.write(owner) as transaction:
@@ -165,10 +169,8 @@ def use_throwaway(server: Popen, config: dict[str, Any], command: tuple[str, ...
     database.db.disconnect()
     if command:
         given = {k: v for k, v in os.environ.items() if not k.startswith("TASKS_") or k in GIVEN}
-        program = Popen(command, env=given)  # noqa: S603 - what the user has named
         # A terminal sends Ctrl-C to the command too, which decides what it does.
-        signal.signal(signal.SIGINT, lambda *_: None)
-        return wait(program, STOPPING - {signal.SIGINT})
+        return wait(Popen(command, env=given), STOPPING - {signal.SIGINT})  # noqa: S603 - what the user named
     click.echo(" ".join(f"{name}={os.environ[name]}" for name in GIVEN))
     click.echo(f"Sign in with this link, once, within a day:  {link}")
     if wait(server, STOPPING):
@@ -185,6 +187,8 @@ def wait(program: Popen, stopping: set[int]) -> int:
     """Wait for a program, which these signals terminate; returns its exit code as a shell would."""
     for number in stopping:
         signal.signal(number, lambda *_: program.terminate())
+    if stopping.intersection(stopped):  # one has come before
+        program.terminate()
     code = program.wait()
     return code if code >= 0 else 128 - code
 

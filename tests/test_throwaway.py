@@ -8,6 +8,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import requests
@@ -156,11 +157,18 @@ def test_a_program_decides_what_it_does_at_ctrl_c_and_sigterm_and_has_its_server
     assert left_over(environment) == []
 
 
-def test_a_signal_before_the_server_answers_ends_it_too(begin, environment):
+def test_signals_while_the_server_starts_end_it_and_the_command_waits_for_that(begin, environment):
     with begin() as process:
-        wait_until(lambda: left_over(environment))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        (server,) = map(int, wait_until(children.read_text).split())
+        os.kill(server, signal.SIGSTOP)  # as one that takes long to end
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) in (0, 128 + signal.SIGTERM)  # 0 where it came later after all
+        wait_until(lambda: "ShdPnd:\t0000000000004000" in Path(f"/proc/{server}/status").read_text())
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: "ShdPnd:\t0000000000000000" in Path(f"/proc/{process.pid}/status").read_text())
+        os.kill(server, signal.SIGCONT)
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM  # of the first
+        assert not Path(f"/proc/{server}").exists()
     assert left_over(environment) == []
 
 
