@@ -368,7 +368,7 @@ def json_object(members: Row) -> Function:
 class Statement:
     """A peewee query that is converted to SQL once and then executed with named parameters.
 
-    Building a query costs a hundred times more than executing it. A row is a dict, in which the results of
+    Converting a query to SQL takes 90 times as long as running it. A row is a dict, in which the results of
     SQLite's function JSON are Python's values as those of a `JSONField`, and columns such as `owner.id` are
     an object, here `owner`, or None where its id is null.
     """

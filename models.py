@@ -136,7 +136,7 @@ def each(name: str) -> Query:
 
 
 def checkboxes(text: str | None) -> Row | None:
-    """The `done` and `total` number of the Markdown list items with a checkbox; null without any."""
+    """Return how many Markdown checkboxes are `done`, and their `total`; None without any."""
     if not text or "[" not in text:
         return None
     marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text)
@@ -604,7 +604,7 @@ class Task(Entity):
 
     @statement
     def redating(cls: Any):
-        """Sets `updated_at` of tasks from the future to now, after the clock was ahead.
+        """Set `updated_at` of tasks from the future to now, after the clock was ahead.
 
         Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. Does
         nothing while the clock is before the creation of the first member, as it is then wrong itself.

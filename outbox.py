@@ -352,7 +352,7 @@ class Delivery(Entity):
         & is_due(next_at, "latest_due")
         & (leased_until.is_null() | is_due(leased_until, "latest_lease"))
     )
-    # Later events wait behind it; also if it was leased a while ago without a result: the process has died.
+    # Later events wait behind it, also if it was leased a while ago without a result: its process has ended.
     is_backlog: ClassVar[Any] = is_pending & (
         (blocks_later == 1) | (duration_ms.is_null() & (created_at < placeholder("abandoned_before")))
     )

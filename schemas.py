@@ -678,7 +678,7 @@ class InboxReadInput(Strict):
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
         if len(data) != 1:
-            raise ValidationError("or task_id is required, and not both", "until")
+            raise ValidationError("send either this field or task_id", "until")
 
     EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 

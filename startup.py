@@ -18,8 +18,6 @@ from settings import bootstrap_key, mail_password, resolve_webhooks, without_pat
 from store import is_missing, lock_database, prepare
 
 log = logging.getLogger("tasks")
-
-
 locks = ExitStack()  # of the database, which the workers inherit: it is free when all of them have ended
 
 
@@ -32,7 +30,7 @@ class Secrets(NamedTuple):
 
 
 def read_secrets(config: dict[str, Any]) -> Secrets:
-    """Raises `LookupError` for what cannot be read."""
+    """Read the secrets of a configuration. Raises `LookupError` for one that cannot be read."""
     return Secrets(check_webhooks(config), mail_password(config), bootstrap_key(config))
 
 
