@@ -159,6 +159,17 @@ def test_a_new_task_goes_into_the_project_that_is_shown_and_its_draft_can_be_dro
     expect(new).to_be_hidden()
     board.keyboard.press("n")  # for a project that takes tasks
     expect(new.get_by_label("Title")).to_have_value("")
+    ui.press(new, "Close")
+    latest = owner.make_project(name="Zulu")
+    ui.refresh(board)
+    ui.show(board, f"project={latest['id']}")
+    ui.new_task(board)
+    new.get_by_label("Title").fill("There")
+    ui.press(new, "Create task")
+    expect(new).to_be_hidden()
+    ui.show(board, "project=")
+    ui.new_task(board)
+    expect(ui.choice(new, "Project")).to_contain_text("Zulu")
 
 
 def test_a_new_task_is_of_the_filters_and_its_milestone_of_the_project_that_is_chosen(
@@ -294,6 +305,9 @@ def test_a_notice_stays_for_some_seconds_and_while_it_has_the_focus_or_the_point
     ui.choose(board, "Walk", "Review")
     expect(ui.column(board, "Review").get_by_role("link", name="Walk")).to_be_focused()
     undo = ui.notice(board).get_by_role("button", name="Undo")
+    expect(undo).to_be_visible()
+    beside, cards = (board.locator(one).bounding_box() for one in ("#notices .notice", "#board"))
+    assert beside["x"] + beside["width"] <= cards["x"]  # it covers no card
     for use, leave in ((undo.focus, undo.blur), (undo.hover, board.locator("h1").hover)):
         use()
         board.clock.run_for(9000)
@@ -312,7 +326,8 @@ def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, own
     owner.data(owner.patch(f"/tasks/{aside['id']}", {"status": "review"}))
     ui.refresh(board, "Aside")
     press_key = board.keyboard.press
-    ui.link(board, "Above").focus()
+    press_key("ArrowDown")
+    expect(ui.link(board, "Above")).to_be_focused()
     for key, title in {"Down": "Below", "Right": "Aside", "Left": "Above", "Up": "Above"}.items():
         press_key(f"Arrow{key}")
         expect(ui.link(board, title)).to_be_focused()

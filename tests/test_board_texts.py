@@ -92,3 +92,21 @@ def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owne
     expect(dialog.get_by_text("Blocks", exact=True)).to_be_visible()
     expect(dialog.get_by_role("link", name=re.compile("Pictured"))).to_be_visible()
     ui.refresh(board)
+
+
+SIDES = """all => all.map((one) => {
+  const words = document.createRange();
+  words.selectNodeContents(one);
+  const [text, box] = [words, one].map((it) => it.getBoundingClientRect());
+  return [text.left - box.left < 2, box.right - text.right < 2];
+})"""
+
+
+def test_right_to_left_paragraphs_have_their_side_and_comments_the_whole_width(board, owner, project):
+    owner.make_task(project, title="Both ways", description="Hello\n\nשלום")
+    dialog = ui.opened(board, "Both ways")
+    paragraphs = dialog.locator(".text p")
+    expect(paragraphs).to_have_text(["Hello", "שלום"])
+    assert paragraphs.evaluate_all(SIDES) == [[True, False], [False, True]]
+    area = dialog.get_by_label("New comment")
+    assert area.evaluate("area => area.offsetWidth > 0.9 * area.closest('form').offsetWidth")

@@ -23,7 +23,7 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     expect(page.get_by_role("heading", level=1)).to_have_text("All projects")  # nothing is Ana's yet
     mine = {"assignee_id": ana.member["id"]}
     late = owner.make_task(project, title="Late", due_date="2020-01-01", **mine)
-    owner.make_task(project, title="Far", due_date="2099-01-01", **mine)
+    far = owner.make_task(project, title="Far", due_date="2099-01-01", **mine)
     for title in ("First", "Second", "Third"):
         owner.make_task(project, title=title, **mine)
     page = sign_in(ana.key)
@@ -53,6 +53,14 @@ def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, a
     ui.choice(page, "Status of “Far”").click()
     page.get_by_role("option", name="Review").click()
     expect(ui.choice(page, "Status of “Far”")).to_have_text("Review")
+    ui.link(page, "Far").press("p")
+    ui.find(page, "Urgent")
+    wait_until(lambda: page.evaluate("0") or ui.stored(owner, far)["priority"] == "urgent")
+    ui.link(page, "Third").press("Delete")
+    expect(own(page)).to_have_text(["Late", "Far", "Second", "First"])
+    ui.press(page, "More for “First”")
+    ui.press(page, "Delete")
+    expect(own(page)).to_have_text(["Late", "Far", "Second"])
     ui.link(page, "Second").click()
     expect(page.get_by_role("dialog", name="Second")).to_be_visible()
 
@@ -62,6 +70,8 @@ def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_c
 ):
     task = owner.make_task(project, title="Choose a Zephyr", description="By *wind*")
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Ask the quartermaster"}), 201)
+    done = owner.make_task(project, title="Last year's Zephyr")  # is found after what is open
+    owner.data(owner.post(f"/tasks/{done['id']}/complete"))
     asked = []
     board.on("request", lambda request: asked.append(request.url) if "q=" in request.url else None)
     find = board.get_by_role("combobox", name="Find")
@@ -139,11 +149,14 @@ def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project
 
 def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, owner, project):
     path = f"/projects/{project['id']}/milestones"
-    alpha, beta = (owner.data(owner.post(path, {"title": title}), 201) for title in ("Alpha", "Beta"))
+    due = {"due_date": "2020-01-01"}
+    alpha, beta = (owner.data(owner.post(path, due | {"title": title}), 201) for title in ("Alpha", "Beta"))
     task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
     page = sign_in(address=f"#view=project&project={project['id']}")
     ui.press(page, "Close: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_be_visible()
+    expect(ui.row(page, "Beta").locator(".late")).to_have_count(1)
+    expect(ui.row(page, "Alpha").locator(".late")).to_have_count(0)
     ui.check_page(page)
     ui.choice(page, "Move what is open").click()
     page.get_by_role("option", name="Beta").click()
