@@ -244,12 +244,13 @@ def with_etag(task: Row) -> Row:
 def expected_versions() -> frozenset[str] | None:
     """Return the versions in If-Match, in which "*" stands for any; None if there is no such header.
 
-    A weak ETag counts too: a proxy that compresses an answer makes its ETag weak, and the version stays.
+    Proxies that compress make the ETag `"2"` a weak one or, as Apache does, `"2-gzip"`.
     """
     if "HTTP_IF_MATCH" not in request().environ:
         return None
-    tags = request().if_match
-    return frozenset(["*"]) if tags.star_tag else frozenset(tags.as_set(include_weak=True)) - {"*"}
+    if (tags := request().if_match).star_tag:
+        return frozenset(["*"])
+    return frozenset(str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)) - {"*"}
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
@@ -873,7 +874,8 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 
 # What the operations declare with which an agent works too, and those of them that change a task.
 OF_WORK: Row = {"role": "member", "scope": "agent"}
-OF_A_CHANGE: Row = OF_WORK | {"raises": (PreconditionFailed,), "headers": ("ETag",)}
+OF_VERSIONS: Row = {"raises": (PreconditionFailed,), "preconditions": ("If-Match",)}
+OF_A_CHANGE: Row = OF_WORK | OF_VERSIONS | {"headers": ("ETag",)}
 
 
 @api.get("/tasks")
@@ -933,7 +935,12 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
-@operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_CHANGE)
+@operation(
+    schemas.PUT_TASK,
+    schemas.TaskShown,
+    also={201: "It is new."},
+    **OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")},
+)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
     named = schemas.EXTERNAL_ID.load({"external_id": external_id})
@@ -1011,7 +1018,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 
 
 @api.delete("/tasks/<task:id>")
-@operation(gives=schemas.DeletedShown, role="member", raises=(PreconditionFailed,))
+@operation(gives=schemas.DeletedShown, role="member", **OF_VERSIONS)
 def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
     task = Task.remove(transaction, id, expected_versions())

@@ -99,7 +99,7 @@ class KeyReused(ApiError):
 
 class PreconditionFailed(ApiError):
     status, code = 412, "precondition_failed"
-    reason = "`If-Match` names another version."
+    reason = "`If-Match` names another version, or `If-None-Match` refuses a task that exists."
 
 
 def not_found(noun: str) -> Any:

@@ -10,7 +10,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 import gateway
 import schemas
 from database import Row
-from errors import ApiError, PreconditionFailed
+from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
 from operation import Declaration
 from schemas import API, API_VERSION, Choice, Shown, Strict
@@ -321,9 +321,10 @@ def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
             {"name": name, "in": "query", "schema": converter.field2property(field)}
             for name, field in operation.declaration.takes.fields.items()
         ]
-    if PreconditionFailed in operation.declaration.raises:
-        tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
-        parameters.append({"name": "If-Match", "in": "header", "schema": tags})
+    tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
+    for name in operation.declaration.preconditions:
+        schema = tags if name == "If-Match" else {"type": "string", "enum": ["*"]}
+        parameters.append({"name": name, "in": "header", "schema": schema})
     if operation.declaration.is_repeatable:
         key = {"type": "string", "pattern": f"^{schemas.IDEMPOTENCY_KEY}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})

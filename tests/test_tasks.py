@@ -132,7 +132,7 @@ def test_two_updates_of_different_fields_both_survive(server, task):
 
 
 def test_an_expected_version_is_honoured(owner, task):
-    for version, tag in enumerate(('"1"', "*", '"7", "3"', 'W/"4"'), 2):
+    for version, tag in enumerate(('"1"', "*", '"7", "3"', 'W/"4"', '"5-gzip"'), 2):
         answer = owner.patch(f"/tasks/{task['id']}", {"title": f"T{version}"}, headers={"If-Match": tag})
         assert owner.data(answer)["version"] == version
 
@@ -149,6 +149,19 @@ def test_another_version_is_refused(owner, task, method, path, body):
         answer = owner.request(method, f"/tasks/{task['id']}{path}", json=body, headers={"If-Match": tag})
         fault(answer, 412, "precondition_failed")
     assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        *(("PATCH", "/tasks/batch", "If-Match"), ("POST", "/tasks/1/copy", "If-Match")),
+        *(("PATCH", f"/projects/{NOBODY}", "If-Match"), ("PATCH", "/tasks/1", "If-None-Match")),
+        *(("DELETE", "/tasks/1", "If-None-Match"), ("PUT", "/tasks/by-external-id/x", "If-None-Match")),
+    ],
+)
+def test_a_precondition_that_would_be_ignored_is_refused(owner, method, path, name):
+    answer = owner.request(method, path, json={} if method != "DELETE" else None, headers={name: '"1"'})
+    fault(answer, 422, "validation_error", name)
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
