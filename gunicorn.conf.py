@@ -185,6 +185,7 @@ http_parser = "python"  # the one whose errors `Worker.handle_error` knows; the 
 worker_connections = 500
 graceful_timeout = 30
 keepalive = 15
+limit_request_field_size = 16 * 1024  # bytes: a proxy that signs in may send 12 KB of cookies
 # For the files by which the master sees that workers live: no disk, which may block, or be read-only.
 worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 forwarder_headers = ""  # otherwise a client could send SCRIPT_NAME through a proxy on this machine

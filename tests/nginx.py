@@ -1,6 +1,7 @@
 """nginx before a server, with the file of deploy/."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -42,18 +43,20 @@ def site(folder: Path, port: int, upstream: str, below: str, more: str) -> str:
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in text, "who asks is not what a client says"
     ours = {
+        "listen 80;": f"listen unix:{folder}/plain;",
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "/etc/letsencrypt/live/tasks.example.com/fullchain.pem": str(folder / "right.pem"),
         "/etc/letsencrypt/live/tasks.example.com/privkey.pem": str(folder / "right.key"),
         "http://127.0.0.1:8000;": f"{upstream};",
-        "http://127.0.0.1:8000/;": f"{upstream}/;",
+        "http://127.0.0.1:8000$1;": f"{upstream}$1;",
     }
     for theirs, our in ours.items():
         assert text.count(theirs) == 1, f"deploy/nginx.conf has no {theirs}"
         text = text.replace(theirs, our)
     text = text.replace("location / ", f"{more}\n    location / ")
     if below:
-        text = text.replace("location / ", "location /nothing/ ").replace("# location", "location")
+        text = text.replace("location / ", "location /nothing/ ")
+        text = re.sub("# (location|    if|    proxy_pass|})", r"\1", text)
     return text
 
 

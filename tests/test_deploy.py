@@ -15,6 +15,7 @@ from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 import click
 import pytest
@@ -220,21 +221,25 @@ def proxied(launch_module):
 
 
 def carries(server, base, verify):
-    """Behind each proxy files have the service's limit, callers their address, external ids their slashes."""
+    """What holds behind each proxy: limits and paths are the service's, and the address the client's."""
     owner = server.client()
-    files = f"{base}/api/v1/tasks/{owner.make_task(owner.make_project())['id']}/attachments"
+    project = owner.make_project()
+    files = f"{base.rstrip('/')}/api/v1/tasks/{owner.make_task(project)['id']}/attachments"
     with requests.Session() as session:
         session.trust_env = False  # or it could name other authorities
         session.verify, session.headers["Authorization"] = verify, f"Bearer {OWNER_KEY}"
         for size, status in ((10 * MIB, 201), (10 * MIB + 1, 413), (13 * MIB, 413)):
             answer = session.post(files, files={"file": ("f", bytes(size))}, timeout=PATIENCE)
             assert (answer.status_code, "meta" in answer.json()) == (status, True)
+        for external_id in ("https://example.com/issues/7", "a/../b", "../x", "%2F a//b"):
+            path = f"{base.rstrip('/')}/api/v1/tasks/by-external-id/{quote(external_id, safe='')}"
+            task = {"project_id": project["id"], "title": "Synced"}
+            made = session.put(path, json=task, timeout=PATIENCE).json()["data"]
+            assert made["external_id"] == external_id
+        cookies = "; ".join(f"_oauth2_proxy_{part}={'x' * 4000}" for part in range(3))
+        assert session.get(files, headers={"Cookie": cookies}, timeout=PATIENCE).status_code == 200
         id = session.get(files, headers={"X-Forwarded-For": "192.0.2.1"}).headers["X-Request-Id"]
         page = session.get(base, headers={"Accept": "text/html"})
-        body = {"project_id": owner.make_project()["id"], "title": "Both slashes stay"}
-        named = f"{base}/api/v1/tasks/by-external-id/https%3A%2F%2F{body['project_id']}"
-        made = session.put(named, json=body, timeout=PATIENCE).json()["data"]
-    assert made["external_id"] == f"https://{body['project_id']}"
     assert "</html>" in page.text
     (line,) = [line for line in server.log.read_text().splitlines() if id in line]
     assert line.endswith(" 127.0.0.1")
@@ -248,6 +253,7 @@ def test_nginx_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
         path, body = f"{site.base}/api/v1/tasks", bytes(15 * MIB)
         huge = requests.post(path, data=body, verify=site.authority, timeout=PATIENCE)
         assert (huge.status_code, huge.json()["error"]["code"]) == (413, "payload_too_large")
+        assert huge.json()["meta"]["request_id"].startswith("req_")
 
 
 @needs_nginx
@@ -258,10 +264,11 @@ def test_nginx_says_in_json_that_the_service_is_down(launch, tmp_path):
         answer = requests.get(f"{site.base}/api/v1/health", verify=site.authority, timeout=PATIENCE)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert answer.json()["error"]["code"] == "unavailable"
+    assert answer.json()["meta"].keys() == {"timestamp", "version", "request_id"}
 
 
 @contextmanager
-def caddy(folder, upstream, more="", **variables):
+def caddy(folder, upstream, more="", below="", **variables):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     version = subprocess.run([CADDY, "version"], capture_output=True, text=True, check=True).stdout
@@ -269,6 +276,8 @@ def caddy(folder, upstream, more="", **variables):
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < (2, 6, 3):
         config = re.sub(r"# (buffer_|max_buffer)", r"\1", re.sub(r"\n\s*re\w+_buffers .*", "", config))
     config = config.replace("\treverse_proxy", f"{more}\n\treverse_proxy", 1)
+    if below:
+        config = config.replace(" {\n", f" {{\n\thandle_path {below}/* {{\n", 1) + "}\n"
     (folder / "Caddyfile").write_text("{\n\tadmin off\n}\n" + config)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "UPSTREAM": upstream}
     environment |= {"SITE": f"http://127.0.0.1:{port}"} | variables
@@ -282,9 +291,10 @@ def caddy(folder, upstream, more="", **variables):
 
 
 @needs_caddy
-def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path):
-    with caddy(tmp_path, proxied.base.removeprefix("http://")) as base:
-        carries(proxied, base, None)
+@pytest.mark.parametrize("below", ["", "/team"])
+def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, below):
+    with caddy(tmp_path, proxied.base.removeprefix("http://"), below=below) as base:
+        carries(proxied, f"{base}{below}/", None)
 
 
 class SignIn(BaseHTTPRequestHandler):
@@ -298,6 +308,9 @@ class SignIn(BaseHTTPRequestHandler):
             self.send_header("X-Auth-Request-Email" if oauth2 else "Remote-Email", who)
         if not who and not oauth2:
             self.send_header("Location", "https://auth.example.com/?rd=here")
+        if self.path == "/oauth2/callback":
+            for part in range(3):
+                self.send_header("Set-Cookie", f"_oauth2_proxy_{part}={'x' * 4000}")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -356,8 +369,10 @@ def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
         passes_no_name_on(site.base, site.authority)
     with nginx(tmp_path, entered, more=more) as site:
         guards(site.base, site.authority, f"{site.base}/oauth2/start?rd=/")
-        # Who has no account with the program in front reaches the page with a session, also from a mail.
         options = {"verify": site.authority, "allow_redirects": False}
+        signed = requests.get(f"{site.base}/oauth2/callback", timeout=PATIENCE, **options)
+        assert len(signed.cookies) == 3
+        # Who has no account with the program in front reaches the page with a session, also from a mail.
         token, html = token_of(invite(entered.client(), "client@example.com")), {"Accept": "text/html"}
         path = f"{site.base}/enroll/{token}"
         session = requests.post(path, headers=html, timeout=PATIENCE, **options).cookies
