@@ -1034,7 +1034,7 @@ def list_comments(id: str, **page: Any) -> Row:
 
 
 @api.post("/tasks/<task:id>/comments")
-@operation(schemas.CommentInput(), schemas.CommentShown, status=201, scope="agent")
+@operation(schemas.CommentInput(), schemas.CommentShown, status=201, scope="agent", raises=(Conflict,))
 def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Comment on a task; with `question` it waits for the answer, the next comment of somebody else."""
     comment, task, changes = Comment.add(transaction, id, **fields)

@@ -916,7 +916,7 @@ class Task(Entity):
         holder = task["assignee_id"] and cls.shown(id)["assignee"]["full_name"]
         via = f" (via {move['via']})" if is_mine and move["via"] else ""
         state, end = task["status"].replace("_", " "), task["claimed_until"]
-        end = f" until {end}" if end else ""
+        end = f" until {end}" if end else "" if holder else "; it can be claimed once its status is todo"
         raise Conflict(f"#{task['number']} is {state}, and {holder or 'nobody'} has it{via}{end}")
 
     @statement
@@ -932,13 +932,21 @@ class Task(Entity):
 
     @classmethod
     def end_claims(cls, transaction: Transaction, member_id: str, at: str | None = None) -> Iterator[Changed]:
-        """Give back the tasks of a member whose claims have ended: to do, and nobody's; yields each."""
-        for row in cls.ended_claims(at):
-            if row["assignee_id"] == member_id:
-                free = {"status": "todo", "assignee_id": None}
-                task, changes = cls.edit(transaction, row["id"], free, None)
-                Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
-                yield task, changes
+        """Give back the tasks of a member whose claims have ended (`give_back`)."""
+        ended = [row["id"] for row in cls.ended_claims(at) if row["assignee_id"] == member_id]
+        yield from cls.give_back(transaction, ended)
+
+    @statement
+    def held(cls: Any):
+        return cls.select(cls.id).where(cls.assignee == placeholder("id"), cls.status == "in_progress")
+
+    @classmethod
+    def give_back(cls, transaction: Transaction, ids: Iterable[str]) -> Iterator[Changed]:
+        """Make these tasks to do and nobody's, and tell whoever is responsible; yields each."""
+        for id in ids:
+            task, changes = cls.edit(transaction, id, {"status": "todo", "assignee_id": None}, None)
+            Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+            yield task, changes
 
     @statement
     def due_soon(cls: Any):
@@ -969,14 +977,15 @@ class Task(Entity):
     ) -> tuple[Row, Row | None]:
         """Make the task with this external id, or change it to these fields.
 
-        Returns the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
+        A task that was moved stays where it is, so that a sync that sends the old project can go on. Returns
+        the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
         """
         if not (id := cls.by_external_id.value(external_id=external_id)):
             if versions is not None:
                 raise PreconditionFailed("no task has this external_id")
             return cls.add(transaction, external_id=external_id, **fields), None
         if fields.pop("project_id") != cls.stored(id)["project_id"]:
-            raise Invalid(("project_id", "must be that of the task; PATCH /tasks/:id/details moves it"))
+            fields.pop("milestone_id", None)
         return cls.edit(transaction, id, fields, versions)
 
     @classmethod
@@ -1065,7 +1074,7 @@ Task.add_index(Task.rank, name="task_rank")
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
     """Remove a member (`Member.remove`); yields the member's tasks, which are nobody's then."""
     Member.remove(transaction, id)
-    yield from Task.end_claims(transaction, id, "9999")
+    yield from Task.give_back(transaction, [row["id"] for row in Task.held.all(id=id)])
     yield from Task.clear(transaction, Task.assignee, id)
 
 
@@ -1332,7 +1341,7 @@ class Comment(PartOfTask):
         """Comment on a task, which waits for the answer if that is a question: somebody else's next comment.
 
         Returns the comment, the task, and what has changed of it. Raises `NotFound`, and for a question
-        `Forbidden`, and `Invalid` where nobody would be told.
+        `Forbidden`, `Conflict` of a task that is done, and `Invalid` where nobody would be told.
         """
         task, me = Task.stored(task_id), transaction.actor["id"]
         comment = cls.store(transaction, task, content)
@@ -1340,6 +1349,9 @@ class Comment(PartOfTask):
         asked: list[str] = []
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
+            if task["status"] == "done":
+                number = task["number"]
+                raise Conflict(f"#{number} is done, and waits for no answer; comment without a question")
             asked = [member for member in named if member != me] or Task.responsible(transaction, task)
             if not asked:
                 raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))

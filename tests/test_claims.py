@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from harness import at_once, fault, last_event, wait_until
-from test_inbox import comment, unread
+from test_inbox import change, comment, emptied, of, unread
 from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
@@ -156,15 +156,26 @@ def test_an_end_that_no_clock_could_have_set_has_come(server, owner, task):
     wait_until(lambda: is_free(owner, task))
 
 
-def test_the_claims_of_a_removed_member_end_at_once(owner, join, project):
-    ana = join()
-    limited, unlimited = (owner.make_task(project) for _ in range(2))
+def test_what_a_removed_member_was_doing_is_free_at_once_and_its_creator_told(owner, join, project):
+    ana, ben = join(), emptied(join())
+    limited, unlimited, given = (ben.make_task(project) for _ in range(3))
     claim(ana, limited, 1440)
     claim(ana, unlimited)
+    change(owner, given, assignee_id=of(ana), status="review")
     owner.data(owner.delete(f"/members/{ana.member['id']}"))
     assert is_free(owner, limited)
-    left = owner.data(owner.get(f"/tasks/{unlimited['id']}"))
-    assert (left["status"], left["assignee_id"]) == ("in_progress", None)
+    assert is_free(owner, unlimited)
+    left = owner.data(owner.get(f"/tasks/{given['id']}"))
+    assert (left["status"], left["assignee_id"]) == ("review", None)
+    assert unread(ben) == ["claim_ended", "claim_ended", "review"]
+
+
+def test_what_is_in_progress_and_nobody_s_can_be_claimed_once_it_is_to_do(owner, task):
+    change(owner, task, status="in_progress")
+    error = fault(owner.post(f"/tasks/{task['id']}/claim"), 409, "conflict")
+    assert error["message"].endswith("nobody has it; it can be claimed once its status is todo")
+    change(owner, task, status="todo")
+    assert claim(owner, task)["status"] == "in_progress"
 
 
 def test_renewals_and_the_end_at_the_same_time_leave_one_of_both(server, owner, join, project):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from harness import at_once, fault, last_event, wait_until
 from test_claims import claim, is_free, let_end
-from test_inbox import change, comment, emptied, of, unread
+from test_inbox import change, comment, emptied, unread
 from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
@@ -146,11 +146,14 @@ def test_done_or_deletion_of_the_comment_ends_the_question(server, owner, bot, t
     assert stored(owner, task["id"])["version"] == 3
 
 
-def test_a_question_about_what_is_done_stays_open_though_the_same_status_is_sent_again(owner, bot, task):
+def test_what_is_done_waits_for_no_answer(owner, bot, task):
     owner.data(owner.post(f"/tasks/{task['id']}/complete"))
-    asked = comment(bot, task, "Why so?", question=True)
-    change(owner, task, status="done", assignee_id=of(bot))
-    assert question_of(owner, task) == asked["id"]
+    asking = {"content": "Why so?", "question": True}
+    fault(bot.post(f"/tasks/{task['id']}/comments", asking), 409, "conflict")
+    comment(bot, task, "Why so?")
+    assert question_of(owner, task) is None
+    change(owner, task, status="todo")
+    assert question_of(owner, task) is None
 
 
 def test_a_question_may_answer_another_one_and_the_last_of_one_s_own_counts(owner, ana, bot, task):
