@@ -211,11 +211,13 @@ key_commands = AppGroup("key", help="Create, list and revoke API keys.")
 def key_create(holder_email: str | None, days: float | None, email: str | None, **fields: str) -> None:
     """Create an API key, and print it once."""
     fields = load_fields(schemas.CREATE_KEY, **fields)
-    holder = fetch_actor(holder_email)
+    holder, actor = fetch_actor(holder_email), fetch_actor(email)
+    if not holder_email and actor["role"] != "owner":
+        raise click.UsageError("name whose key it is with --member (without it, the first owner's)")
     if days is not None and math.isnan(days):
         raise click.UsageError("--days must be a number")
     expires_at = times.now(days * 86400) if days else None
-    with models.write(fetch_actor(email)) as transaction:
+    with models.write(actor) as transaction:
         _, key = members.ApiKey.grant(transaction, member_id=holder["id"], expires_at=expires_at, **fields)
     click.echo(key)
 

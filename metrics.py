@@ -5,6 +5,7 @@ written through a map, and on a full disk that ends the process. Each worker add
 """
 
 import mmap
+import shutil
 import threading
 import time
 from bisect import bisect_left
@@ -151,6 +152,8 @@ def _lines(cells: list[float]) -> Iterator[str]:
     for name, path in (("database", Path(db.database)), ("log", Path(f"{db.database}-wal"))):
         size = path.stat().st_size if path.exists() else 0
         yield from _family(f"{name}_bytes", "gauge", f"Size of {path.name}.", [({}, size)])
+    free = shutil.disk_usage(Path(db.database).parent).free
+    yield from _family("disk_free_bytes", "gauge", "Space left on the disk of the database.", [({}, free)])
     age = database_age() if (copied := backup_age()) is None else copied
     yield from _family(
         "backup_age_seconds", "gauge", "Age of the newest backup, or of the database.", [({}, age)]

@@ -421,6 +421,8 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
+    if field in ("server.port", "server.host", "server.bind"):
+        hint = "; PORT in the environment is the port, and gunicorn's --bind the address"
     raise SettingsError(f"{field} {message}{hint}")
 
 

@@ -45,13 +45,14 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
-    dropped: Counter[str] = field(default_factory=Counter)  # what was left out, with the number of its tasks
+    dropped: Counter[str] = field(default_factory=Counter)  # what was left out, and how often
     problems: list[str] = field(default_factory=list)  # of lines that cannot be taken
 
     def lines(self) -> Iterator[str]:
         yield from self.problems
         yield from self.made
-        yield from (f"dropped: {what} ({count} tasks)" for what, count in self.dropped.items() if count)
+        for what, count in self.dropped.items():
+            yield f"dropped: {what}" + f" ({count} times)" * (count > 1)
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 

@@ -156,8 +156,8 @@ def test_a_change_is_the_first_owners_or_that_of_whom_one_acts_as_who_may_do_no_
         "WHERE changes LIKE '%api_key%' ORDER BY activity.id"
     )
     assert recorded == [{"email": "owner@example.com", "own": 0}, {"email": "ana@example.com", "own": 1}]
-    said = refusal(made, "key", "create", "--as", "ana@example.com")
-    assert "only an owner manages the keys of this owner" in said
+    said = refusal(made, "key", "create", "--as", "ana@example.com", code=2)
+    assert "name whose key it is with --member" in said
     said = refusal(made, "member", "invite", "zoe@example.com", "Zoe", "--as", "ana@example.com")
     assert "your role is member; this takes owner or admin" in said
     says(made, "project", "create", "Hers", "--as", "ana@example.com")

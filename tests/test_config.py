@@ -179,6 +179,7 @@ SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
         (PROVIDER + "'env'\npath = '/x'", {}, ["is not accepted for source env"]),
         ("[bootstrap]\napikey = 'S3CRET'", {}, ["bootstrap.apikey is not accepted"]),
         ("[server]\nbase_ulr = 'x'", {}, ["server.base_ulr", "did you mean base_url?"]),
+        ("[server]\nport = 9000", {}, ["server.port", "PORT in the environment is the port"]),
         ("", {"TASKS_WEBHOOKS": "["}, ["TASKS_WEBHOOKS", "JSON array"]),
         ("", {"TASKS_WEBHOOKS": '{"url": "x"}'}, ["webhooks", "list"]),
         ("", {"TASKS_SERVER__COLOUR": "blue"}, ["server.colour", "is not accepted"]),

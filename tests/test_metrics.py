@@ -125,6 +125,7 @@ def test_who_may_read_them(server):
 def test_the_age_of_the_newest_backup_is_told_there_and_by_doctor(server):
     folder = Path(server.database).with_name("backups")
     assert figures(server)["backup_age_seconds",] < 3600  # of the database
+    assert figures(server)["disk_free_bytes",] > 2**20
     assert "backup" not in invoke(server, "doctor").output
     made = "UPDATE schema_migration SET applied = strftime('%Y-%m-%d %H:%M:%f', applied, ?)"
     server.rows(made, "-40 hours")
