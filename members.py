@@ -44,7 +44,19 @@ ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # 
 ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
-MAX_MENTIONS = 50  # signs @ of a comment that are looked at
+MAX_MENTIONS = 50  # signs @ of a text that are looked at
+# What of a Markdown text names nobody. Each part is bounded, or takes all it reads, so that no text is slow.
+UNSAID = re.compile(
+    r"""(?mx)
+    \\[!-/:-@\[-`{-~]  # an escaped sign
+    | ^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?
+      (?:>.* | (```+|~~~+)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))  # a quote, a fenced block
+    | (?<![^\n]\n)^(?:(?:[ ]{4}|\t).*\n?)+  # an indented block
+    | (?<!`)(`+)(?!`)[^\n]{1,500}?(?<!`)\2(?!`)  # code in a line
+    | <!--(?s:.*?)(?:-->|\Z)
+    | (?:\[[^\[\]\n]*)?\]\([^()\n]*\) | (?:\w{1,20}://|www\.)[^\s<>]*  # a link
+    """
+)
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
@@ -225,9 +237,11 @@ class Member(Entity):
         """Return the ids of the members that a text mentions, by @ and a full name, or a team member's first.
 
         A name that several members share mentions none of them. If a client has the name of a team member, it
-        mentions the team member.
+        mentions the team member. Code, quotes, links, HTML comments and `\\@` mention nobody.
         """
-        text = caseless(text)
+        if "@" not in text:  # as in nearly every description
+            return []
+        text = caseless(UNSAID.sub(" ", text))
         places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
         clients: dict[str, list[str]] = {}
         firsts: dict[str, list[str]] = {}

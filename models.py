@@ -76,8 +76,9 @@ PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "as
 PLANNED += ["start_date", "due_date", "metadata"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
-# The reasons of notices that are no longer true when a field of the task has changed.
-OVER = {"assignee_id": ["assigned", "unblocked", "due", "sent_back"], "due_date": ["due"]}
+# Reasons that tell of a task's state, which a completion ends, and those that other changes make untrue.
+OF_STATE = ("assigned", "question", "review", "unblocked", "claim_ended", "due", "sent_back")
+OVER = {"assignee_id": ["assigned", "unblocked", "claim_ended", "due", "sent_back"], "due_date": ["due"]}
 OVER |= {"question_id": ["question"], "status": ["review", "sent_back"], "blocked_by": ["unblocked"]}
 REASONS: tuple[str, ...] = ("assigned", "mentioned", "commented", "question", "answered", "review")
 REASONS += ("unblocked", "claim_ended", "due", "sent_back")
@@ -331,6 +332,13 @@ class Project(Resource):
         """Make a new active project. Its owner is the actor, unless the fields name another member."""
         owner_id = owner_id or transaction.actor["id"]
         return super().add(transaction, **{"status": "active", **fields}, owner_id=owner_id)
+
+    @classmethod
+    def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
+        """Change the project; when it is archived, nobody needs to look at its tasks any more."""
+        if fields.get("status") == "archived":
+            Notice.settling_project.run(id=id, now=transaction.at)
+        return super().edit(transaction, id, fields, also)
 
     @classmethod
     def remove_with_tasks(cls, transaction: Transaction, id: str, *, force: bool) -> Iterator[Row]:
@@ -720,6 +728,8 @@ class Task(Entity):
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
         Notice.tell(transaction, row, "assigned", row["assignee_id"])
+        if named := Member.mentioned(row["description"] or "") if transaction.tells else []:
+            Notice.tell(transaction, row, "mentioned", *{*named} - {row["assignee_id"]})
         if status == "review":
             Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
         del row["search"], row["label_keys"], row["due_told"]
@@ -868,6 +878,12 @@ class Task(Entity):
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
         Notice.settle(transaction, task, changes)
+        if "status" in changes and stored["status"] == "done":
+            blocked_again = Blocker.affected.all(blocking=[task["number"]], released=[])
+            Notice.settle_all(transaction, ["unblocked"], *(row["id"] for row in blocked_again))
+        if "description" in changes:
+            before, after = (Member.mentioned(row["description"] or "") for row in (stored, task))
+            Notice.mention(transaction, task, before, after)
         if "assignee_id" in changes:
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
@@ -1369,7 +1385,7 @@ class Comment(PartOfTask):
             task, changes = Task.edit(transaction, task_id, asking, None)
         Notice.acted(transaction, task_id)
         for reason, members in told.items():
-            Notice.tell(transaction, task, reason, *members, text=content)
+            Notice.tell(transaction, task, reason, *members, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod
@@ -1387,10 +1403,8 @@ class Comment(PartOfTask):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": named}
             cls.set_columns(id, **new, search=fold(fields["content"]))
-            Notice.follow(comment, fields["content"])
-            newly_named = [member for member in named if member not in comment["mentions"]]
             reason = "question" if task["question_id"] == id else "mentioned"
-            Notice.tell(transaction, task, reason, *newly_named, text=fields["content"])
+            Notice.mention(transaction, task, comment["mentions"], named, reason, comment_id=id)
             comment |= new
             cls.record(transaction, "updated", comment, {"content": [None, None]})
         return comment
@@ -1404,7 +1418,6 @@ class Comment(PartOfTask):
         is_open = task["question_id"] == id
         changed = Task.edit(transaction, task_id, {"question_id": None}, None) if is_open else (task, {})
         cls.deletion.run(id=id)
-        Notice.follow(comment)
         cls.record(transaction, "deleted", comment)
         return changed
 
@@ -1488,11 +1501,16 @@ class AttachmentContent(Base):
 
 
 class Notice(Identified):
-    """What a member is told of a task; of what is unread, one for each task and reason, the newest."""
+    """What a member is told of a task; of what is unread, one for each task and reason, the newest.
+
+    It quotes the comment that it tells of, or if it has none and a text names the member the description, as
+    they are now: a copy would keep what the author took back. Else `excerpt` is shown.
+    """
 
     member = ForeignKeyField(Member, index=False)
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
     actor = ForeignKeyField(Member, null=True, index=False)
+    comment = ForeignKeyField(Comment, null=True, on_delete="CASCADE", index=False)
     reason = ChoiceField(REASONS)
     excerpt = TextField()
     created_at = TextField()
@@ -1518,23 +1536,56 @@ class Notice(Identified):
 
     @classmethod
     def tell(
-        cls, transaction: Transaction, task: Row, reason: str, *members: str | None, text: str = ""
+        cls,
+        transaction: Transaction,
+        task: Row,
+        reason: str,
+        *members: str | None,
+        text: str = "",
+        comment_id: str | None = None,
     ) -> None:
         """Tell these members, except the actor."""
         actor = transaction.actor.get("id")
         if transaction.tells and (told := {*members} - {None, actor}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"excerpt": text[: cls.MAX_EXCERPT], "created_at": transaction.at}
+            row["comment_id"] = comment_id
             for member in told:
                 cls.replacement.run(**row, id=transaction.new_id(), member_id=member)
+
+    @statement
+    def forgetting(cls: Any):
+        is_of_text = (cls.task == placeholder("task_id")) & (cls.reason == "mentioned")
+        is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
+        return cls.delete().where(is_of_text, cls.member.in_(each("members")))
+
+    @classmethod
+    def mention(
+        cls,
+        transaction: Transaction,
+        task: Row,
+        before: list[str],
+        after: list[str],
+        reason: str = "mentioned",
+        comment_id: str | None = None,
+    ) -> None:
+        """Tell those whom an edited text newly names; what told the others that it named them is gone."""
+        cls.tell(transaction, task, reason, *{*after}.difference(before), comment_id=comment_id)
+        gone = sorted({*before}.difference(after))
+        if gone:
+            cls.forgetting.run(task_id=task["id"], comment_id=comment_id, members=gone)
 
     @classmethod
     def select_newest(cls, *more: Any) -> Query:
         """Notices of a member with actor and task, newest first, at most `:most`."""
-        shown = [*columns(cls, "member_id", "task_id", "actor_id"), *more]
+        described = Case(None, [(cls.reason == "mentioned", Task.description)])
+        said = fn.COALESCE(Comment.content, fn.NULLIF(cls.excerpt, ""), described, "")
+        more = (*more, fn.SUBSTR(said, 1, cls.MAX_EXCERPT).alias("excerpt"))
+        shown = [*columns(cls, "member_id", "task_id", "actor_id", "comment_id", "excerpt"), *more]
         shown += [*profile(Member, "actor"), *joined(Task, "task", "id", "number", "title", "status")]
         rows = cls.select(*shown).join(Task, on=(cls.task == Task.id))
         rows = rows.switch(cls).join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
+        rows = rows.switch(cls).join(Comment, JOIN.LEFT_OUTER, on=(cls.comment == Comment.id))
         rows = rows.where(cls.member == placeholder("member_id"))
         return rows.order_by(cls.id.desc()).limit(placeholder("most"))
 
@@ -1592,34 +1643,26 @@ class Notice(Identified):
     @statement
     def settling(cls: Any):
         read = cls.update({cls.read_at: placeholder("now")}).where(cls.reason.in_(each("over")))
-        return read.where(cls.task == placeholder("task_id"), cls.read_at.is_null())
+        return read.where(cls.task.in_(each("tasks")), cls.read_at.is_null())
+
+    @classmethod
+    def settle_all(cls, transaction: Transaction, over: Iterable[str], *tasks: str) -> None:
+        """Mark as read, for everybody, what is unread of these tasks for these reasons."""
+        if tasks and over:
+            cls.settling.run(tasks=[*tasks], now=transaction.at, over=sorted(over))
 
     @classmethod
     def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
         """Mark everybody's notices as read that a change of the task has made untrue."""
         over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
-        if "status" in changes and task["status"] == "done":
-            over |= {"assigned", "unblocked", "due"}
-        if over:
-            cls.settling.run(task_id=task["id"], now=transaction.at, over=sorted(over))
+        is_done = "status" in changes and task["status"] == "done"
+        cls.settle_all(transaction, OF_STATE if is_done else over, task["id"])
 
     @statement
-    def forgetting(cls: Any):
-        return cls.delete().where(cls.is_of_comment)
-
-    @statement
-    def rewriting(cls: Any):
-        return cls.update({cls.excerpt: placeholder("new")}).where(cls.is_of_comment)
-
-    @classmethod
-    def follow(cls, comment: Row, content: str | None = None) -> None:
-        """Store a comment's new content in its notices, or delete them if `content` is None."""
-        told = {"task_id": comment["task_id"], "author_id": comment["author_id"]}
-        told["said"] = comment["content"][: cls.MAX_EXCERPT]
-        if content is None:
-            cls.forgetting.run(**told)
-        else:
-            cls.rewriting.run(**told, new=content[: cls.MAX_EXCERPT])
+    def settling_project(cls: Any):
+        read = cls.update({cls.read_at: placeholder("now")}).where(cls.reason.in_(OF_STATE))
+        tasks = Task.select(Task.id).where(Task.project == placeholder("id"))
+        return read.where(cls.task.in_(tasks), cls.read_at.is_null())
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:
@@ -1642,5 +1685,6 @@ class Notice(Identified):
 
 Notice.add_index(Notice.member, Notice.id, name="notice_member")
 Notice.add_index(Notice.task, name="notice_task")
+Notice.add_index(Notice.comment, where=Notice.comment.is_null(False), name="notice_comment")
 _of_unread = [Notice.member, Notice.task, Notice.reason]
 Notice.add_index(*_of_unread, unique=True, where=Notice.read_at.is_null(), name="notice_unread")

@@ -269,6 +269,50 @@ def test_what_was_told_of_a_comment_follows_it_and_goes_with_it(ana, ben, cleo, 
         assert [told for _, told in unread(ben, "excerpt")] == excerpt
 
 
+def test_a_notice_goes_with_its_own_comment_and_not_with_one_of_the_same_words(ana, ben, cleo, project):
+    task = ana.make_task(project)
+    first, _ = (comment(ana, task, f"+1 @{name} Inbox") for name in ("Ben", "Cleo"))
+    second = comment(ana, task, "+1 @Ben Inbox")
+    path = f"/tasks/{task['id']}/comments"
+    ana.data(ana.delete(f"{path}/{first['id']}"))
+    assert unread(ben, "excerpt") == [("mentioned", "+1 @Ben Inbox")]
+    ana.data(ana.patch(f"{path}/{second['id']}", {"content": "+1 @Cleo Inbox"}))
+    assert unread(ben) == []  # whom it names no more
+    assert unread(cleo) == ["mentioned"]
+
+
+def test_a_description_tells_whom_it_newly_names(ana, ben, cleo, project):
+    task = ana.make_task(project, description="Ask @Ben Inbox, not `@Cleo Inbox`", assignee_id=of(cleo))
+    assert unread(ben, "excerpt") == [("mentioned", task["description"])]
+    assert unread(cleo) == ["assigned"]
+    emptied(ben)
+    change(ana, task, description="Ask @Ben Inbox or @Cleo Inbox, @Ana Inbox")
+    assert unread(ben) == unread(ana) == []
+    assert unread(cleo, "excerpt") == [
+        ("mentioned", "Ask @Ben Inbox or @Cleo Inbox, @Ana Inbox"),
+        ("assigned", ""),
+    ]
+    change(ana, task, description="Ask nobody")
+    assert unread(cleo) == ["assigned"]
+
+
+def test_what_blocked_a_task_and_is_open_again_has_freed_nothing(ana, ben, project):
+    first = ana.make_task(project)
+    ana.make_task(project, assignee_id=of(ben), blocked_by=[first["id"]])
+    ana.data(ana.post(f"/tasks/{first['id']}/complete"))
+    assert unread(ben) == ["unblocked", "assigned"]
+    change(ana, first, status="todo")
+    assert unread(ben) == ["assigned"]
+
+
+def test_nobody_is_reminded_of_what_an_archived_project_has(owner, ana, ben, project):
+    task = ana.make_task(project, assignee_id=of(ben))
+    comment(ana, task, "See @Ben Inbox")
+    comment(ana, task, "Which one, @Ben Inbox?", question=True)
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    assert unread(ben) == ["mentioned"]
+
+
 def test_what_is_not_true_any_more_is_read_for_everybody(owner, ana, ben, cleo, project):
     done, given = [ana.make_task(project, assignee_id=of(ben)) for _ in range(2)]
     owner.data(owner.post(f"/tasks/{done['id']}/complete"))
