@@ -942,14 +942,14 @@ class Task(Entity):
         return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
 
     @classmethod
-    def ended_claims(cls, at: str | None = None) -> list[Row]:
+    def ended_claims(cls) -> list[Row]:
         """The ids and assignees of the tasks whose claims have ended."""
-        return cls.claims_over.all(now=at or now(), latest=now(MAX_CLAIM * 60 + 1))
+        return cls.claims_over.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
 
     @classmethod
-    def end_claims(cls, transaction: Transaction, member_id: str, at: str | None = None) -> Iterator[Changed]:
+    def end_claims(cls, transaction: Transaction, member_id: str) -> Iterator[Changed]:
         """Give back the tasks of a member whose claims have ended (`give_back`)."""
-        ended = [row["id"] for row in cls.ended_claims(at) if row["assignee_id"] == member_id]
+        ended = [row["id"] for row in cls.ended_claims() if row["assignee_id"] == member_id]
         yield from cls.give_back(transaction, ended)
 
     @statement

@@ -52,7 +52,8 @@ class Report:
         yield from self.problems
         yield from self.made
         for what, count in self.dropped.items():
-            yield f"dropped: {what}" + f" ({count} times)" * (count > 1)
+            if count:
+                yield f"dropped: {what}" + f" ({count} times)" * (count > 1)
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 

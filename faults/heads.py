@@ -35,7 +35,7 @@ no colon
 : no name
  folded
 \xff: \xff""".split(b"\n")
-HEADERS += [b"X: " + b"y" * 8000, b"X: " + b"y" * 9000]
+HEADERS += [b"X: " + b"y" * 16_000, b"X: " + b"y" * 17_000]
 
 
 def odd_heads(run: Run, base: str, key: str, tally: Tally, cases: int) -> None:
