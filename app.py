@@ -248,9 +248,9 @@ def expected_versions() -> frozenset[str] | None:
     """
     if "HTTP_IF_MATCH" not in request().environ:
         return None
-    if (tags := request().if_match).star_tag:
-        return frozenset(["*"])
-    return frozenset(str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)) - {"*"}
+    tags = request().if_match
+    named = {str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)} - {"*"}
+    return frozenset(["*"] if tags.star_tag else named)
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
@@ -876,6 +876,7 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 OF_WORK: Row = {"role": "member", "scope": "agent"}
 OF_VERSIONS: Row = {"raises": (PreconditionFailed,), "preconditions": ("If-Match",)}
 OF_A_CHANGE: Row = OF_WORK | OF_VERSIONS | {"headers": ("ETag",)}
+OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 
 
 @api.get("/tasks")
@@ -935,12 +936,7 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
-@operation(
-    schemas.PUT_TASK,
-    schemas.TaskShown,
-    also={201: "It is new."},
-    **OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")},
-)
+@operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_PUT)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     """Create the task that has this id in another program, or change it; what is not sent stays."""
     named = schemas.EXTERNAL_ID.load({"external_id": external_id})
@@ -949,7 +945,7 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
         request().success_status = 201
         emit(transaction, "task.created", {"task": task})
         return with_etag(task)
-    if request().if_none_match.star_tag:  # the caller wants to create a task, not to change one
+    if request().if_none_match:  # the caller wants to create a task, not to change one
         raise PreconditionFailed("a task with this external_id already exists")
     return announce_edit(transaction, task, changes)
 

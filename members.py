@@ -47,15 +47,10 @@ MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
 MAX_MENTIONS = 50  # signs @ of a text that are looked at
 # What of a Markdown text names nobody. Each part is bounded, or takes all it reads, so that no text is slow.
 UNSAID = re.compile(
-    r"""(?mx)
-    \\[!-/:-@\[-`{-~]  # an escaped sign
-    | ^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?
-      (?:>.* | (```+|~~~+)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))  # a quote, a fenced block
-    | (?<![^\n]\n)^(?:(?:[ ]{4}|\t).*\n?)+  # an indented block
-    | (?<!`)(`+)(?!`)[^\n]{1,500}?(?<!`)\2(?!`)  # code in a line
-    | <!--(?s:.*?)(?:-->|\Z)
-    | (?:\[[^\[\]\n]*)?\]\([^()\n]*\) | (?:\w{1,20}://|www\.)[^\s<>]*  # a link
-    """
+    r"(?m)\\[!-/:-@\[-`{-~]"  # an escaped sign; quotes and fences
+    r"|^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?:>.*|(```++|~~~++)[^`\n]*$(?:\n.*)*?(?:\n[ \t]*\1|\Z))"
+    r"|(?<![^\n]\n)^(?:(?: {4}|\t).*\n?)+|(?<!`)(`+)(?!`)[^\n]{1,500}?(?<!`)\2(?!`)"  # code
+    r"|<!--(?s:.*?)(?:-->|\Z)|(?:\[[^\[\]\n]*)?\]\([^()\n]*\)|(?:\w{1,20}://|www\.)[^\s<>]*"  # comment, links
 )
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
@@ -239,9 +234,7 @@ class Member(Entity):
         A name that several members share mentions none of them. If a client has the name of a team member, it
         mentions the team member. Code, quotes, links, HTML comments and `\\@` mention nobody.
         """
-        if "@" not in text:  # as in nearly every description
-            return []
-        text = caseless(UNSAID.sub(" ", text))
+        text = caseless(UNSAID.sub(" ", text)) if "@" in text else ""
         places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
         clients: dict[str, list[str]] = {}
         firsts: dict[str, list[str]] = {}

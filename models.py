@@ -337,7 +337,7 @@ class Project(Resource):
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
         """Change the project; when it is archived, nobody needs to look at its tasks any more."""
         if fields.get("status") == "archived":
-            Notice.settling_project.run(id=id, now=transaction.at)
+            Notice.settling.run(tasks=[], project_id=id, over=[*OF_STATE], now=transaction.at)
         return super().edit(transaction, id, fields, also)
 
     @classmethod
@@ -728,8 +728,7 @@ class Task(Entity):
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
         Notice.tell(transaction, row, "assigned", row["assignee_id"])
-        if named := Member.mentioned(row["description"] or "") if transaction.tells else []:
-            Notice.tell(transaction, row, "mentioned", *{*named} - {row["assignee_id"]})
+        Notice.mention(transaction, row, None, row["description"])
         if status == "review":
             Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
         del row["search"], row["label_keys"], row["due_told"]
@@ -878,12 +877,8 @@ class Task(Entity):
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
         Notice.settle(transaction, task, changes)
-        if "status" in changes and stored["status"] == "done":
-            blocked_again = Blocker.affected.all(blocking=[task["number"]], released=[])
-            Notice.settle_all(transaction, ["unblocked"], *(row["id"] for row in blocked_again))
         if "description" in changes:
-            before, after = (Member.mentioned(row["description"] or "") for row in (stored, task))
-            Notice.mention(transaction, task, before, after)
+            Notice.mention(transaction, task, *changes["description"])
         if "assignee_id" in changes:
             Notice.tell(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
@@ -946,23 +941,20 @@ class Task(Entity):
         """The ids and assignees of the tasks whose claims have ended."""
         return cls.claims_over.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
 
-    @classmethod
-    def end_claims(cls, transaction: Transaction, member_id: str) -> Iterator[Changed]:
-        """Give back the tasks of a member whose claims have ended (`give_back`)."""
-        ended = [row["id"] for row in cls.ended_claims() if row["assignee_id"] == member_id]
-        yield from cls.give_back(transaction, ended)
-
     @statement
     def held(cls: Any):
-        return cls.select(cls.id).where(cls.assignee == placeholder("id"), cls.status == "in_progress")
+        is_held = (cls.assignee == placeholder("id")) & (cls.status == "in_progress")
+        return cls.select(cls.id, cls.assignee).where(is_held)
 
     @classmethod
-    def give_back(cls, transaction: Transaction, ids: Iterable[str]) -> Iterator[Changed]:
-        """Make these tasks to do and nobody's, and tell whoever is responsible; yields each."""
-        for id in ids:
-            task, changes = cls.edit(transaction, id, {"status": "todo", "assignee_id": None}, None)
-            Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
-            yield task, changes
+    def end_claims(cls, transaction: Transaction, member_id: str, rows: list[Row]) -> Iterator[Changed]:
+        """Give back those of these tasks that are the member's: to do, and nobody's; yields each."""
+        for row in rows:
+            if row["assignee_id"] == member_id:
+                free = {"status": "todo", "assignee_id": None}
+                task, changes = cls.edit(transaction, row["id"], free, None)
+                Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+                yield task, changes
 
     @statement
     def due_soon(cls: Any):
@@ -993,15 +985,14 @@ class Task(Entity):
     ) -> tuple[Row, Row | None]:
         """Make the task with this external id, or change it to these fields.
 
-        A task that was moved stays where it is, so that a sync that sends the old project can go on. Returns
-        the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
+        Returns the task, and what has changed, which is None of a new task. Raises as `add` and `edit` do.
         """
         if not (id := cls.by_external_id.value(external_id=external_id)):
             if versions is not None:
                 raise PreconditionFailed("no task has this external_id")
             return cls.add(transaction, external_id=external_id, **fields), None
         if fields.pop("project_id") != cls.stored(id)["project_id"]:
-            fields.pop("milestone_id", None)
+            fields.pop("milestone_id", None)  # somebody has moved it: it stays there, and a sync goes on
         return cls.edit(transaction, id, fields, versions)
 
     @classmethod
@@ -1090,7 +1081,7 @@ Task.add_index(Task.rank, name="task_rank")
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
     """Remove a member (`Member.remove`); yields the member's tasks, which are nobody's then."""
     Member.remove(transaction, id)
-    yield from Task.give_back(transaction, [row["id"] for row in Task.held.all(id=id)])
+    yield from Task.end_claims(transaction, id, Task.held.all(id=id))
     yield from Task.clear(transaction, Task.assignee, id)
 
 
@@ -1218,7 +1209,7 @@ class Blocker(Base):
         """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
         for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
-            Notice.tell(transaction, free, "unblocked", free["assignee_id"], text=text)
+            Notice.tell(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
 
     @statement
     def affected(cls: Any):
@@ -1366,8 +1357,7 @@ class Comment(PartOfTask):
         if question:
             permit(transaction.actor, "member")  # a client holds up no task
             if task["status"] == "done":
-                number = task["number"]
-                raise Conflict(f"#{number} is done, and waits for no answer; comment without a question")
+                raise Conflict(f"#{task['number']} is done and waits for no answer; leave out question")
             asked = [member for member in named if member != me] or Task.responsible(transaction, task)
             if not asked:
                 raise Invalid(("question", "nobody would be told; name a member, as @Full Name"))
@@ -1403,8 +1393,7 @@ class Comment(PartOfTask):
             task, named = Task.stored(task_id), Member.mentioned(fields["content"])
             new = fields | {"edited_at": transaction.at, "mentions": named}
             cls.set_columns(id, **new, search=fold(fields["content"]))
-            reason = "question" if task["question_id"] == id else "mentioned"
-            Notice.mention(transaction, task, comment["mentions"], named, reason, comment_id=id)
+            Notice.mention(transaction, task, comment["content"], fields["content"], id)
             comment |= new
             cls.record(transaction, "updated", comment, {"content": [None, None]})
         return comment
@@ -1501,16 +1490,12 @@ class AttachmentContent(Base):
 
 
 class Notice(Identified):
-    """What a member is told of a task; of what is unread, one for each task and reason, the newest.
-
-    It quotes the comment that it tells of, or if it has none and a text names the member the description, as
-    they are now: a copy would keep what the author took back. Else `excerpt` is shown.
-    """
+    """What a member is told of a task; of what is unread, one for each task and reason, the newest."""
 
     member = ForeignKeyField(Member, index=False)
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
     actor = ForeignKeyField(Member, null=True, index=False)
-    comment = ForeignKeyField(Comment, null=True, on_delete="CASCADE", index=False)
+    comment = ForeignKeyField(Comment, null=True, on_delete="CASCADE", index=False)  # quoted as it is now
     reason = ChoiceField(REASONS)
     excerpt = TextField()
     created_at = TextField()
@@ -1536,20 +1521,13 @@ class Notice(Identified):
 
     @classmethod
     def tell(
-        cls,
-        transaction: Transaction,
-        task: Row,
-        reason: str,
-        *members: str | None,
-        text: str = "",
-        comment_id: str | None = None,
+        cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
     ) -> None:
-        """Tell these members, except the actor."""
+        """Tell these members, except the actor; `quoted` is a `comment_id` or an `excerpt`."""
         actor = transaction.actor.get("id")
         if transaction.tells and (told := {*members} - {None, actor}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
-            row |= {"excerpt": text[: cls.MAX_EXCERPT], "created_at": transaction.at}
-            row["comment_id"] = comment_id
+            row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
             for member in told:
                 cls.replacement.run(**row, id=transaction.new_id(), member_id=member)
 
@@ -1561,19 +1539,14 @@ class Notice(Identified):
 
     @classmethod
     def mention(
-        cls,
-        transaction: Transaction,
-        task: Row,
-        before: list[str],
-        after: list[str],
-        reason: str = "mentioned",
-        comment_id: str | None = None,
+        cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
     ) -> None:
         """Tell those whom an edited text newly names; what told the others that it named them is gone."""
-        cls.tell(transaction, task, reason, *{*after}.difference(before), comment_id=comment_id)
-        gone = sorted({*before}.difference(after))
-        if gone:
-            cls.forgetting.run(task_id=task["id"], comment_id=comment_id, members=gone)
+        before, after = ({*Member.mentioned(text or "")} for text in (old, new))
+        reason = "question" if comment and comment == task["question_id"] else "mentioned"
+        cls.tell(transaction, task, reason, *after - before, comment_id=comment)
+        if gone := [*before - after]:
+            cls.forgetting.run(task_id=task["id"], comment_id=comment, members=gone)
 
     @classmethod
     def select_newest(cls, *more: Any) -> Query:
@@ -1642,27 +1615,21 @@ class Notice(Identified):
 
     @statement
     def settling(cls: Any):
-        read = cls.update({cls.read_at: placeholder("now")}).where(cls.reason.in_(each("over")))
-        return read.where(cls.task.in_(each("tasks")), cls.read_at.is_null())
-
-    @classmethod
-    def settle_all(cls, transaction: Transaction, over: Iterable[str], *tasks: str) -> None:
-        """Mark as read, for everybody, what is unread of these tasks for these reasons."""
-        if tasks and over:
-            cls.settling.run(tasks=[*tasks], now=transaction.at, over=sorted(over))
+        of_project = Task.select(Task.id).where(Task.project == placeholder("project_id"))
+        is_over = cls.task.in_(each("tasks") + of_project) & cls.reason.in_(each("over"))
+        return cls.update({cls.read_at: placeholder("now")}).where(is_over, cls.read_at.is_null())
 
     @classmethod
     def settle(cls, transaction: Transaction, task: Row, changes: Row) -> None:
         """Mark everybody's notices as read that a change of the task has made untrue."""
         over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
-        is_done = "status" in changes and task["status"] == "done"
-        cls.settle_all(transaction, OF_STATE if is_done else over, task["id"])
-
-    @statement
-    def settling_project(cls: Any):
-        read = cls.update({cls.read_at: placeholder("now")}).where(cls.reason.in_(OF_STATE))
-        tasks = Task.select(Task.id).where(Task.project == placeholder("id"))
-        return read.where(cls.task.in_(tasks), cls.read_at.is_null())
+        was, is_now = changes.get("status", (None, None))
+        run = partial(cls.settling.run, now=transaction.at, project_id=None)
+        if over:
+            run(tasks=[task["id"]], over=[*(OF_STATE if is_now == "done" else over)])
+        if was == "done":
+            blocked = Blocker.affected.all(blocking=[task["number"]], released=[])
+            run(tasks=[row["id"] for row in blocked], over=["unblocked"])
 
     @classmethod
     def acted(cls, transaction: Transaction, task_id: str) -> None:

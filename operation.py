@@ -26,8 +26,6 @@ uploads = threading.BoundedSemaphore(limits.UPLOADS)
 searches = threading.BoundedSemaphore(limits.SEARCHES)
 waits = threading.BoundedSemaphore(limits.WAITS)
 ending = threading.Event()  # this process is to end, and no request waits any more
-# Headers that no write ignores, as they stand in WSGI's environment.
-PRECONDITIONS = {"If-Match": "HTTP_IF_MATCH", "If-None-Match": "HTTP_IF_NONE_MATCH"}
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
@@ -61,7 +59,7 @@ class Declaration:
     also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
     after_delivery: Callable[[Any], Row] | None = None  # makes the answer's data of what the view returns
     scope: str = "write"  # the least scope of a key with which it writes
-    preconditions: tuple[str, ...] = ()  # the headers of `PRECONDITIONS` that it evaluates
+    preconditions: tuple[str, ...] = ()  # of the headers If-Match and If-None-Match; others are refused
     of_session: bool = False  # a key of any scope will do: the cookie of a session
 
     @property
@@ -79,8 +77,8 @@ class Declaration:
             ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
             if is_read:
                 with db.limit(limits.QUERY_SECONDS):
-                    is_ignored = self.reads == "nothing" or self.role is None  # as those of monitors
-                    query = {} if is_ignored else read_query(self.takes, current.query_string)
+                    # Where no key is needed, parameters are ignored, as those of monitors.
+                    query = read_query(self.takes, current.query_string if self.role else b"")
                     data = view(**ids, **query)
             else:
                 with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
@@ -141,11 +139,9 @@ def read_arguments(declaration: Declaration) -> Row:
     current, takes = request(), declaration.takes
     if declaration.reads == "nothing":
         return {}
-    for name, key in PRECONDITIONS.items():
+    for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
         if key in current.environ and name not in declaration.preconditions:
             raise Invalid((name, "is not accepted here"))
-    if current.environ.get("HTTP_IF_NONE_MATCH", "*") != "*":
-        raise Invalid(("If-None-Match", "must be *"))
     body = current.get_upload() if declaration.reads == "file" else current.get_json()
     if current.method == "DELETE":
         if body:

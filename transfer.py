@@ -51,9 +51,7 @@ class Report:
     def lines(self) -> Iterator[str]:
         yield from self.problems
         yield from self.made
-        for what, count in self.dropped.items():
-            if count:
-                yield f"dropped: {what}" + f" ({count} times)" * (count > 1)
+        yield from (f"dropped: {what} (count: {count})" for what, count in self.dropped.items() if count)
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
 
 

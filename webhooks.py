@@ -638,7 +638,7 @@ def end_claims() -> None:
     """Give back the tasks whose claims have ended, in the name of who had them."""
     for member_id in {row["assignee_id"] for row in Task.ended_claims()}:
         with write(Member.stored_row.one(id=member_id)) as transaction:
-            for task, changes in Task.end_claims(transaction, member_id):
+            for task, changes in Task.end_claims(transaction, member_id, Task.ended_claims()):
                 emit(transaction, "task.updated", {"task": task, "changes": changes})
         deliver(transaction)
 
