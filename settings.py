@@ -420,9 +420,8 @@ def load_settings(raw: dict[str, Any]) -> dict[str, Any]:
     field = re.sub(r"\.(key|value)(?=\.|$)", "", field)
     accepted = message.partition("; accepted: ")[2].split(", ")
     near = difflib.get_close_matches(field.rpartition(".")[2], accepted, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    if field in ("server.port", "server.host", "server.bind"):
-        hint = "; PORT in the environment is the port, and gunicorn's --bind the address"
+    of_port = "; PORT in the environment is the port" if field == "server.port" else ""
+    hint = f"; did you mean {near[0]}?" if near else of_port
     raise SettingsError(f"{field} {message}{hint}")
 
 

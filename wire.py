@@ -199,12 +199,10 @@ class Request(werkzeug.Request):
         """
         if not self.unread:
             return {}
-        # Some proxies send a request without a body as chunked; only reading it shows that it is empty.
-        is_chunked = "HTTP_TRANSFER_ENCODING" in self.environ
-        if not is_chunked:
+        if "HTTP_TRANSFER_ENCODING" not in self.environ:
             self.check_json_type()
         raw = self.read(self.config["SERVER"]["max_body_bytes"], limits.READ_SECONDS)
-        if is_chunked and not raw:
+        if not raw:  # some proxies send a request without a body as chunked
             return {}
         self.check_json_type()
         return schemas.load_json(raw)

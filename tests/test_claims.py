@@ -168,6 +168,8 @@ def test_what_a_removed_member_was_doing_is_free_at_once_and_its_creator_told(ow
     left = owner.data(owner.get(f"/tasks/{given['id']}"))
     assert (left["status"], left["assignee_id"]) == ("review", None)
     assert unread(ben) == ["claim_ended", "claim_ended", "review"]
+    claim(owner, limited)
+    assert unread(ben) == ["claim_ended", "review"]
 
 
 def test_what_is_in_progress_and_nobody_s_can_be_claimed_once_it_is_to_do(owner, task):
