@@ -261,16 +261,23 @@ def caseless(text: str) -> str:
     return unicodedata.normalize("NFC", text.casefold())
 
 
-def fold(text: str) -> str:
-    """The text for searching and sorting: also without accents, ligatures and letters of other widths.
+# What nobody types in a search: strokes, which Unicode does not decompose, and typographic signs.
+PLAIN = str.maketrans("ƀȼđɇǥħɨɉłøɍŧɏƶⱥⱦ", "bcdeghijlortyzat")
+PLAIN |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), ord("-"))
+PLAIN |= dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u02bc"), ord("'"))
+PLAIN |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), ord('"'))
 
-    The column `task.search` holds such texts: who changes this adds a migration like 0013.
+
+def fold(text: str) -> str:
+    """The text for searching and sorting: without accents, strokes, ligatures, widths and typography.
+
+    The columns `search` of tasks and comments hold such texts: who changes this adds a migration like 0027.
     """
     if text.isascii():
         return text.lower()
     # Marks of a class below 10 are no accents but parts of letters: が is another one than か.
     letters = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.combining(letter) < 10)
-    return caseless("".join(letters))
+    return caseless("".join(letters)).translate(PLAIN)
 
 
 def digest(secret: str) -> str:

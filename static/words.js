@@ -65,7 +65,9 @@ export const size = (bytes) =>
   bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** A text without accents and capitals. */
-export const foldedText = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+const PLAIN = { ł: "l", ø: "o", đ: "d", ħ: "h", ŧ: "t", "‘": "'", "’": "'", "‐": "-", "‑": "-", "–": "-" };
+export const foldedText = (text) =>
+  text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN[sign]);
 
 /** Whether a text, or a word of it, begins with what was typed. */
 export const hasWordWith = (text, typed) =>

@@ -15,7 +15,7 @@ import pytest
 import requests
 from damage import cut_off, make_another, make_newer, write_text
 from harness import OWNER_KEY, PATIENCE, Server, at_once, fault, invoke, tables, wait_until
-from older import Upgrade, content, older_database, table_names, texts, versions
+from older import Upgrade, content, older_database, table_names, texts, upgrade, versions
 from peewee import ForeignKeyField
 from playhouse.migrations import Runner
 
@@ -138,6 +138,18 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
     assert "task title 0\x1ftask description 0" in texts(upgrade.after)  # what is searched, made again
     for statement in (1, upgrade.statements // 2, upgrade.statements):
         assert upgrade.interrupted(statement) == []
+
+
+def test_what_is_searched_is_folded_again(tmp_path):
+    path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0027"][-1]
+    older_database(path, before, rows=3)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE task SET title = 'Łódź', description = 'It’s', search = 'łodz\x1fit’s'")
+        connection.execute("UPDATE comment SET content = 'Ørsted', search = 'ørsted'")
+    assert upgrade(path) > 0
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT DISTINCT search FROM task UNION SELECT search FROM comment")
+        assert set(found) == {("lodz\x1fit's",), ("orsted",)}
 
 
 def test_each_copy_is_logged_when_it_is_made_and_the_next_start_deletes_incomplete_ones(migrations, caplog):

@@ -128,6 +128,23 @@ def test_a_phrase_does_not_span_title_and_description_and_parts_of_letters_are_n
         assert len(every_page(owner, project_id=project["id"], q=text)) == count, text
 
 
+def test_strokes_and_typographic_signs_do_not_count(owner, project):
+    task = owner.make_task(project, title="Łódź – it’s Ørsted’s “e\u2011mail” \u22125")
+    owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "Đorđe ‘said’ so"}), 201)
+    for text in (
+        "lodz",
+        "ŁODZ",
+        "it's",
+        "it‘s",
+        '"orsted\'s"',
+        "e-mail",
+        "“lodz - it's”",
+        "-5",
+        "dorde 'said'",
+    ):
+        assert every_page(owner, project_id=project["id"], q=text) == [task["id"]], text
+
+
 def test_words_of_a_comment_and_numbers_are_found(owner, project):
     task, other = (owner.make_task(project, title=title) for title in ("Ländle", "Plan #7000001 [a*?]"))
     comments = f"/tasks/{task['id']}/comments"
