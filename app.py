@@ -632,13 +632,14 @@ def get_member(id: str) -> Row:
 
 
 @api.patch("/members/<id>")
-@operation(schemas.MemberInput(partial=True), schemas.MemberShown, raises=(Conflict,))
+@operation(schemas.MemberInput(partial=True), schemas.ChangedMemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
     earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
-    if member["email"] != earlier["email"] and member["status"] != Member.ACTIVE and Invitation.is_mailed:
-        Invitation.renew(transaction, id, invitation_days())  # the one to the old address no longer works
-    return member
+    if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
+        return member
+    renewed = with_link(*Invitation.renew(transaction, id, invitation_days()))  # the old link has ended
+    return renewed.pop("member") | renewed
 
 
 @api.delete("/members/<id>")

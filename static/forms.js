@@ -51,7 +51,7 @@ function fieldKind(name, { type, format, enum: values, maxLength }) {
   if (values || format === "uuid") return "choice";
   if (/_date$|^expires_at$/.test(name)) return "date";
   if (name.endsWith("_at")) return "datetime-local";
-  if (format === "email") return "email";
+  if (format === "idn-email") return "email";
   return maxLength > LONG ? "lines" : "text";
 }
 

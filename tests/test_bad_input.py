@@ -122,9 +122,11 @@ def test_json_by_its_other_names_is_read(owner, project):
 
 OBJECT, LIST = {"a": 1}, ["a"]
 MARKS = "e" + "\u0301" * 31  # combining marks, of which 30 are accepted
-NAME = [None, "", " ", 5, LIST, "x" * 201, "a\nb", MARKS]
+HIDDEN = "\u200b\u2060\ufeff\u00ad\u3164\u115f\u1160\uffa0\u2800\u0301"  # nothing of which is seen
+NAME = [None, "", " ", 5, LIST, "x" * 201, "a\nb", MARKS, HIDDEN]
 NAME += [f"invoice{character}fdp.exe" for character in "\u202e\u2066\x1b\x85"]  # which hide what it is
 TITLE = [None, "", " ", "\t\n", 5, 5.5, True, LIST, OBJECT, "x" * 501, "a\nb", "a\x1b[31m", "a\u0000", MARKS]
+TITLE.append(HIDDEN)
 TITLE += [sign * 31 for sign in "\u0f73\u0f75\u0f81\uff9e\uff9f"]  # they become marks, and are none
 TEXT = [5, True, LIST, OBJECT, "x" * 50_001, "\u0000", f"a{MARKS}b"]
 ID = ["", "x", 5, LIST, NOBODY]
