@@ -183,6 +183,7 @@ Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_upda
 # A calendar without any component is not valid (RFC 5545, section 3.6).
 UTC_ZONE = "BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD DTSTART:19700101T000000 TZOFFSETFROM:+0000"
 UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
+TIME = "%Y%m%dT%H%M%SZ"
 
 
 def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
@@ -190,6 +191,7 @@ def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
     base_url, name = config["SERVER"]["base_url"], config["WORKSPACE"]["name"]
     since, until = now(-28 * 86400), now(365 * 86400)
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tasks//EN", f"X-WR-CALNAME:{_escaped(name)}"]
+    lines += ["REFRESH-INTERVAL;VALUE=DURATION:PT1H", "X-PUBLISHED-TTL:PT1H"]  # others look once a week
     lines += UTC_ZONE.split()
     for task in Task.of_calendar.all(member_id=member_id, since=since, until=until):
         day = datetime.fromisoformat(task["due_date"]).astimezone(zone).date()
@@ -198,8 +200,10 @@ def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
     for meeting in Meeting.of_member.all(member_id=member_id):
         if meeting["starts_at"] > until or (meeting["ends_at"] or meeting["starts_at"]) < since:
             continue
-        starts, ends = (re.sub(r"[-:]|\.\d+", "", meeting[name] or "") for name in ("starts_at", "ends_at"))
-        times = [f"DTSTART:{starts}", *([f"DTEND:{ends}"] if ends > starts else [])]
+        names = ("starts_at", "ends_at" if meeting["ends_at"] else "starts_at")
+        starts, ends = (_second(meeting[name]) for name in names)
+        ends += timedelta(hours=ends == starts)  # calendars show no point of time
+        times = [f"DTSTART:{starts:{TIME}}", f"DTEND:{ends:{TIME}}"]
         place, text = meeting["location"] or "", (meeting["description"] or "")[:MAX_LISTED]
         lines += _entry(meeting, f"{base_url}/#view=meetings", text, *times, f"LOCATION:{_escaped(place)}")
     # At most 75 bytes a line, in which no character is divided (section 3.1).
@@ -209,13 +213,19 @@ def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
 
 def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
     """The lines of an entry. Some calendars show a link in the description alone."""
-    stamp = re.sub(r"[-:]|\.\d+", "", row["updated_at"])
-    named = [f"UID:{row['id']}", f"DTSTAMP:{stamp}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
+    made, changed = _second(row["created_at"]), _second(row["updated_at"])
+    named = [f"UID:{row['id']}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
+    named += [f"DTSTAMP:{changed:{TIME}}", f"LAST-MODIFIED:{changed:{TIME}}"]
+    named.append(f"SEQUENCE:{(changed - made) // timedelta(seconds=1)}")
     described = _escaped(f"{text}\n\n{link}".lstrip())
     return ["BEGIN:VEVENT", *named, f"DESCRIPTION:{described}", *more, "END:VEVENT"]
 
 
+def _second(time: str) -> datetime:
+    return datetime.fromisoformat(time[:19])
+
+
 def _escaped(text: str) -> str:
     """The text as a value of iCalendar, without the control characters that it may not have."""
-    text = re.sub(r"\r\n?|\n", r"\\n", re.sub(r"([\\;,])", r"\\\1", text))
+    text = re.sub("\r\n?|[\n\x85\u2028\u2029]", r"\\n", re.sub(r"([\\;,])", r"\\\1", text))
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)

@@ -517,7 +517,7 @@ class Task(Entity):
         """The open tasks of a member that are due in some period, without those of archived projects."""
         is_due = cls.is_open & cls.due_date.between(placeholder("since"), placeholder("until"))
         is_theirs = (cls.assignee == placeholder("member_id")) & cls.project.not_in(Project.select_archived())
-        shown = (cls.id, cls.number, cls.title, cls.due_date, cls.updated_at)
+        shown = (cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at)
         return cls.select(*shown).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
 
     @statement

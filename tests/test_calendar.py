@@ -34,6 +34,8 @@ def entries(server, url):
     assert calendar.errors == []
     assert [part.errors for part in calendar.walk() if part.errors] == []
     assert (calendar["VERSION"], calendar["X-WR-CALNAME"]) == ("2.0", "Workspace")
+    assert calendar["REFRESH-INTERVAL"].dt == timedelta(hours=1)
+    assert calendar["X-PUBLISHED-TTL"] == "PT1H"
     return {str(event["UID"]): event for event in calendar.walk("VEVENT")}
 
 
@@ -85,20 +87,31 @@ def test_a_calendar_has_ones_meetings_with_times_place_and_description(server, o
     assert (event["DTSTART"].dt, event["DTEND"].dt) == (starts, starts + timedelta(hours=1))
     assert (event["LOCATION"], event["URL"]) == ("Room 1, left", "http://127.0.0.1:8000/#view=meetings")
     assert event["DESCRIPTION"] == "A\nB\n\nhttp://127.0.0.1:8000/#view=meetings"
-    assert "DTEND" not in events[brief["id"]]
+    # What has no end, or ends at once, lasts an hour: calendars show no point of time.
+    endless = make(**body, starts_at=starts.isoformat())
+    for meeting in (brief, endless):
+        assert entries(server, link_of(client))[meeting["id"]]["DTEND"].dt == starts + timedelta(hours=1)
+    assert (event["SEQUENCE"], event["LAST-MODIFIED"].dt) == (0, event["DTSTAMP"].dt)
+    server.rows("UPDATE meeting SET created_at = '2026-01-01T00:00:00.000Z' WHERE id = ?", whole["id"])
+    event = entries(server, link_of(client))[whole["id"]]
+    changed = datetime.fromisoformat(whole["updated_at"]).replace(microsecond=0)
+    assert event["LAST-MODIFIED"].dt == changed
+    assert event["SEQUENCE"] == (changed - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds()
 
 
 def test_no_text_breaks_out_of_its_line(server, owner, join):
     member = join("member")
     mine = {"due_date": days(1), "assignee_id": member.member["id"]}
     task = member.make_task(owner.make_project(), title=ODD, **mine)
-    lines = f"{ODD}\r\nBEGIN:VEVENT\n\t\x07\x0b{ODD}"
+    lines = f"{ODD}\r\nBEGIN:VEVENT\u2028\t\x07\x0b{ODD}\u2029\x85"
     body = {"title": "Talk", "description": lines, "location": ODD, "starts_at": days(1)}
     meeting = member.data(member.post("/meetings", body), 201)
     events = entries(server, link_of(member))
     assert set(events) == {task["id"], meeting["id"]}
     assert events[task["id"]]["SUMMARY"] == events[meeting["id"]]["LOCATION"] == ODD
-    assert events[meeting["id"]]["DESCRIPTION"].startswith(f"{ODD}\nBEGIN:VEVENT\n\t{ODD}\n\nhttp")
+    assert events[meeting["id"]]["DESCRIPTION"].startswith(f"{ODD}\nBEGIN:VEVENT\n\t{ODD}\n\n\n\nhttp")
+    pasted = member.data(member.patch(f"/tasks/{task['id']}", {"title": "One\u2028two\u2029"}))
+    assert pasted["title"] == "One two"
 
 
 def test_a_due_date_is_a_day_of_the_workspace(launch):
