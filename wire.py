@@ -12,6 +12,7 @@ import select
 import socket
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
@@ -96,6 +97,10 @@ class Request(werkzeug.Request):
         """
         server, sock = self.config["SERVER"], self.environ.get("gunicorn.socket")
         said = self.headers.get(server["sign_in_header"] or "", "")
+        with contextlib.suppress(UnicodeError):  # proxies write UTF-8, which WSGI gives as latin-1
+            text = said.encode("latin-1").decode()
+            # Another address than that of which NFC makes it: the Kelvin sign is no K.
+            said = text if unicodedata.is_normalized("NFC", text) else said
         if not said or sock is None or sock.family == socket.AF_UNIX:
             return said if sock else ""
         before = self.environ.get("werkzeug.proxy_fix.orig", self.environ)  # ProxyFix changes REMOTE_ADDR

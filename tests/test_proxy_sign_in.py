@@ -34,17 +34,17 @@ def joined(server, email):
     return server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
 
 
-def ask(server, *lines, source="127.0.0.2", method="GET", path="/"):
+def ask(server, *lines, source="127.0.0.2", method="GET", path="/", encoding="utf-8"):
     """The answer to a request with these lines in its head, from a connection with this address."""
     address = ("127.0.0.1", int(server.base.rpartition(":")[2]))
     with socket.create_connection(address, PATIENCE, (source, 0)) as connection:
-        return exchange(connection, method, path, lines)
+        return exchange(connection, method, path, lines, encoding)
 
 
-def exchange(connection, method, path, lines):
+def exchange(connection, method, path, lines, encoding="utf-8"):
     accept = [] if "Accept: */*" in lines else ["Accept: text/html"]
     head = [f"{method} {path} HTTP/1.1", "Host: a", "Connection: close", *accept, *lines, "", ""]
-    connection.sendall("\r\n".join(head).encode())
+    connection.sendall("\r\n".join(head).encode(encoding))
     return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
@@ -68,6 +68,16 @@ def test_who_the_proxy_names_gets_the_page_and_a_session(entered, member, said):
     assert "HttpOnly; Path=/; SameSite=Strict" in answer
     me = browser(entered, f"tasks_session_8000={key_of(answer)}")("GET", "/me").json()["data"]
     assert (me["member"]["id"], me["key"]["name"], me["key"]["scope"]) == (member["id"], "Firefox", "write")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_proxy_names_a_person_of_an_international_address(entered, member, encoding):
+    email = f"jörg.{encoding}@bücher.example"
+    joined(entered, email)
+    for said in (email, email.upper().replace("BÜCHER", "xn--bcher-kva")):
+        answer = ask(entered, f"Remote-Email: {said}", encoding=encoding)
+        me = browser(entered, f"tasks_session_8000={key_of(answer)}")("GET", "/me").json()["data"]
+        assert me["member"]["email"] == email
 
 
 def test_a_new_session_begins_only_without_a_valid_one_or_for_somebody_else(entered, member):
