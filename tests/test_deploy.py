@@ -254,6 +254,11 @@ def test_nginx_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
         huge = requests.post(path, data=body, verify=site.authority, timeout=PATIENCE)
         assert (huge.status_code, huge.json()["error"]["code"]) == (413, "payload_too_large")
         assert huge.json()["meta"]["request_id"].startswith("req_")
+        for secret in ("enroll/t0ken", "calendar/t0ken.ics", "api/v1/enroll/t0ken?x"):
+            requests.get(f"{site.base}/{secret}", verify=site.authority, timeout=PATIENCE)
+    logged = (tmp_path / "access.log").read_text()
+    assert "/api/v1/tasks" in logged
+    assert "t0ken" not in logged
 
 
 @needs_nginx
