@@ -163,7 +163,7 @@ function ProjectView() {
   const [project, setProject] = useState(null);
   const load = () => get(`/projects/${id}`).then(setProject, (error) => notifyFault(error, load));
   useEffect(() => void load(), [id, JSON.stringify(projectOf(id))]);
-  if (project?.id !== id) return null;
+  if (!project || project.id !== id) return null; // an address may name none
   const change = async (fields) => {
     setProject(await patch(`/projects/${id}`, fields));
     await refresh();

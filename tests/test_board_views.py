@@ -152,6 +152,8 @@ def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, ow
     due = {"due_date": "2020-01-01"}
     alpha, beta = (owner.data(owner.post(path, due | {"title": title}), 201) for title in ("Alpha", "Beta"))
     task = owner.make_task(project, title="Open", milestone_id=alpha["id"])
+    page = sign_in(address="#view=project")  # of no project: an error, and no empty page
+    expect(page.locator("#title")).to_be_visible()
     page = sign_in(address=f"#view=project&project={project['id']}")
     ui.press(page, "Close: Alpha")
     expect(page.get_by_role("heading", name="Closed")).to_be_visible()
