@@ -4,6 +4,7 @@ The token in a mailed link is made as the mail is sent, since none is stored. A 
 that its member has neither read nor seen on the page, and holds no token.
 """
 
+import io
 import logging
 import secrets
 import smtplib
@@ -11,11 +12,10 @@ import socket
 import time
 from contextlib import closing, suppress
 from datetime import datetime
-from email import message_from_bytes
-from email.errors import MessageError
+from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import EmailPolicy
 from email.utils import localtime
 from socket import SHUT_RDWR
 from typing import Any
@@ -28,7 +28,6 @@ from limits import SocketDeadline, bound
 from members import Invitation, Member
 from metrics import figures
 from models import Notice, write
-from schemas import Instant
 from times import now
 from webhooks import local_time, sending, tls_context
 from wire import TOKEN
@@ -40,6 +39,8 @@ GAPS = {"at_once": 900.0, "daily": 86400.0}  # seconds from one digest to the ne
 AGAIN_SECONDS = bound("AGAIN_SECONDS", 30.0)  # until a mail is tried again, each time longer,
 AGAIN_MOST = 6 * 3600.0  # up to this
 MOST_NOTICES = 50  # in a digest
+REPLY_BYTES = 1_000_000  # that a mail server may say in a conversation, which takes a few thousand
+NEEDS_UTF8 = "it takes only ASCII before the @ of an address (no SMTPUTF8), and is not asked again"
 SAYINGS = {
     "assigned": "{who} assigned you {task}",
     "mentioned": "{who} mentioned you in {task}",
@@ -62,6 +63,29 @@ def configure_mail(config: Row, password: str | None) -> None:
     Invitation.is_mailed = bool(config["MAIL"]["url"]) and config["DELIVERY"]["sweeper"]
 
 
+class Folding(EmailPolicy):
+    """Headers in ASCII; Python's own folding loses blanks between encoded words (python/cpython#92081)."""
+
+    def fold_binary(self, name: str, value: Any) -> bytes:
+        (address,) = getattr(value, "addresses", (None,))
+        text = address.display_name if address else str(value)
+        if text.isascii():
+            return f"{name}: {value}{self.linesep}".encode()
+        folded = Header(text, header_name=name).encode(linesep=self.linesep)
+        end = f"{self.linesep} <{address.addr_spec}>" if address else ""
+        return f"{name}: {folded}{end}{self.linesep}".encode()
+
+
+class Replies(io.BufferedReader):
+    """What a mail server says, which ends after `REPLY_BYTES`; smtplib would keep all of it."""
+
+    left = REPLY_BYTES
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.left -= len(line := super().readline(size))
+        return line if self.left > 0 else b""
+
+
 class Session(smtplib.SMTP):
     """A conversation with a mail server over a connection that is there already."""
 
@@ -73,15 +97,17 @@ class Session(smtplib.SMTP):
     def _get_socket(self, *place: Any) -> socket.socket:
         return self.connection
 
+    def getreply(self) -> tuple[int, bytes]:
+        if self.sock:
+            self.file = self.file or Replies(self.sock.makefile("rb", 0))
+        return super().getreply()
+
 
 def hand_over(message: EmailMessage | None, to: str = "") -> None:
     """Give the mail server a message to this address, or only see whether it would take one.
 
-    Raises `OSError`, and `ValueError` for an address that breaks the headers, as one may by what RFC 2047
-    decodes.
+    Raises `OSError`, and `ValueError` for a password that cannot be sent.
     """
-    if message and message_from_bytes(bytes(message)).keys() != message.keys():
-        raise ValueError("such an address cannot be mailed to")
     url, seconds = urlsplit(mailing["MAIL"]["url"]), mailing["DELIVERY"]["timeout_seconds"]
     host, is_tls = url.hostname or "", url.scheme == "smtps"
     place = host, url.port or (smtplib.SMTP_SSL_PORT if is_tls else smtplib.SMTP_PORT)
@@ -114,8 +140,12 @@ def converse(
             if not is_tls:
                 raise OSError("it offers no TLS, without which no password is sent")
             session.login(user, mailing["password"] or "")
+        session.ehlo_or_helo_if_needed()
+        users = [email.rpartition("@")[0] for email in (mailing["MAIL"]["sender"], to)]
+        if not "".join(users).isascii() and not session.has_extn("smtputf8"):
+            raise OSError(NEEDS_UTF8)
         if message:
-            session.send_message(message, to_addrs=f"{to.rpartition('@')[0]}@{ascii_domain(to)}")
+            session.send_message(message, to_addrs=f"{users[1]}@{ascii_domain(to)}")
         with suppress(OSError):  # it has taken the message
             session.quit()
 
@@ -124,7 +154,7 @@ def why_not_taken(message: EmailMessage | None, to: str = "") -> str | None:
     """Do as `hand_over`; returns why that failed, without secrets that the server may repeat, or None."""
     try:
         hand_over(message, to)
-    except (OSError, ValueError, MessageError) as error:
+    except (OSError, ValueError) as error:
         code, said = getattr(error, "smtp_code", ""), getattr(error, "smtp_error", str(error))
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             ((code, said),) = error.recipients.values()
@@ -151,7 +181,7 @@ def mailbox(name: str, email: str) -> Address:
 
 def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
     """Send the member a mail; returns why it was not taken, or None. The id is that of a mail sent again."""
-    message = EmailMessage(SMTP.clone(cte_type="7bit"))  # not every server takes 8 bits
+    message = EmailMessage(Folding(linesep="\r\n", cte_type="7bit"))  # not every server takes 8 bits
     message["From"] = sender = mailbox(mailing["WORKSPACE"]["name"], mailing["MAIL"]["sender"])
     message["To"] = mailbox(member["full_name"], member["email"])
     message["Subject"] = one_line(subject)
@@ -160,16 +190,18 @@ def mail_member(member: Row, id: str, subject: str, text: str) -> str | None:
     message["Auto-Submitted"] = "auto-generated"
     message["X-Auto-Response-Suppress"] = "All"  # Exchange answers for the absent otherwise
     message["List-Unsubscribe"] = f"<{mailing['SERVER']['base_url']}/#view=account>"
-    message.set_content(text)
+    message.set_content(f"{text}\nNobody reads what is sent back to this address.\n")
     reason = why_not_taken(message, member["email"])
     figures.mailed(reason is None)
     if reason and not member["mail_error"]:
-        log.warning("mail to member %s is not taken, and tried again: %s", member["id"], reason)
+        log.warning("mail to member %s is not taken: %s", member["id"], reason)
     return reason
 
 
-def again_after(begun_at: str) -> str:
-    """When to try again what is to be mailed since then: after as long as it has waited, within bounds."""
+def again_after(begun_at: str, reason: str | None) -> str | None:
+    """When to try again what is to be mailed since then, after as long as it has waited; None for never."""
+    if reason in (None, NEEDS_UTF8):
+        return None
     waited = time.time() - datetime.fromisoformat(begun_at).timestamp()
     return now(min(max(waited, AGAIN_SECONDS), AGAIN_MOST))
 
@@ -182,19 +214,27 @@ def send_link() -> bool:
             return False
         member = Member.stored(link["member_id"])
         Invitation.set_columns(link["id"], mail_hash=digest(token))
-    name, end = mailing["WORKSPACE"]["name"], f"{local_time(link['expires_at'])} ({Instant.zone})"
+    name, who = mailing["WORKSPACE"]["name"], link["creator"]["full_name"]
     subject = what = f"Sign in to {name}"
+    email = link["new_email"] or link["old_email"] or member["email"]
     if link["new_email"]:
-        subject, what = f"Your address in {name}", f"Make {link['new_email']} your address in {name}"
-        member |= {"email": link["new_email"]}
+        subject, what = f"Your address in {name}", f"Make {email} your address in {name}"
     elif member["status"] != Member.ACTIVE:
-        subject, what = f"{link['creator']['full_name']} invites you to {name}", f"Join {name}"
-    text = f"Hello {member['full_name']},\n\n{what} with this link. It works once, until {end}.\n\n"
+        subject, what = f"{who} invites you to {name}", f"Join {name}"
+    text = f"{what} with this link. It works once, until {local_time(link['expires_at'])}.\n\n"
     text += f"{Invitation.link(mailing, token)}\n\nWho reads this mail can use it: do not pass it on.\n"
-    reason = mail_member(member, digest(token)[:32], subject, text)
+    if link["old_email"]:
+        subject, text = (
+            f"Your address in {name}",
+            f"{who} changed your address in {name} to {member['email']}.\n",
+        )
+        text += f"No mail is sent to {email} any more. If you did not expect this, ask an owner or admin.\n"
+    text = f"Hello {member['full_name']},\n\n{text}"
+    reason = mail_member(member | {"email": email}, digest(token)[:32], subject, text)
     with write():
-        Invitation.set_columns(link["id"], mail_at=again_after(link["created_at"]) if reason else None)
-        Member.set_columns(member["id"], mail_error=reason and f"{now()} {reason}")
+        Invitation.set_columns(link["id"], mail_at=again_after(link["created_at"], reason))
+        if not link["old_email"]:
+            Member.set_columns(member["id"], mail_error=reason and f"{now()} {reason}")
     return True
 
 
@@ -216,12 +256,13 @@ def send_digest() -> bool:
     for notice in shown:
         excerpt = f"    {one_line(notice['excerpt'])}\n" if notice["excerpt"] else ""
         text += f"\n{sentence_of(notice)}\n{excerpt}    {base_url}/#task={notice['task']['number']}\n"
-    text += "\nAnswer on the task's page: nobody reads what is sent back to this address.\n"
-    text += f"All that you are told{more}: {base_url}/#view=inbox\n"
+    text += f"\nAnswer on the task's page.\nAll that you are told{more}: {base_url}/#view=inbox\n"
     text += f"When you get such mail: {base_url}/#view=account\n"
-    outcome: Row = {"mail_at": now(GAPS[member["mail"]]), "mail_error": None, "mailed_until": news[0]["id"]}
-    if reason := mail_member(member, news[0]["id"], subject, text):
-        outcome = {"mail_at": again_after(news[-1]["created_at"]), "mail_error": f"{now()} {reason}"}
+    reason = mail_member(member, news[0]["id"], subject, text)
+    outcome: Row = {"mail_at": now(GAPS[member["mail"]]), "mailed_until": news[0]["id"]}
+    if again := again_after(news[-1]["created_at"], reason):
+        outcome = {"mail_at": again}
+    outcome["mail_error"] = reason and f"{now()} {reason}"
     with write():
         Member.set_columns(member["id"], **outcome)
     return True

@@ -319,10 +319,14 @@ class Member(Entity):
 
     @classmethod
     def change(cls, transaction: Transaction, stored: Row, changes: Row) -> None:
-        """Store the changes; with a new address the links end that the old one got."""
+        """Store the changes; with a new address the links end that the old one got, which is told so."""
         new = {name: value for name, (_, value) in changes.items()}
         if "email" in new:
             Invitation.revocation.run(member_id=stored["id"], now=transaction.at)
+            if Invitation.is_mailed and stored["status"] == cls.ACTIVE:
+                mail = {"mail_at": transaction.at, "expires_at": now(86400), "old_email": stored["email"]}
+                token_hash = digest(secrets.token_urlsafe())  # of no link
+                Invitation.store(transaction, member_id=stored["id"], token_hash=token_hash, **mail)
         if new:
             reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
             cls.set_columns(stored["id"], **new | reset)
@@ -409,6 +413,7 @@ class Invitation(Credential):
     mail_at = TextField(null=True)  # when it is mailed, the next time; null if not
     mail_hash = TextField(null=True)  # of the token in the mail, which is made as that is sent
     new_email = TextField(null=True)  # which the link makes the member's
+    old_email = TextField(null=True)  # to which the mail says that it was changed; it holds no link
 
     NOUN = "invitation"
 
@@ -498,7 +503,7 @@ class Invitation(Credential):
         Links that an admin made do not count, or they would lock the member out.
         """
         own = (cls.member == placeholder("member_id")) & (cls.created_by == cls.member)
-        return cls.select(fn.COUNT(cls.id)).where(own, *conditions)
+        return cls.select(fn.COUNT(cls.id)).where(own, cls.old_email.is_null(), *conditions)
 
     @statement
     def count_of_new(cls: Any):
@@ -533,7 +538,7 @@ class Invitation(Credential):
     def revocation(cls: Any):
         is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
         revoking = cls.update({cls.revoked_at: placeholder("now")})
-        return revoking.where(cls.member == placeholder("member_id"), is_open)
+        return revoking.where(cls.member == placeholder("member_id"), is_open, cls.old_email.is_null())
 
     @statement
     def by_token(cls: Any):

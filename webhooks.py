@@ -254,9 +254,9 @@ def sentence(event: Row, base_url: str, escape: Escape, link: Link) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time in the workspace's time zone; of the end of a day the day alone."""
+    """A time in the workspace's time zone, which it names; of the end of a day the day alone."""
     moment = datetime.fromisoformat(text).astimezone(Instant.zone)
-    return f"{moment:%Y-%m-%d %H:%M}".removesuffix(" 23:59")
+    return f"{moment:%Y-%m-%d %H:%M} ({Instant.zone})".removesuffix(f" 23:59 ({Instant.zone})")
 
 
 def changed(changes: Mapping[str, list], shown: Escape) -> Iterator[str]:

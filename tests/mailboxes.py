@@ -12,9 +12,13 @@ from harness import PATIENCE
 
 
 class Mailbox:
-    """It takes each mail unless told; `at_once_tls` is TLS from the beginning, `options` are aiosmtpd's."""
+    """It takes each mail unless told; `at_once_tls` is TLS from the beginning, `options` are aiosmtpd's.
 
-    def __init__(self, at_once_tls=None, **options):
+    With `is_old` it is a mail server of 1995, which knows neither SMTPUTF8 nor 8BITMIME.
+    """
+
+    def __init__(self, at_once_tls=None, is_old=False, **options):
+        self.is_old = is_old
         self.mails, self.answers, self.seen = queue.Queue(), [], []
         self.credentials, self.sessions = [], []
         self.loop = asyncio.new_event_loop()
@@ -36,11 +40,17 @@ class Mailbox:
         self.credentials.append((data.login, data.password))
         return AuthResult(success=data.password == b"s3cret", handled=False)
 
+    async def handle_EHLO(self, server, session, envelope, hostname, responses):
+        session.host_name = hostname
+        return [line for line in responses if not (self.is_old and "8BITMIME" in line)]
+
     async def handle_DATA(self, server, session, envelope):
         mail = message_from_bytes(envelope.content, policy=policy.default)
-        mail.recipients = envelope.rcpt_tos
+        mail.recipients, mail.raw = envelope.rcpt_tos, envelope.content
         self.seen.append(mail)
         answer = self.answers.pop(0) if self.answers else "250 OK"
+        if self.is_old and not (mail.raw.isascii() and max(map(len, mail.raw.split(b"\r\n"))) < 999):
+            answer = "554 these are no lines of 7 bits"
         if answer.startswith("250"):
             self.mails.put(mail)
         return answer

@@ -1,6 +1,7 @@
 """Webhooks in the formats of Slack and Discord, and URLs that are secrets."""
 
 import json
+from html import escape
 
 import pytest
 from harness import EVERY_EVENT, PATIENT, hook
@@ -36,6 +37,10 @@ def texts(chats):
     slack = [call.event for call in chats[1]["slack"].all_here()]
     discord = [call.event for call in chats[1]["discord"].all_here()]
     assert {tuple(body) for body in slack} == {("text", "blocks")}
+    for body in slack:  # people see the blocks: they say all that the text says, in the same order
+        (section,) = body["blocks"][0]["elements"]
+        pieces = [(one.get("url"), escape(one["text"], quote=False)) for one in section["elements"]]
+        assert "".join(f"<{url}|{text}>" if url else text for url, text in pieces) == body["text"]
     assert {tuple(body) for body in discord} == {("content", "allowed_mentions")}
     assert {str(body["allowed_mentions"]) for body in discord} == {"{'parse': []}"}
     return [body["text"] for body in slack], [body["content"] for body in discord]

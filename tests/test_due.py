@@ -83,8 +83,8 @@ def test_a_chat_says_when_the_task_is_due(receivers, olga):
     assert [text.partition("> ")[0] for text in texts] == ["Ship", "Ship"]
     assert {text.partition("> ")[2] for text in texts} <= {
         f"is due {day}",
-        f"is due {day} 22:59",
-        f"is due {day} 23:59",
+        f"is due {day} 22:59 (Europe/Berlin)",
+        f"is due {day} 23:59 (Europe/Berlin)",
     }
 
 
