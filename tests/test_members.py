@@ -71,6 +71,11 @@ def test_inviting_anew_replaces_the_invitation_and_kills_the_old_link(owner, ser
     assert join_with(server, token_of(second)).status_code == 201
 
 
+@pytest.mark.parametrize("domain", ["corp.local", "nas.home.arpa", "localhost", "intranet", "example.test"])
+def test_addresses_of_closed_networks_are_accepted(owner, domain):
+    assert invite(owner, f"ana@{domain}")["member"]["email"] == f"ana@{domain}"
+
+
 def test_an_active_member_cannot_be_invited(owner, join):
     email = join().member["email"]
     body = {"email": email.upper(), "full_name": "X", "role": "member"}
