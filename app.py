@@ -42,7 +42,7 @@ from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany, not_found
 from lists import change_page, history_page, task_page
 from meetings import Meeting, Whiteboard, calendar
-from members import PROFILE, Activity, ApiKey, Invitation, Member, Transaction
+from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
 from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
 from openapi import Operation, body_schemas, document
@@ -513,7 +513,7 @@ def start_session_of(transaction: Transaction) -> Row:
 
 
 def sign_in_by_proxy() -> Response | None:
-    """Start a session of who signs in by the proxy, unless the browser has one; or what is shown instead."""
+    """Start a session of who signs in by the proxy, or renew the browser's; or what is shown instead."""
     current, email = request(), request().proxy_user
     if not email or current.method == "HEAD":
         return None
@@ -523,13 +523,18 @@ def sign_in_by_proxy() -> Response | None:
     if member.get("status") != Member.ACTIVE:
         return page("enroll.html", 403, stranger=email, owners=Member.active_owners.all())
     key = current.cookies.get(session_cookie(current.config["SERVER"]["base_url"]), "")
-    if (ApiKey.caller(key) or {}).get("id") == member["id"]:
+    session = ApiKey.caller(key, "session") or {}
+    is_theirs = session.get("id") == member["id"]
+    if is_theirs and session["key_signed_in_at"] > now(-FRESH_SECONDS / 2):
         return None
     if current.headers.get("Sec-Fetch-Site") == "cross-site":  # for which browsers hold back the cookie
         return page("again.html")
     with write(request_id=current.request_id) as transaction:  # no other GET writes
         transaction.actor = current.caller = Member.active(member["id"])
-        start_session_of(transaction)
+        if is_theirs:
+            ApiKey.set_columns(session["key_id"], signed_in_at=transaction.at)
+        else:
+            start_session_of(transaction)
     return None
 
 
@@ -568,13 +573,13 @@ def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
 
 
 @api.delete("/session")
-@operation(gives=schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
-def end_session(transaction: Transaction) -> Row:
-    """Sign out: revoke the key of the cookie's session. With a key in the header there is none (409)."""
+@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
+def end_session(transaction: Transaction, made: str = "false") -> Row:
+    """Sign out: end the cookie's session, and with made=true what was made in it. With a header, 409."""
     if "HTTP_AUTHORIZATION" in request().environ:
         raise Conflict("this call has a key in its header, which is no session; DELETE /keys/:id revokes it")
     id = transaction.actor["key_id"]
-    ApiKey.ending.run(id=id, now=transaction.at)
+    ApiKey.end(transaction, id, made == "true")
     set_session_cookie("", transaction.at)
     return {"id": id, "revoked": True}
 
@@ -681,10 +686,10 @@ def create_key(transaction: Transaction, **fields: Any) -> Row:
 
 
 @api.delete("/keys/<id>")
-@operation(gives=schemas.RevokedShown)
-def revoke_key(transaction: Transaction, id: str) -> Row:
-    """Revoke an API key of one's own; as owner or admin, anybody's."""
-    ApiKey.revoke(transaction, id)
+@operation(schemas.REVOKE, schemas.RevokedShown)
+def revoke_key(transaction: Transaction, id: str, made: str = "false") -> Row:
+    """Revoke one's own key, and with made=true what was made with it; as owner or admin, anybody's."""
+    ApiKey.revoke(transaction, id, made == "true")
     return {"id": id, "revoked": True}
 
 
@@ -824,7 +829,7 @@ def unlink_calendar(transaction: Transaction) -> Row:
 def show_calendar(key: str) -> Any:
     """Show calendar programs the due tasks and the meetings of the member whose link this is."""
     current = request()
-    current.caller = ApiKey.caller(key, of_calendar=True) or not_found("calendar")
+    current.caller = ApiKey.caller(key, CALENDAR) or not_found("calendar")
     current.app.count(current)
     data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
     answer = werkzeug.Response(data, 200, {"Cache-Control": "private, no-cache"}, content_type=CALENDAR_TYPE)

@@ -56,6 +56,7 @@ KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
+FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
 MAX_MAILED = 3  # unused ones for signing in, and those that confirm an address in an hour, of a member
 
 
@@ -359,6 +360,7 @@ class Credential(Entity):
 
     member = ForeignKeyField(Member)
     makers = TextField(null=True)  # the ids in `Transaction.makers`; null where they are not known
+    made_with = TextField(null=True)  # the id of the key in use; after a link, of the key that made the link
     revoked_at = TextField(null=True)
 
     @statement
@@ -393,11 +395,21 @@ class Credential(Entity):
                 managers = " or ".join(allowed)
                 raise Forbidden(f"only an {managers} manages the {cls.NOUN}s of this {holder['role']}")
 
+    @statement
+    def ending_of_made(cls: Any):
+        """Revokes everything that was made with a key, or with something that was made with it."""
+        first, other = ApiKey.select(ApiKey.id).where(ApiKey.id == placeholder("id")), ApiKey.alias()
+        keys = first.cte("made", recursive=True, columns=("id",))
+        keys = keys.union(other.select(other.id).join(keys, on=(other.made_with == keys.c.id)))
+        revoking = cls.update({cls.revoked_at: placeholder("now")}).where(cls.revoked_at.is_null())
+        return revoking.where(cls.made_with.in_(keys.select_from(keys.c.id)))
+
     @classmethod
     def store(cls, transaction: Transaction, **fields: Any) -> str:
         """Store a new one, made by the actor; returns its id."""
         id, makers = transaction.new_id(), transaction.makers
         made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
+        made["made_with"] = transaction.actor.get("key_id") or transaction.actor.get("made_with")
         cls.insertion.run(**fields, **made, id=id)
         return id
 
@@ -454,6 +466,7 @@ class Invitation(Credential):
         member, made = Member.shown(member_id), "renewed"
         cls.check_manager(transaction, member)
         if member["status"] == Member.ACTIVE:
+            ApiKey.check_fresh(transaction.actor)
             days, made = SIGN_IN_DAYS, "sign-in link"
         Member.record(transaction, "updated", member, {"invitation": [None, made]})
         return member, *cls._issue(transaction, member, days)
@@ -573,6 +586,7 @@ class Invitation(Credential):
         member_id = invitation["member"]["id"]
         if invitation["signs_in"]:
             transaction.actor = Member.shown(member_id) | {"key_makers": invitation["makers"]}
+            transaction.actor["made_with"] = invitation["made_with"]
             if email := invitation["new_email"]:
                 Member.check_free(email)
                 new = differences(transaction.actor, {"email": email})
@@ -600,10 +614,13 @@ class ApiKey(Credential):
     last_used_at = TextField(null=True)
     created_by = TextField(null=True)  # a member's id
     is_session = IntegerField(null=True)  # 1 for a session whose keys may outlive it (`limit_of`)
-    started_with = TextField(null=True)  # of a session: the id of the first key, with which it ends
+    started_with = TextField(null=True)  # of a session: the id of a key, with which it ends
+    signed_in_at = TextField(null=True)  # of a session: when a proxy last signed its member in again
 
     NOUN = "key"
-    is_started: ClassVar[Any] = (is_session == 1) | started_with.is_null(False)  # by a browser, as a session
+    is_started: ClassVar[Any] = is_session.is_null(False) | started_with.is_null(False)  # as a session
+    # The one place where a key counts: in the header, in the cookie, or in the path of a calendar.
+    kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
 
     # Reads never write: `caller` notes here when a key was used, once a minute. The next transaction stores
     # it (`write`); if there is none, the sweeper makes one (`flush_last_used`).
@@ -612,7 +629,8 @@ class ApiKey(Credential):
     @classmethod
     def select_shown(cls) -> Query:
         creator = Member.alias("creator")
-        shown = columns(cls, "hash", "member_id", "makers", "created_by", "is_session", "started_with")
+        hidden = "hash member_id makers created_by is_session started_with signed_in_at"
+        shown = columns(cls, *hidden.split())
         is_session = fn.JSON(Case(None, [(cls.is_session == 1, "true")], "false")).alias("is_session")
         keys = cls.select(*shown, is_session, *profile(Member, "member"), *profile(creator, "creator"))
         keys = keys.join(Member, on=(cls.member == Member.id)).switch(cls)
@@ -636,12 +654,21 @@ class ApiKey(Credential):
         """
         return None if actor.get("key_is_session") else actor.get("key_expires_at")
 
+    @staticmethod
+    def check_fresh(actor: Row) -> None:
+        """Raise `Forbidden` in a session whose member signed in more than `FRESH_SECONDS` ago."""
+        if (signed_in_at := actor.get("key_signed_in_at")) and signed_in_at < now(-FRESH_SECONDS):
+            raise Forbidden(
+                "you signed in more than 15 minutes ago; to make a key or link, sign in again: with a "
+                "sign-in link or an API key, or where a proxy signs you in by loading the page again"
+            )
+
     @classmethod
     def start_session(cls, transaction: Transaction, name: str) -> tuple[Row, str]:
         """Make the key of a session of the actor, with the scope of the key in use, with which it ends."""
         actor, expires_at = transaction.actor, now(SESSION_DAYS * 86400)
         fields = {"name": name, "scope": actor.get("scope", "write")}
-        fields |= {"started_with": actor.get("key_started_with") or actor.get("key_id")}
+        fields |= {"started_with": actor.get("key_id")}
         fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
         return cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
 
@@ -663,6 +690,7 @@ class ApiKey(Credential):
         Returns its row and the key itself. Raises `Forbidden`, and `Invalid` for a time in the past, or
         after the key in use expires: a key that expires must not make one that lives longer.
         """
+        cls.check_fresh(transaction.actor)
         holder = Member.active(member_id or transaction.actor["id"])
         cls.check_manager(transaction, holder)
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -677,14 +705,14 @@ class ApiKey(Credential):
         return row, key
 
     @classmethod
-    def revoke(cls, transaction: Transaction, id: str) -> None:
-        """Revoke a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
+    def revoke(cls, transaction: Transaction, id: str, made: bool = False) -> None:
+        """End a key. Raises `NotFound`, also for one that the actor may not see, and `Forbidden`."""
         key = cls.shown(id)
         if not cls._is_visible(key, transaction.actor):
             raise NotFound("key")
         cls.check_manager(transaction, key["member"])
+        cls.end(transaction, id, made)
         if key["revoked_at"] is None:
-            cls.ending.run(id=id, now=transaction.at)
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @statement
@@ -707,6 +735,13 @@ class ApiKey(Credential):
         is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
         return cls.update({cls.revoked_at: placeholder("now")}).where(is_this, cls.revoked_at.is_null())
 
+    @classmethod
+    def end(cls, transaction: Transaction, id: str, made: bool) -> None:
+        """Revoke a key and the sessions that it started; with `made`, everything that was made with them."""
+        for table in (cls, Invitation) if made else ():
+            table.ending_of_made.run(id=id, now=transaction.at)
+        cls.ending.run(id=id, now=transaction.at)
+
     @statement
     def pruning(cls: Any):
         ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
@@ -724,22 +759,23 @@ class ApiKey(Credential):
     def by_hash(cls: Any):
         of_member = [getattr(Member, name) for name in PROFILE]
         fields = [cls.id, cls.prefix, cls.expires_at, cls.last_used_at]
-        fields += [cls.makers, cls.is_session, cls.started_with]
+        fields += [cls.makers, cls.is_session]
         of_key = [field.alias(f"key_{field.name}") for field in fields]
-        callers = cls.select(*of_member, cls.scope, *of_key)
+        signed_in_at = Case(None, [(cls.is_started, fn.COALESCE(cls.signed_in_at, cls.created_at))])
+        callers = cls.select(*of_member, cls.scope, *of_key, signed_in_at.alias("key_signed_in_at"))
         return callers.join(Member, on=(cls.member == Member.id)).where(
             cls.hash == placeholder("hash"),
-            (cls.scope == CALENDAR) == placeholder("of_calendar"),
+            cls.kind == placeholder("kind"),
             cls.revoked_at.is_null(),
             cls.expires_at.is_null() | (cls.expires_at > placeholder("now")),
             Member.status == Member.ACTIVE,
         )
 
     @classmethod
-    def caller(cls, key: str, *, of_calendar: bool = False) -> Row | None:
-        """The member of this valid key, or of one in a calendar link, with its columns; else None."""
+    def caller(cls, key: str, kind: str = "key") -> Row | None:
+        """The member of this valid key of a kind, with its columns; else None. See `ApiKey.kind`."""
         at = now()
-        caller = cls.by_hash.one(hash=digest(key), now=at, of_calendar=of_calendar)
+        caller = cls.by_hash.one(hash=digest(key), now=at, kind=kind)
         if caller and (caller["key_last_used_at"] or "")[:16] != at[:16]:  # the times up to their minutes
             cls.used[caller["key_id"]] = at
         return caller
@@ -750,6 +786,10 @@ class ApiKey(Credential):
         while cls.used:
             id, at = cls.used.popitem()
             cls.set_columns(id, last_used_at=at)
+
+
+_is_made_with = ApiKey.made_with.is_null(False)
+ApiKey.add_index(ApiKey.made_with, where=_is_made_with, name="api_key_made_with")
 
 
 # What they did --------------------------------------------------------------------------------

@@ -842,6 +842,7 @@ MAIL_LINK = MemberInput(only=["email"])
 CREATE_KEY = KeyInput()
 CREATE_PROJECT = ProjectInput(exclude=["status"], when=" on create")
 LIST_PROJECTS = Strict.from_dict({"status": Choice(models.PROJECT_STATUSES)})()
+REVOKE = Strict.from_dict({"made": Choice(("true", "false"))})()
 DELETE_PROJECT = Strict.from_dict({"force": Choice(("true", "false"))})()
 CREATE_MILESTONE = MilestoneInput(exclude=["closed"], when=" on create")
 UPLOAD = Strict.from_dict({"file": UploadedFile(required=True)})()
@@ -1019,10 +1020,13 @@ InviteeShown = answer_with(
 EnrolledShown = answer_with("Enrolled", secret=True, member=nested(MemberShown), api_key=fields.String())
 KeyShown = shown(
     members.ApiKey,
-    "id name scope is_session prefix member creator created_at expires_at last_used_at revoked_at",
+    "id name scope is_session prefix member creator made_with created_at expires_at last_used_at revoked_at",
     "Key",
     is_session=fields.Boolean(
         metadata={"description": "Whether it is a session that may make keys which outlive it."}
+    ),
+    made_with=Id(
+        allow_none=True, metadata={"description": "The key or session with which it, or its link, was made."}
     ),
     member=nested(ProfileShown),
     creator=nested(ProfileShown, allow_none=True),

@@ -114,19 +114,18 @@ class Request(werkzeug.Request):
         Raises `Unauthorized`.
         """
         if "HTTP_AUTHORIZATION" not in self.environ and (key := self.session_key()):
-            return self.identify(key, "the session has ended; sign in again")
+            return self.identify(key, "session")
         scheme, _, key = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise Unauthorized("send the header Authorization: Bearer <API key>")
         return self.identify(key.strip())
 
-    def identify(
-        self, key: str, otherwise: str = "the API key is unknown, or expired, or was revoked"
-    ) -> Row:
-        """The member of this key, who is the caller from now on. Raises `Unauthorized`."""
-        self.caller = ApiKey.caller(key)
+    def identify(self, key: str, kind: str = "key") -> Row:
+        """The member of this key of a kind, who is the caller from now on. Raises `Unauthorized`."""
+        self.caller = ApiKey.caller(key, kind)
         if self.caller is None:
-            raise Unauthorized(otherwise)
+            unknown = "the API key is unknown, or expired, or was revoked"
+            raise Unauthorized(unknown if kind == "key" else "the session has ended; sign in again")
         return self.caller
 
     def session_key(self) -> str | None:

@@ -218,6 +218,11 @@ function Account() {
   const make = () => post(`/members/${member.id}/invitation`).then(setInvitation, notifyFault);
   const made = () => html`<${Copyable} label="Sign-in link" text=${invitation.enrollment_link} />
     <p>Open it on that device${isMailed && `, or the mail to ${member.email}`}. It works once, until <${Moment} at=${invitation.expires_at} />.</p>`;
+  const mail = () =>
+    post("/session/link", { email: member.email }).then(
+      () => notify(`A sign-in link is mailed to ${member.email}.`),
+      notifyFault,
+    );
   const subscribe = () => post("/calendar").then(setCalendar, notifyFault);
   return html`<div class="page stack">
     <section class="panel stack">
@@ -228,7 +233,9 @@ function Account() {
     <section class="panel stack">
       <h2>Another device</h2>
       <p>Make a link, and open it on your phone or in another browser to sign in there.</p>
-      <div>${isWriter && button("Make a sign-in link", make, "")}</div>
+      <p>To make links and keys later than 15 minutes after signing in, sign in again.</p>
+      <div class="line">${isWriter && button("Make a sign-in link", make, "")}
+        ${isMailed && button("Email me a link to sign in again", mail, "")}</div>
       ${invitation && made()}
     </section>
     <section class="panel stack">

@@ -1,5 +1,5 @@
 // Lists that can be added to and changed: meetings, whiteboards, people, keys, milestones, webhooks.
-import { create, get, patch, post, serverTime } from "./api.js";
+import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
 import { Form } from "./forms.js";
@@ -11,9 +11,9 @@ import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
 import { Written } from "./texts.js";
-import { capital, count, dayHeading, now, timeOf, inWords } from "./words.js";
+import { capital, count, dayHeading, timeOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
-import { rights, session, useMilestones, workspace } from "./workspace.js";
+import { isUsable, rights, session, useMilestones, workspace } from "./workspace.js";
 
 const OfProject = ({ id }) => projectOf(id) && html`<${ProjectName} project=${projectOf(id)} />`;
 const pill = (text, kind = "") => html`<span class="pill ${kind}">${text}</span>`;
@@ -64,7 +64,6 @@ function MoveOpen({ milestone, project }) {
 }
 
 const KEY_SCOPES = { read: "only reads", agent: "works on tasks", calendar: "shows a calendar" };
-const isUsable = ({ revoked_at, expires_at }) => !revoked_at && (!expires_at || expires_at > now());
 
 async function loadFailedDeliveries() {
   const load = (status) => get("/deliveries", { status, limit: 50 });
@@ -167,7 +166,13 @@ const KINDS = {
   },
   keys: {
     noun: "key",
-    load: async () => (await get("/keys")).keys.filter(isUsable),
+    load: async () => {
+      const keys = (await get("/keys")).keys.filter(isUsable);
+      return keys.map((one) => ({
+        ...one,
+        made: keys.filter((key) => key.made_with === one.id).length,
+      }));
+    },
     addWords: "New key for a program",
     isSecret: true,
     names: ["name", "scope", "expires_at"],
@@ -178,6 +183,12 @@ const KINDS = {
     mayRemove: ({ member }) => mayManage(member),
     removeWords: "Revoke",
     removal: ({ name }) => `Revoked “${name}”. What uses it is signed out.`,
+    actions: ({ id, name, member, made }) => {
+      const isSure = () =>
+        confirm(`Revoke “${name}”, and all keys and links that were made with it?`);
+      const end = async () => isSure() && remove(`/keys/${id}`, { made: true });
+      return made && mayManage(member) ? [["Revoke with what it made", end]] : [];
+    },
     group: ({ member, is_session }) =>
       isMe(member) ? (is_session ? "Your sessions" : "Your keys") : "Of others",
     facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`

@@ -4,6 +4,7 @@ import { dismissAll, notifyFault } from "./notices.js";
 import { useEffect } from "./preact.js";
 import { onRefresh, stopRefresh } from "./refresh.js";
 import { address, Store, useStore } from "./store.js";
+import { now } from "./words.js";
 
 const NOBODY = { member: null, key: null };
 
@@ -41,9 +42,17 @@ export const draftOf = (what) => `draft of ${what} by ${session.value.member.id}
 
 let isLeaving = false; // after signing out, when a request that waits is refused
 
+/** Whether a key or session still counts. */
+export const isUsable = ({ revoked_at, expires_at }) =>
+  !revoked_at && (!expires_at || expires_at > now());
+
 export async function signOut() {
   await dismissAll(); // what was deleted is sent before
-  await remove("/session");
+  const isMade = (one) => one.made_with === session.value.key.id && isUsable(one);
+  const names = (await get("/keys")).keys.filter(isMade).map(({ name }) => name);
+  const made =
+    names.length > 0 && confirm(`Also end what you made in this session: ${names.join(", ")}?`);
+  await remove("/session", made ? { made } : {});
   isLeaving = true;
   sessionStorage.clear();
   // A new page: nothing of the workspace stays in memory.

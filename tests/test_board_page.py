@@ -48,6 +48,24 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     expect(second.locator(".entrance").get_by_role("alert")).to_contain_text("You are signed out: ")
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_signs_out_is_asked_whether_what_was_made_in_the_session_ends_too(sign_in, join, server, ends):
+    page, asked = sign_in(join().key), []
+
+    def answer(dialog):
+        asked.append(dialog.message)
+        dialog.accept() if ends else dialog.dismiss()
+
+    page.on("dialog", answer)
+    headers = {"X-Requested-With": "page"}
+    made = page.request.post(f"{server.base}/api/v1/keys", data={"name": "Script"}, headers=headers)
+    ui.press(ui.user_menu(page), "Sign out")
+    expect(page.get_by_label("API key")).to_be_focused()
+    assert asked == ["Also end what you made in this session: Script?"]
+    status = server.client(made.json()["data"]["api_key"]).get("/me").status_code
+    assert status == (401 if ends else 200)
+
+
 def test_a_revoked_session_leads_back_and_what_was_typed_waits_for_its_owner_alone(
     sign_in, owner, join, project
 ):

@@ -6,7 +6,7 @@ import pytest
 import requests
 from harness import PATIENCE, fault
 from test_members import invite, removed
-from test_session import browser
+from test_session import browser, grown_old
 
 SETTINGS = {
     "TASKS_SERVER__SIGN_IN_HEADER": "Remote-Email",
@@ -95,6 +95,20 @@ def test_a_new_session_begins_only_without_a_valid_one_or_for_somebody_else(ente
     assert browser(entered, f"tasks_session_8000={key}")("DELETE", "/session").status_code == 200
     for ended in (cookie, "Cookie: tasks_session_8000=tms_wrong", "Cookie: tasks_session_8000"):
         assert key_of(ask(entered, said, ended))
+
+
+def test_who_loads_the_page_again_signs_in_again_in_the_same_session(entered, member):
+    said, before = "Remote-Email: ana.lima@example.com", len(sessions(entered, member))
+    cookie = f"tasks_session_8000={key_of(ask(entered, said))}"
+    page = browser(entered, cookie)
+    grown_old(entered, cookie)
+    for source in ("127.0.0.1", "127.0.0.2"):  # the proxy is the second
+        fault(page("POST", "/calendar"), 403, "forbidden")
+        answer = ask(entered, said, f"Cookie: {cookie}", source=source)
+        assert answer.startswith("HTTP/1.1 200")
+        assert key_of(answer) is None
+    assert page("POST", "/calendar").status_code == 201
+    assert len(sessions(entered, member)) == before + 1
 
 
 @pytest.mark.parametrize(

@@ -188,15 +188,121 @@ def test_a_session_may_do_what_its_key_may_and_lives_no_longer(server, owner):
     assert ask("DELETE", "/session").status_code == 200
 
 
-def test_a_session_ends_with_the_key_that_started_it_also_by_way_of_another_session(server, owner):
+def test_a_session_ends_with_the_key_that_started_it(server, owner):
     made = make_key(owner)
-    cookie = cookie_of(sign_in(server, made["api_key"]))
-    second = cookie_of(sign_in(server, cookie.partition("=")[2]))
-    others = cookie_of(sign_in(server))
+    cookie, others = (cookie_of(sign_in(server, key)) for key in (made["api_key"], OWNER_KEY))
     owner.data(owner.delete(f"/keys/{made['key']['id']}"))
-    for ended in (cookie, second):
-        fault(browser(server, ended)("GET", "/me"), 401, "unauthorized")
+    fault(browser(server, cookie)("GET", "/me"), 401, "unauthorized")
     assert browser(server, others)("GET", "/me").status_code == 200
+
+
+def test_a_key_of_one_kind_counts_nowhere_else(server, session):
+    """A session's in its cookie alone, a program's in the header, and a calendar's in its path."""
+    value = session.partition("=")[2]
+    stolen = server.client(value)
+    for answer in (stolen.get("/me"), stolen.get("/health"), stolen.post("/keys", {"name": "x"})):
+        fault(answer, 401, "unauthorized")
+    fault(sign_in(server, value), 401, "unauthorized")
+    headers = {"Authorization": f"Bearer {value}"}
+    for path in ("/metrics", "/mcp"):
+        method = "POST" if path == "/mcp" else "GET"
+        answer = requests.request(method, server.base + path, json={}, headers=headers, timeout=PATIENCE)
+        assert answer.status_code == 401
+    for key in (value, OWNER_KEY):
+        assert requests.get(f"{server.base}/calendar/{key}.ics", timeout=PATIENCE).status_code == 404
+    ask = browser(server, session)
+    calendar = ask("POST", "/calendar").json()["data"]["url"].rpartition("/")[2].removesuffix(".ics")
+    for key in (OWNER_KEY, calendar):
+        fault(browser(server, f"tasks_session_8000={key}")("GET", "/me"), 401, "unauthorized")
+    fault(server.client(calendar).get("/me"), 401, "unauthorized")
+
+
+def grown_old(server, cookie):
+    """Let the cookie's session have begun more than 15 minutes ago; returns its id."""
+    id = browser(server, cookie)("GET", "/me").json()["data"]["key"]["id"]
+    server.rows("UPDATE api_key SET created_at = ?, signed_in_at = NULL WHERE id = ?", days(-901 / 86400), id)
+    return id
+
+
+def test_an_old_session_makes_no_key_and_no_link_that_signs_in(server, owner, join):
+    admin, member = join("admin"), join()
+    cookie = cookie_of(sign_in(server, admin.key))
+    ask, others = browser(server, cookie), f"/members/{member.member['id']}/invitation"
+    calls = [("/keys", {"name": "x"}), ("/keys", {"name": "x", "member_id": member.member["id"]})]
+    calls += [("/calendar", None), (f"/members/{admin.member['id']}/invitation", None), (others, None)]
+    assert [ask("POST", path, json=body).status_code for path, body in calls] == [201] * 5
+    linked = server.rows("SELECT id FROM api_key WHERE scope = 'calendar' AND revoked_at IS NULL")
+    grown_old(server, cookie)
+    for path, body in calls:
+        said = fault(ask("POST", path, json=body), 403, "forbidden")["message"]
+        assert said.startswith("you signed in more than 15 minutes ago; to make a key or link, sign in again")
+    assert server.rows("SELECT id FROM api_key WHERE scope = 'calendar' AND revoked_at IS NULL") == linked
+    guest = {"email": "guest-of-old@example.com", "full_name": "G", "role": "member"}
+    invited = admin.data(ask("POST", "/members/invite", json=guest), 201)["member"]
+    assert ask("POST", f"/members/{invited['id']}/invitation").status_code == 201
+    assert admin.post(*calls[0]).status_code == 201  # a program's key is as good as on its first day
+    assert browser(server, cookie_of(sign_in(server, admin.key)))("POST", "/calendar").status_code == 201
+    # A role or a member that is gone goes first.
+    assert demoted(owner, admin.member).status_code == 200
+    assert "your role" not in fault(ask("POST", *calls[0][:1], json=calls[0][1]), 403, "forbidden")["message"]
+    fault(ask("POST", others), 403, "forbidden")
+    assert removed(owner, admin.member).status_code == 200
+    fault(ask("POST", "/calendar"), 401, "unauthorized")
+
+
+def things_made(server, join):
+    """An admin, a session of theirs, its id, and what says of each thing that was made in it if it works.
+
+    Made are a key, by that another one, by this a session; a link to sign in, which is used, and in that
+    session a key; a calendar and an invitation.
+    """
+    admin, member = join("admin"), join()
+    cookie = cookie_of(sign_in(server, admin.key))
+    ask = browser(server, cookie)
+    keys = [admin.data(ask("POST", "/keys", json={"name": "made"}), 201)["api_key"]]
+    keys.append(make_key(server.client(keys[0]))["api_key"])
+    link = admin.data(ask("POST", f"/members/{member.member['id']}/invitation"), 201)
+    cookies = [cookie_of(sign_in(server, keys[1])), cookie_of(submit(server, token_of(link)))]
+    by_link = browser(server, cookies[1])("POST", "/keys", json={"name": "by a link"})
+    keys.append(member.data(by_link, 201)["api_key"])
+    calendar = admin.data(ask("POST", "/calendar"), 201)["url"].rpartition("/")[2]
+    guest = {"email": f"guest-{admin.member['id']}@example.com", "full_name": "G", "role": "member"}
+    invitation = token_of(admin.data(ask("POST", "/members/invite", json=guest), 201))
+
+    def works():
+        answers = [server.client(key).get("/me") for key in keys]
+        answers += [browser(server, one)("GET", "/me") for one in cookies]
+        pages = (f"calendar/{calendar}", f"enroll/{invitation}")
+        answers += [requests.get(f"{server.base}/{page}", timeout=PATIENCE) for page in pages]
+        return [answer.status_code == 200 for answer in answers]
+
+    return admin, cookie, admin.data(ask("GET", "/me"))["key"]["id"], works
+
+
+@pytest.mark.parametrize("query", ["", "?made=false", "?made=true"])
+def test_what_was_made_in_a_session_ends_with_it_on_request_alone(server, join, query):
+    admin, cookie, id, works = things_made(server, join)
+    other = cookie_of(sign_in(server, admin.key))
+    shown = admin.data(admin.get("/keys"))["keys"]
+    names = [key["name"] for key in shown if key["made_with"] == id]
+    assert names == ["made", "Firefox on Linux", "Calendar link"]
+    admin.data(browser(server, cookie)("DELETE", f"/session{query}"))
+    fault(browser(server, cookie)("GET", "/me"), 401, "unauthorized")
+    assert works() == [query != "?made=true"] * 7
+    assert (admin.get("/me").status_code, browser(server, other)("GET", "/me").status_code) == (200, 200)
+
+
+def test_what_was_made_in_a_session_can_be_ended_later_by_who_may_end_the_session(server, owner, join):
+    admin, cookie, id, works = things_made(server, join)
+    fault(join().delete(f"/keys/{id}?made=true"), 404, "not_found")
+    fault(owner.delete(f"/keys/{id}?made=1"), 422, "validation_error", "made")
+    server.rows("UPDATE api_key SET expires_at = created_at WHERE id = ?", id)
+    fault(browser(server, cookie)("GET", "/me"), 401, "unauthorized")
+    assert owner.data(owner.delete(f"/keys/{id}")) == {"id": id, "revoked": True}
+    assert all(works())
+    for _ in range(2):
+        assert owner.data(owner.delete(f"/keys/{id}?made=true")) == {"id": id, "revoked": True}
+    assert not any(works())
 
 
 def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
