@@ -328,6 +328,8 @@ class QueryTaskReference(TaskReference):
 class Instant(fields.String):
     """A moment (RFC 3339; in UTC without an offset), loaded in wire form.
 
+    Seconds may be missing, and the colon of an offset, as Java and Jira write times.
+
     A date alone is the beginning of that day in the workspace's time zone, or with `ends_day` its last
     millisecond.
     """
@@ -342,8 +344,8 @@ class Instant(fields.String):
     }
     PATTERN = re.compile(
         r"([0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))"
-        r"(?:[Tt]((?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]{1,50}))?"
-        r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?)?"
+        r"(?:[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9])(?:(:[0-5][0-9])(?:\.([0-9]{1,50}))?)?"
+        r"([Zz]|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])?)?"
     )
     YEARS = "(?:19[7-9][0-9]|[2-9][0-9]{3})"
 
@@ -363,12 +365,13 @@ class Instant(fields.String):
         match = self.PATTERN.fullmatch(text)
         if not match:
             raise self.make_error("blank" if self.PATTERN.fullmatch(text.replace(" ", "+")) else "invalid")
-        date, clock, fraction, offset = match.groups()
+        date, clock, seconds, fraction, offset = match.groups()
         milliseconds = (fraction or "")[:3].ljust(3, "0")
         zone = offset if offset and offset not in "Zz" else "+00:00"
         day = "23:59:59.999" if self.ends_day else "00:00:00"
         try:
-            moment = datetime.fromisoformat(f"{date}T{f'{clock}.{milliseconds}{zone}' if clock else day}")
+            time = f"{clock}{seconds or ':00'}.{milliseconds}{zone}" if clock else day
+            moment = datetime.fromisoformat(f"{date}T{time}")
         except ValueError as error:
             raise self.make_error("invalid") from error
         if not clock:
