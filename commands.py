@@ -464,8 +464,8 @@ def webhook_list() -> None:
     """List the webhooks, as of the server's start or last reload."""
     table(
         Webhook.listing(),
-        "NAME STATE PENDING FAILURES FAILING-SINCE LAST-ERROR NEXT-TRY REASON URL",
-        "name state pending failures first_failure_at last_error open_until reason url",
+        "NAME STATE PENDING FAILURES FAILING-SINCE LAST-ERROR NEXT-TRY REASON HEADER URL",
+        "name state pending failures first_failure_at last_error open_until reason header_name url",
     )
 
 
@@ -533,7 +533,7 @@ def listen(target: str, names: tuple[str, ...], since: datetime | None, url: str
     if since and since.year == 1900:  # a time of today
         since = datetime.combine(datetime.now(), since.time())
     webhook = {"url": target, "format": "json", "secrets": [database.digest(f"listen {key}")]}
-    webhooks.sending.adapter = webhooks.new_adapter(webhooks.tls_context(None), 1, 1)
+    webhooks.sending.adapter = webhooks.Adapter(webhooks.tls_context(None), 1, 1)
     query: dict[str, Any] = {"limit": 1}
     with requests.Session() as session:
         session.headers["Authorization"] = f"Bearer {key}"

@@ -5,17 +5,18 @@ Nothing is sent from here. The states of a delivery, of which the first three ar
     state      columns                        begins with                         ends with
     leased     leased_until is set            `add` with a lease, `claim`,        `settle`, `release`, or
                                               `lease_again`                       `claim` after leased_until
-    free       leased_until is null,          a refusal (3xx, 4xx)                `claim` after next_at
+    free       leased_until is null,          a refusal (3xx, other 4xx)          `claim` after next_at
                blocks_later = 0
     blocking   leased_until is null,          `add` without a lease, `release`,   `claim` after next_at
-               blocks_later = 1               no answer, 429, 5xx,
+               blocks_later = 1               no answer, 407, 429, 5xx,
                                               `Webhook.enable`
-    refused    status = "refused"             the last of `REFUSALS`     `lease_again`, `prune`
+    refused    status = "refused"             the last of `REFUSALS`, or a        `lease_again`, `prune`
+                                              other one, as `Result.is_last`
     waiting    status = "waiting"             `Webhook.disable`, or `add` where   `Webhook.enable`,
                                               the webhook is disabled             `drop_waiting`
     delivered  status = "delivered"           2xx                                 `lease_again`, `prune`
 
-After no answer, 429 or 5xx the webhook's circuit is open (`open_until` is set): until then nothing is
+After no answer, 407, 429 or 5xx the webhook's circuit is open (`open_until` is set): until then nothing is
 claimed, unless a ping or a redelivery gets an answer (`Webhook.reached`).
 """
 
@@ -46,7 +47,8 @@ from times import now
 WEBHOOK_STATES = ("active", "disabled")
 DELIVERY_STATUSES = ("pending", "delivered", "refused", "waiting")
 MOST_WAITING = 10_000  # events that wait for a disabled webhook, beyond which the oldest are deleted
-REFUSALS = 8  # attempts after which an event that its receiver refuses is not tried again
+REFUSALS = 8  # attempts after which an event that its receiver finds wrong is not tried again
+FINDS_WRONG = (400, 413, 415, 422)  # other refusals are of the address, which may be right again tomorrow
 RETRY_AFTER_MOST = 6 * 3600.0  # seconds
 JITTER = 0.2  # of a wait, added or subtracted at random
 DISABLE_AFTER = 5 * 86400  # seconds with failures only
@@ -68,8 +70,14 @@ class Result:
 
     @property
     def receiver_failed(self) -> bool:
-        """Whether the receiver failed (no answer, 429 or 5xx), and did not just refuse this event."""
-        return self.status is None or self.status == 429 or self.status >= 500
+        """Whether the receiver failed (no answer, 429 or 5xx) or the proxy (407), and did not just refuse."""
+        return self.status is None or self.status in (407, 429) or self.status >= 500
+
+    def is_last(self, attempts: int, created_at: str) -> bool:
+        """Whether a refused event is given up; a wrong address has as long as a receiver that is down."""
+        if self.status in FINDS_WRONG:
+            return attempts >= REFUSALS
+        return attempts >= DISABLE_MISSES and created_at < now(-DISABLE_AFTER)
 
     @property
     def kind(self) -> str:
@@ -106,6 +114,7 @@ class Webhook(Entity):
     updated_at = TextField()
     misses = IntegerField(constraints=[SQL("DEFAULT 0")])  # consecutive attempts that were not accepted
     last_error = TextField(null=True)  # of the last of them
+    header_name = TextField(null=True)  # of its own header, whose value is a secret
 
     NOUN = "webhook"
     LEFT = "no longer in the configuration"
@@ -182,6 +191,7 @@ class Webhook(Entity):
         others = {row["name"]: row for row in cls.listing()}
         for webhook in configured:
             fields = {"url": webhook["shown_url"], "events": webhook["events"]}
+            fields |= {"header_name": next(iter(webhook["headers"]), None)}
             row = others.pop(webhook["name"], None)
             if row is None:
                 fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}
@@ -491,7 +501,7 @@ class Delivery(Entity):
             cls._update(row, status="delivered", delivered_at=transaction.at, **columns)
             Webhook.reached(transaction, webhook_id, None)
             return []
-        if not cls.stored_row.one(id=row["id"]):
+        if not (stored := cls.stored_row.one(id=row["id"])):
             return []  # a reset of `throwaway` has undone it: its webhook has not failed
         if result.receiver_failed:
             until = result.wait(Webhook.stored(webhook_id)["failures"], schedule)
@@ -499,7 +509,8 @@ class Delivery(Entity):
             until = Webhook.failed(transaction, webhook_id, result.error, until, latest)
             cls._update(row, blocks_later=1, next_at=until, **columns)
         else:
-            status = "refused" if row["attempts"] >= REFUSALS else "pending"
+            is_last = result.is_last(row["attempts"], stored["created_at"])
+            status = "refused" if is_last else "pending"
             until = result.wait(row["attempts"] - 1, schedule)
             cls._update(row, status=status, blocks_later=0, next_at=until, **columns)
             Webhook.reached(transaction, webhook_id, result.error)

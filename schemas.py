@@ -1136,8 +1136,8 @@ HealthShown = answer_with(
 )
 WebhookShown = shown(
     outbox.Webhook,
-    "id name url events state reason failures first_failure_at last_error open_until pending created_at"
-    " updated_at",
+    "id name url header_name events state reason failures first_failure_at last_error open_until pending"
+    " created_at updated_at",
     events=fields.List(fields.String()),
     pending=fields.Integer(),
 )

@@ -112,8 +112,11 @@ def _read_environment() -> dict[str, Any]:
 PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 PROVIDER_RULE = "must be a name in lower case"
 HEADER = validate.Regexp(r"[A-Za-z0-9-]+\Z", error="must be the name of a header, without _")
+# A webhook's own header, in one line; HTTP and the service set those that begin with these words.
+TAKEN = "accept|connection|content|expect|host|keep|proxy|te|trailer|transfer|upgrade|user|webhook|x-service"
+HEADER_LINE = re.compile(rf"((?!(?i:{TAKEN})[:-])[A-Za-z0-9_-]{{1,100}}): ?([!-~](?:[ -~]{{,4000}}[!-~])?)\Z")
 NETWORK_RULE = schemas.MESSAGES | {"invalid_ip_interface": "must be a network, as 127.0.0.1/32"}
-SECRET_KEYS = ("api_key", "secret", "previous_secret", "password")
+SECRET_KEYS = ("api_key", "secret", "previous_secret", "header", "password")
 OWN_PATHS = ("/api/", "/calendar/", "/enroll/", "/mcp/", "/metrics/", "/static/")  # no gateway's route
 CHATS = ("slack", "discord")  # formats of webhooks besides "json"
 RETRY_SCHEDULE = [5, 10, 20, 30, 30, 60, 120, 300, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
@@ -265,6 +268,7 @@ class DeliverySettings(schemas.Strict):
         load_default=RETRY_SCHEDULE,
     )
     ca_file = schemas.Text(4000, load_default=None)
+    proxy = Secret(load_default=None)
     sweeper = fields.Boolean(load_default=True, error_messages={"invalid": "must be true or false"})
     keep_days = Number(0.001, 36500, load_default=30)
 
@@ -287,6 +291,7 @@ class WebhookSettings(schemas.Strict):
     format = schemas.Choice(("json", *CHATS), load_default="json")
     secret = Secret(load_default=None)
     previous_secret = Secret(load_default=None)
+    header = Secret(load_default=None)
     events = fields.List(
         schemas.Choice(schemas.EVENTS + schemas.EVENTS_BY_NAME),
         validate=validate.Length(min=1, error="must name an event"),
@@ -607,22 +612,35 @@ def resolve_all(references: dict[str, SecretRef | None], config: dict[str, Any])
     return secrets
 
 
+PROXY_URL = r"http://(?:[!-?A-~]+:[!-?A-~]*@)?(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::[1-9]\d{0,4})?/?\Z"
+# How a secret is checked, by the last part of its setting; others are keys.
+SECRET_CHECKS: dict[str, Any] = {
+    "url": Url(2000).deserialize,
+    "header": validate.Regexp(
+        HEADER_LINE, error="must be one line `Name: value`, of a header that is not ours"
+    ),
+    "delivery.proxy": validate.Regexp(
+        PROXY_URL, error="must be http://host:port or http://user:password@host:port"
+    ),
+}
+
+
 def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The webhooks with `url`, `secrets`, the `shown_url`, and the `base_url` of tasks.
+    """The webhooks with `url`, `secrets`, own `headers`, `proxy`, `shown_url`, and the `base_url` of tasks.
 
     Raises `LookupError`, naming the webhook of a bad secret.
     """
-    keys, webhooks = ("secret", "previous_secret"), []
+    keys, webhooks, proxy = ("secret", "previous_secret"), [], "delivery.proxy"
     references = {
         f"webhooks: {webhook['name']}: {key}": webhook[key]
         for webhook in config["WEBHOOKS"]
-        for key in ("url", *keys)
+        for key in ("url", "header", *keys)
         if isinstance(webhook[key], dict)
     }
-    resolved = resolve_all(references, config)
+    resolved = resolve_all(references | {proxy: config["DELIVERY"]["proxy"]}, config)
     for setting, secret in resolved.items():
         try:
-            Url(2000).deserialize(secret) if setting.endswith(": url") else signing_key(secret)
+            SECRET_CHECKS.get(setting.rpartition(": ")[2], signing_key)(secret)
         except ValidationError as error:
             raise LookupError(f"{without_paths(setting)}: {error.messages[0]}") from error
         except ValueError as error:
@@ -632,7 +650,9 @@ def resolve_webhooks(config: dict[str, Any]) -> list[dict[str, Any]]:
         url = resolved.get(f"webhooks: {webhook['name']}: url", webhook["url"])
         parts = urlsplit(url)
         shown = f"{parts.scheme}://{parts.netloc}/…" if _has_secret_url(webhook) else url
-        more = {"shown_url": shown, "base_url": config["SERVER"]["base_url"]}
+        header = HEADER_LINE.fullmatch(resolved.get(f"webhooks: {webhook['name']}: header", ""))
+        more = {"shown_url": shown, "base_url": config["SERVER"]["base_url"], "proxy": resolved.get(proxy)}
+        more |= {"headers": {header[1]: header[2]} if header else {}}
         webhooks.append({**webhook, **more, "url": url, "secrets": list(filter(None, secrets))})
     return webhooks
 
@@ -684,4 +704,5 @@ def _holds_secret(value: Any, name: str = "") -> bool:
         if passes_secrets or (isinstance(url, str) and not Secret.VARIABLE.fullmatch(url)):
             return True
         return any(_holds_secret(item, key) for key, item in value.items())
-    return name in SECRET_KEYS and isinstance(value, str) and not Secret.VARIABLE.fullmatch(value)
+    is_secret = name in SECRET_KEYS or (name == "proxy" and "@" in str(value))
+    return is_secret and isinstance(value, str) and not Secret.VARIABLE.fullmatch(value)

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import certifi
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import requote_uri
+from requests.utils import get_auth_from_url, requote_uri
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
@@ -85,14 +85,21 @@ def cuttable(pool: Any) -> Any:
 
     class Connection(pool.ConnectionCls):
         def _new_conn(self) -> socket.socket:
+            attempt.is_new = True
             sock = super()._new_conn()
             sock.settimeout(max(attempt.ends_at - time.monotonic(), 0.01))  # for TLS
             return sock
 
+        def _tunnel(self) -> None:  # to the receiver, through a proxy, which may answer byte by byte
+            left = max(attempt.ends_at - time.monotonic(), 0.01)
+            with SocketDeadline(self.sock, left, socket.SHUT_RDWR):
+                super()._tunnel()
+            self.sock.settimeout(max(attempt.ends_at - time.monotonic(), 0.01))
+
         def putrequest(self, *arguments: Any, **options: Any) -> None:
-            attempt.is_kept = self.sock is not None
-            if not attempt.is_kept:
+            if self.sock is None:  # with TLS or through a proxy it is there already
                 self.connect()
+            attempt.is_kept = not attempt.is_new
             if (left := attempt.ends_at - time.monotonic()) <= 0:  # a name server or dead addresses took it
                 raise TimeoutError("timed out")
             self.sock.settimeout(left)
@@ -103,32 +110,47 @@ def cuttable(pool: Any) -> Any:
     return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
 
 
-def new_adapter(tls: ssl.SSLContext, receivers: int, connections: int) -> HTTPAdapter:
-    """What all threads send with. It keeps connections; a session would add cookies, proxies, redirects."""
-    adapter = HTTPAdapter()
-    adapter.init_poolmanager(receivers, connections, ssl_context=tls)
-    pools = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
-    adapter.poolmanager.pool_classes_by_scheme = pools
-    return adapter
+POOLS = {"http": cuttable(HTTPConnectionPool), "https": cuttable(HTTPSConnectionPool)}
+
+
+class Adapter(HTTPAdapter):
+    """What all threads send with. It keeps connections; a session would add cookies, redirects and more."""
+
+    def __init__(self, tls: ssl.SSLContext, receivers: int, connections: int):
+        self.tls = tls
+        super().__init__(receivers, connections)
+
+    def init_poolmanager(self, *sizes: Any, **options: Any) -> None:
+        super().init_poolmanager(*sizes, **options, ssl_context=self.tls)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options, ssl_context=self.tls)
+        manager.pool_classes_by_scheme = POOLS
+        return manager
 
 
 def timed_out(seconds: float) -> Result:
     return Result(None, f"timed out after {seconds:.1f} s", seconds)
 
 
-def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Result:
-    """POST the body. A status that comes after so many seconds counts as no answer.
+def post(
+    url: str, body: bytes, headers: dict[str, str], seconds: float, proxy: str | None = None, hidden: str = ""
+) -> Result:
+    """POST the body, through the proxy if there is one. A status after so many seconds counts as no answer.
 
-    Where a kept connection fails, it is sent again at once: the receiver may have just closed that one.
-    Connecting to an address takes at most a third of the time, so that a dead one leaves time for the next.
-    Only a name server can hold the thread for longer than the time.
+    No word of `hidden` is in the result. Where a kept connection fails, it is sent again at once: the
+    receiver may have just closed that one. Connecting to an address takes at most a third of the time, so
+    that a dead one leaves time for the next. Only a name server can hold the thread for longer than the time.
     """
     started_at = time.monotonic()
     status, error, retry_after = None, None, None
-    attempt.ends_at, attempt.is_kept, attempt.deadline = started_at + seconds, False, None
+    attempt.ends_at, attempt.is_new, attempt.is_kept = started_at + seconds, False, False
+    attempt.deadline = None
     try:
         request = requests.Request("POST", url, headers, data=body).prepare()
-        with sending.adapter.send(request, stream=True, timeout=(seconds / 3, seconds)) as response:
+        more: Any = {"timeout": (seconds / 3, seconds), "proxies": {"all": proxy} if proxy else None}
+        with sending.adapter.send(request, stream=True, **more) as response:
             if (left := attempt.ends_at - time.monotonic()) <= 0:  # the head may have been cut off
                 return timed_out(seconds)
             status = response.status_code
@@ -142,7 +164,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
     except requests.Timeout:
         return timed_out(min(time.monotonic() - started_at, seconds))
     except Exception as failure:  # whatever a receiver does must not disturb other deliveries
-        error = _in_words(failure, url)
+        error = _in_words(failure, url, hidden)
     finally:
         if attempt.deadline:
             attempt.deadline.stop()
@@ -150,7 +172,7 @@ def post(url: str, body: bytes, headers: dict[str, str], seconds: float) -> Resu
     if status is None and took >= seconds:
         return timed_out(seconds)
     if status is None and attempt.is_kept:
-        return post(url, body, headers, seconds - took)
+        return post(url, body, headers, seconds - took, proxy, hidden)
     if status is not None and not 200 <= status < 300:
         error = f"answered {status}"
     return Result(status, error, took, retry_after)
@@ -168,10 +190,11 @@ def _retry_after(text: str) -> float | None:
     return min(seconds, RETRY_AFTER_MOST) if seconds > 0 else None
 
 
-def _in_words(failure: BaseException, url: str) -> str:
+def _in_words(failure: BaseException, url: str, hidden: str) -> str:
     """The message of the innermost cause, with the characters escaped that a terminal would interpret.
 
-    The URL's path and query, and long parts of them, may be secret; a receiver may send back what it gets.
+    The URL's path and query, and long parts of them, may be secret, and what is `hidden` is: a receiver may
+    send back what it gets.
     """
     while inner := failure.__cause__ or failure.__context__:
         failure = inner
@@ -181,7 +204,9 @@ def _in_words(failure: BaseException, url: str) -> str:
         for part in (f"{parts.path}?{parts.query}", parts.path, parts.query):
             if len(part) > 3:  # or words of the message would be replaced
                 text = text.replace(part, "/…")
-        for part in sorted(re.findall(r"[\w-]{8,}", f"{parts.path}?{parts.query}"), key=len, reverse=True):
+        words = [word for word in hidden.split() if len(word) > 3]
+        words += re.findall(r"[\w-]{8,}", f"{parts.path}?{parts.query} {hidden}")
+        for part in sorted(words, key=len, reverse=True):
             text = re.sub(re.escape(part), "…", text, flags=re.IGNORECASE)
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:300])[:300]
 
@@ -316,7 +341,7 @@ def configure(webhooks: list[Row], delivery: Row, threads: int = 16) -> None:
     sending.delivery = delivery
     # At a time, `turns` requests and the sweeper may send to a webhook, and receivers may have one address.
     receivers = max(len(webhooks), 1)
-    sending.adapter = new_adapter(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
+    sending.adapter = Adapter(tls_context(delivery["ca_file"]), receivers, (turns + 1) * receivers)
 
 
 # Delivering -----------------------------------------------------------------------------------
@@ -490,6 +515,7 @@ class Batch(threading.Thread):
 def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     """Try once to send a delivery, as `post` does."""
     text, timestamp, secrets = delivery["body"], int(time.time()), webhook["secrets"]
+    own, proxy = webhook.get("headers", {}), webhook.get("proxy")  # which those of `listen` do not have
     if webhook["format"] != "json":
         text = chat_message(webhook["format"], text, webhook["base_url"])
     body = text.encode()
@@ -507,7 +533,9 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     if secrets:
         headers["x-service-signature"] = hmac.new(secrets[0].encode(), body, hashlib.sha256).hexdigest()
         headers["webhook-signature"] = sign_standard(delivery["event_id"], timestamp, body, secrets)
-    return post(webhook["url"], body, headers, seconds)
+    login = sending.adapter.proxy_headers(proxy) if proxy else {}
+    hidden = " ".join([*own.values(), *login.values(), *get_auth_from_url(proxy or "")])
+    return post(webhook["url"], body, headers | own, seconds, proxy, hidden)
 
 
 def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:

@@ -93,6 +93,7 @@ class Stage:
         for name, url in urls.items():
             self.hunt.place(f"path of {name}", *URL_IS_SHOWN)
             self.hunt.place(f"query of {name}", *URL_IS_SHOWN)
+            self.hunt.place(f"header of {name}", "delivery")
             text += WEBHOOK.format(name=name, url=url, events=EVERY_EVENT)
         self.hunt.place("environment of a program", "given to a program")
         text += ROUTE.format(name="literal", secret='"<<secret of the route literal>>"')

@@ -9,6 +9,7 @@ name = "{name}"
 url = "{url}/<<path of {name}>>?key=<<query of {name}>>"
 secret = "<<secret of {name}>>"
 previous_secret = "$PREVIOUS_SECRET"
+header = "Authorization: Bearer <<header of {name}>>"
 events = {events}
 """
 ROUTE = """

@@ -1,6 +1,8 @@
 """Receivers of webhooks that do as they please."""
 
+import base64
 import re
+import select
 import socket
 import ssl
 import subprocess
@@ -68,6 +70,34 @@ class Hostile:
     def close(self) -> None:
         self.stopped.set()
         self.listener.close()
+
+
+class Proxy(Hostile):
+    """A proxy that asks for this login, if any, and forwards requests, or tunnels with CONNECT."""
+
+    def __init__(self, login: str | None = None):
+        super().__init__(self._forward)
+        self.login = login and b"Basic " + base64.b64encode(login.encode())
+        self.url = self.url.removesuffix("/hook")
+
+    def _forward(self, line: socket.socket, stopped: threading.Event) -> None:
+        request = self.requests[-1]
+        if self.login and b"\r\nProxy-Authorization: " + self.login + b"\r\n" not in request:
+            refusal = b"HTTP/1.1 407 Not so, %b\r\nContent-Length: 0\r\n\r\n"
+            line.sendall(refusal % re.findall(rb"Authorization: (.*)", request)[0].strip())
+            return
+        host, port = re.findall(rb"^\w+ (?:http://)?([^ :/]+):(\d+)", request)[0]
+        with socket.create_connection((host.decode(), int(port)), 2 * PATIENCE) as other:
+            if request.startswith(b"CONNECT "):
+                line.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+            else:
+                other.sendall(request)
+            ways = {line: other, other: line}
+            while parts := [(way, way.recv(65536)) for way in select.select([*ways], [], [])[0]]:
+                for way, part in parts:
+                    ways[way].sendall(part)
+                if not all(part for _, part in parts):
+                    break
 
 
 # What they do ----------------------------------------------------------------------------------

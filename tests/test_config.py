@@ -57,7 +57,7 @@ def test_the_example_names_every_setting_and_no_other_and_works_with_its_comment
 def test_the_example_shows_the_defaults():
     given, defaults = tomllib.loads(EXAMPLE), load_settings({})
     assert load_settings(given) == defaults
-    without_default = {"bootstrap.api_key", "delivery.ca_file", "server.sign_out_url"}
+    without_default = {"bootstrap.api_key", "delivery.ca_file", "delivery.proxy", "server.sign_out_url"}
     without_default |= {"server.sign_in_header", "server.sign_in_networks"}
     without_default |= {"mail.url", "mail.user", "mail.password", "mail.from"}
     settings = {path for path in declared(Configuration()) if not re.search(r"^webhooks|\*", path)}

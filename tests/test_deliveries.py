@@ -40,7 +40,7 @@ def test_webhooks_are_listed_without_their_secrets(owner, webhook, receiver):
     assert INSTANT.fullmatch(webhook.pop("updated_at"))
     del webhook["id"]
     assert webhook.pop("events")[:2] == ["task.updated", "task.completed"]
-    nothing = dict.fromkeys(("reason", "first_failure_at", "last_error", "open_until"))
+    nothing = dict.fromkeys(("reason", "first_failure_at", "last_error", "open_until", "header_name"))
     nothing |= {"failures": 0, "pending": 0}
     assert webhook == nothing | {"name": "receiver", "url": receiver.url, "state": "active"}
     assert "a-secret" not in owner.get("/webhooks").text

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 from harness import PATIENCE, fault, hook, leave_waiting, wait_until
@@ -104,6 +105,33 @@ def test_an_event_that_is_refused_does_not_hold_up_others_and_is_given_up_in_the
     refused = wait_until(lambda: deliveries(owner, status="refused"))[0]
     assert (refused["attempts"], refused["last_status"], refused["last_error"]) == (8, 422, "answered 422")
     assert Counter(titles(receiver.all_here())) == {"Bad": 8, "Good": 1}
+
+
+def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_arrive(retried):
+    """As n8n's, of a workflow that is not active; it has as long as a receiver that is down."""
+    server, owner, receiver = retried
+    project, known = owner.make_project(), set()
+    names = {"First", "Lost"}
+    receiver.answer = lambda call: 404 if call.event["data"]["task"]["title"] in names - known else 200
+    for title in names:
+        owner.make_task(project, title=title)
+    answer = owner.post("/tasks", {"project_id": project["id"], "title": "Good"})
+    assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    tried = "SELECT count(*) AS n FROM delivery WHERE status = 'pending' AND attempts > 12"
+    wait_until(lambda: server.rows(tried) == [{"n": 2}])
+    known.add("First")
+    wait_until(lambda: len(deliveries(owner, status="pending")) == 1)
+    server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE status = 'pending'")
+    refused = wait_until(
+        lambda: [one for one in deliveries(owner, status="refused") if one["last_status"] == 404]
+    )
+    assert [one["payload"]["data"]["task"]["title"] for one in map(partial(detailed, owner), refused)] == [
+        "Lost"
+    ]
+
+
+def detailed(client, delivery):
+    return client.data(client.get(f"/deliveries/{delivery['id']}"))
 
 
 def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried):

@@ -12,7 +12,7 @@ import requests
 from harness import OWNER_KEY, PATIENCE, hook, wait_until
 
 import settings
-from settings import Unresolved, exposed_secrets, resolve
+from settings import Unresolved, exposed_secrets, load_settings, resolve, resolve_webhooks
 
 
 @pytest.fixture
@@ -233,6 +233,62 @@ def test_a_reload_shows_a_new_secret_of_a_file(filed):
     assert "new-secret" not in server.log.read_text()
 
 
+def test_a_reload_sends_a_new_header_of_a_file_and_a_bad_one_changes_nothing(launch, file, receiver):
+    path = file("Authorization: Bearer old-token\n")
+    text = provider("vault", "file", f'path = "{path}"\nmode = "singleValue"')
+    secret = {"source": "file", "provider": "vault", "id": "value"}
+    server = launch(config=text, TASKS_WEBHOOKS=json.dumps([hook(receiver, header=secret)]))
+    project = server.client().make_project()
+
+    def sent():
+        server.client().make_task(project)
+        return receiver.next().headers
+
+    assert sent()["Authorization"] == "Bearer old-token"
+    path.write_text("X-Key: new-token")
+    with server.replacing():
+        server.process.send_signal(signal.SIGHUP)
+    assert (sent().get("Authorization"), sent()["X-Key"]) == (None, "new-token")
+    path.write_text("X-Key: token\r\nX-Other: 1")
+    server.process.send_signal(signal.SIGHUP)
+    said = "Nothing is reloaded. Error: webhooks: receiver: header: must be"
+    wait_until(lambda: said in server.log.read_text())
+    assert sent()["X-Key"] == "new-token"
+    assert "token" not in server.log.read_text()
+
+
+HEADERS = [
+    "Bearer token-1",
+    "X-Key: token\r\nX-Other: 1",
+    "X-Key: tok\u00e9n",
+    "X Key: token",
+    "X-Key:",
+    "X: ",
+]
+HEADERS += ["webhook-signature: token", "X-Service-Event: token", "Host: token", "content-length: token"]
+PROXIES = [
+    "https://127.0.0.1:token",
+    "socks5://token",
+    "127.0.0.1:token",
+    "http://token@127.0.0.1:1",
+    "http://",
+]
+PROXIES += ["http://a:token@", "http://a:to ken@127.0.0.1:1", "http://a:token@127.0.0.1:0"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [*(("webhooks", line) for line in HEADERS), *(("delivery", url) for url in PROXIES)]
+)
+def test_a_header_or_proxy_that_cannot_be_used_is_named_without_its_value(setting, value):
+    webhook = {"url": "http://127.0.0.1:1/", "secret": "s", "name": "x"}
+    given = {"webhooks": [webhook | {"header": value}]} if setting == "webhooks" else {"webhooks": [webhook]}
+    given |= {"delivery": {"proxy": value}} if setting == "delivery" else {}
+    config = {name.upper(): section for name, section in load_settings(given).items()}
+    with pytest.raises(LookupError, match=r"(webhooks: x: header|delivery\.proxy): must") as raised:
+        resolve_webhooks(config)
+    assert "token" not in str(raised.value)
+
+
 def test_a_worker_that_is_killed_is_replaced_though_a_secret_is_gone(filed):
     server, path, receiver = filed
     secret, elsewhere = path.read_text(), path.rename(path.with_name("elsewhere"))
@@ -258,6 +314,8 @@ IN_CLEAR = {
     "a route's": route("x"),
     "a webhook's": HOOK + 'secret = "s3cret"',
     "a webhook's previous one": HOOK + 'secret = "$A_SECRET"\nprevious_secret = "s3cret"',
+    "a webhook's header": HOOK + 'secret = "$A_SECRET"\nheader = "Authorization: s3cret"',
+    "a proxy's": '[delivery]\nproxy = "http://user:s3cret@127.0.0.1:3128"',
     "the first owner's key": f'[bootstrap]\napi_key = "{OWNER_KEY}"',
     "a program's": provider("x", "exec", 'command = "/x"\nenv = {TOKEN = "s3cret"}'),
 }

@@ -9,14 +9,16 @@ import threading
 import time
 
 import pytest
+import requests
 from harness import INSTANT, OWNER_KEY, PATIENCE, PATIENT, hook
-from receivers import ACCEPTED, OK, Hostile, certificates, dribble, send, stay_silent, stop_after
+from receivers import ACCEPTED, OK, Hostile, Proxy, certificates, dribble, send, stay_silent, stop_after
 from standardwebhooks.webhooks import Webhook
 
 import schemas
 import webhooks
 
 PROFILE = {"id", "full_name", "email", "role"}
+OWNER = {"Authorization": f"Bearer {OWNER_KEY}"}
 SECRET, OLD_SECRET = "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldw==", "a-secret"
 
 
@@ -317,9 +319,102 @@ def test_a_certificate_must_be_known_and_ca_file_makes_it_known(launch, hostile,
     (delivery,) = strict.data(strict.get("/deliveries"))["deliveries"]
     assert "certificate verify failed" in delivery["last_error"]
     assert target.requests == []
-    trusting = serve(launch, entry, TASKS_DELIVERY__CA_FILE=str(authority)).client()
+    closing, other = hostile("closes", send(b""), context=contexts["right"])
+    trusting = serve(launch, entry, other, TASKS_DELIVERY__CA_FILE=str(authority)).client()
     body = {"project_id": trusting.make_project()["id"], "title": "x"}
-    assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=0"
+    assert trusting.post("/tasks", body).headers["x-webhook-deliveries"] == "delivered=1; pending=1"
+    assert len(closing.requests) == 1  # it is none that it had kept
+
+
+# Through a proxy
+
+
+@pytest.fixture
+def proxied(launch, hostile, tmp_path):
+    """Start a server with a proxy of this URL, and a receiver with TLS and one without; returns all three."""
+    authority, contexts = certificates(tmp_path / "tls")
+    settings = {"TASKS_DELIVERY__CA_FILE": str(authority), "PROXY": "http://127.0.0.1:1"}
+
+    def start(url, **more):
+        made = [hostile(name, send(ACCEPTED), context=contexts.get(name)) for name in ("right", "plain")]
+        (tls, _), (plain, _) = made
+        hooks = [entry for _, entry in made]
+        server = serve(launch, *hooks, TASKS_DELIVERY__PROXY="$PROXY", **settings | {"PROXY": url} | more)
+        server.client().make_task(server.client().make_project())
+        return server, tls, plain
+
+    return start
+
+
+def test_a_proxy_of_the_configuration_is_used_also_for_tls_and_knows_our_login_alone(proxied):
+    proxy = Proxy("ana:p@ss w%rd")
+    server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ss%20w%25rd@"))
+    owner = server.client()
+    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert [(one["status"], one["attempts"]) for one in deliveries] == [("delivered", 1)] * 2
+    firsts = {request.split(b"\r\n")[0] for request in proxy.requests}
+    connect = tls.url.split("/")[2].encode()
+    assert firsts == {
+        b"CONNECT %b HTTP/1.0" % connect,
+        b"POST %b HTTP/1.1" % plain.url.encode(),
+    } or firsts == {b"CONNECT %b HTTP/1.1" % connect, b"POST %b HTTP/1.1" % plain.url.encode()}
+    (request,) = tls.requests
+    assert b"authorization" not in request.lower()
+    proxy.close()
+
+
+def test_what_a_proxy_refuses_waits_and_its_password_is_told_nobody(proxied):
+    proxy = Proxy("ana:another")
+    server, tls, plain = proxied(proxy.url.replace("://", "://ana:p%40ssword-1@"))
+    owner = server.client()
+    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert {(one["status"], one["attempts"], one["last_error"]) for one in deliveries} == {
+        ("pending", 1, "Tunnel connection failed: 407 Not so, … …"),
+        ("pending", 1, "answered 407"),
+    }
+    assert {one["failures"] for one in owner.data(owner.get("/webhooks"))["webhooks"]} == {1}
+    said = server.log.read_text() + server.flask("doctor").stdout + server.flask("webhook", "list").stdout
+    assert not re.search("p@ss|p%40ss|YW5hOnBAc3N3b3JkLTE", said)
+    assert tls.requests == plain.requests == []
+    proxy.close()
+
+
+def test_a_proxy_that_hangs_costs_no_more_than_the_budget(proxied):
+    slow = Hostile(dribble(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"))
+    server, *_ = proxied(slow.url.removesuffix("/hook"), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5")
+    owner = server.client()
+    deliveries = owner.data(owner.get("/deliveries"))["deliveries"]
+    assert [one["last_error"][:17] for one in deliveries] == ["timed out after 0"] * 2
+    assert len(slow.requests) == 2
+    slow.close()
+
+
+# Its own header
+
+
+def test_a_webhook_has_a_header_of_its_own_whose_value_is_shown_to_its_receiver_alone(launch, hostile):
+    line = "Authorization: Bearer S3CRET-token/+= of 1"
+    echo, echoing = hostile("", lambda line, _: line.sendall(b"no " + echo.requests[-1].split(b"\r\n")[-3]))
+    kinds = {kind: hostile(kind, send(ACCEPTED)) for kind in ("json", "slack", "discord")}
+    hooks = [entry | {"format": kind, "header": "$HEADER"} for kind, (_, entry) in kinds.items()]
+    bare, without = hostile("without", send(ACCEPTED))
+    server = serve(launch, *hooks, without, echoing | {"header": "X_Key:S3CRET-2"}, HEADER=line)
+    owner = server.client()
+    owner.make_task(owner.make_project())
+    for target, _ in kinds.values():
+        assert f"\r\n{line}\r\n".encode() in target.requests[0]
+    assert b"S3CRET" not in bare.requests[0]
+    assert b"X_Key: S3CRET-2" in echo.requests[0]
+    shown = owner.data(owner.get("/webhooks"))["webhooks"]
+    names = {one["name"]: one["header_name"] for one in shown}
+    assert names == {**dict.fromkeys(kinds, "Authorization"), "without": None, echoing["name"]: "X_Key"}
+    said = [owner.get(f"/{path}").text for path in ("webhooks", "deliveries", "events")]
+    said += [requests.get(f"{server.base}/metrics", headers=OWNER, timeout=PATIENCE).text]
+    said += [server.flask(*words.split()).stdout for words in ("webhook list", "doctor")]
+    assert "Authorization" in said[-2]
+    server.stop()
+    said += [server.log.read_text(), server.database.read_bytes().decode("latin-1")]
+    assert not [text for text in said if "S3CRET" in text.upper()]
 
 
 def test_nothing_is_sent_when_a_name_was_found_after_the_deadline(new_receiver, monkeypatch):
@@ -331,7 +426,7 @@ def test_nothing_is_sent_when_a_name_was_found_after_the_deadline(new_receiver, 
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", receiver.line.getsockname())]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(webhooks.sending, "adapter", webhooks.new_adapter(webhooks.tls_context(None), 1, 1))
+    monkeypatch.setattr(webhooks.sending, "adapter", webhooks.Adapter(webhooks.tls_context(None), 1, 1))
     threading.Timer(0.2, found.set).start()
     result = webhooks.post("http://late.test/", b"1", {}, 0.1)
     assert (result.delivered, result.error) == (False, "timed out after 0.1 s")
