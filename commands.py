@@ -169,6 +169,8 @@ def init() -> None:
         url = config["SERVER"]["base_url"]
         click.echo(f"API key for programs, shown only now:  {made}")
         click.echo(f'Try it:  curl -H "Authorization: Bearer {made}" {url}{schemas.API}/context')
+    if not config["LIMITS"]["requests_per_minute"]:
+        click.echo("\nBefore others can reach the service, set limits.requests_per_minute, such as to 600.")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
