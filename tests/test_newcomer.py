@@ -51,8 +51,9 @@ def walk(server, owner, browse, receiver):
     page.goto(link.replace("http://127.0.0.1:8000", server.base))
     press(page, "Join Workspace")
     page.wait_for_url(f"{server.base}/")
-    (cookie,) = page.context.cookies()
-    ana = server.client(cookie["value"])
+    keys, headers = f"{server.base}/api/v1/keys", {"X-Requested-With": "page"}
+    made = page.request.post(keys, data={"name": "Script"}, headers=headers)
+    ana = server.client(made.json()["data"]["api_key"])
     page.close()  # it would miss the server when that is started again
 
     project = owner.make_project(name="Website")
