@@ -115,11 +115,12 @@ class Database(SqliteDatabase):
 
         The query that is being executed then raises SQLite's error `SQLITE_INTERRUPT`.
         """
-        self._thread.ends_at = time.monotonic() + seconds
+        earlier = self._thread.ends_at
+        self._thread.ends_at = min(time.monotonic() + seconds, earlier)
         try:
             yield
         finally:
-            self._thread.ends_at = math.inf
+            self._thread.ends_at = earlier
 
     @contextmanager
     def writing(self, *, first: bool = False) -> Iterator[None]:

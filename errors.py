@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from limits import QUERY_SECONDS, READ_SECONDS, UPLOAD_SECONDS, UPLOADS
+from limits import QUERY_SECONDS, READ_SECONDS, SEARCH_SECONDS, UPLOAD_SECONDS, UPLOADS
 
 
 class ApiError(Exception):
@@ -23,8 +23,9 @@ class Unavailable(ApiError):
 
     status, code = 503, "unavailable"
     reason = (
-        "The database is locked, full, read-only, damaged or was moved, a search took over "
-        f"{QUERY_SECONDS:.0f} s, or {UPLOADS} files are being uploaded; `Retry-After` says when it may work."
+        "The database is locked, full, read-only, damaged or was moved; a search took over "
+        f"{SEARCH_SECONDS:.0f} s, or another read over {QUERY_SECONDS:.0f} s; or {UPLOADS} files "
+        "are being uploaded. `Retry-After` says when it may work."
     )
 
     def __init__(self, message: str, *, retry_after: int | None = 5):

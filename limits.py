@@ -23,9 +23,10 @@ DRAIN_BYTES = 4 * 1024 * 1024
 DRAIN_SECONDS = 2.0  # at most, for that
 UPLOAD_SECONDS = 120.0  # the longest that a file may take to arrive
 UPLOADS = 6  # files are received at a time, each in memory and on one of the server's 16 threads
-SEARCHES = 4  # requests look for words at a time, which takes as long as reading all texts
-SEARCH_PAUSE = 1.0  # seconds until a search that finds no place is refused
-WAITS = 4  # requests wait for a change at a time, each on one of those threads
+SEARCHES = 4  # requests read all texts or all activity at a time; of one member half as many
+SEARCH_PAUSE = 0.25  # seconds until a search that finds no place is refused
+SEARCH_SECONDS = bound("SEARCH_SECONDS", 5.0)  # for a search; then it gets a 503
+WAITS = 4  # requests wait for a change at a time, each on one of those threads; of one member half as many
 WAIT_SECONDS = 25  # at most; some proxies give up after 30
 WAIT_STEP = 0.25  # seconds between two reads of a request that waits
 WAIT_AGAIN = 5  # seconds until who finds no place should ask again
@@ -148,22 +149,34 @@ class RateLimit:
 
 
 class Slots:
-    """At most `most` requests of each key at the same time."""
+    """At most `of_key` requests of each key at the same time, and `most` of all keys together."""
 
-    def __init__(self, most: int):
-        self.most = most
-        self._lock = threading.Lock()
+    def __init__(self, of_key: int, most: float = math.inf):
+        self.of_key, self.most = of_key, most
+        self._changed = threading.Condition()
         self._counts: Counter[Any] = Counter()
+        self._waiting = 0
 
-    def acquire(self, key: Any) -> bool:
-        """Whether the key got a slot, which must then be released."""
-        with self._lock:
-            is_free = self._counts[key] < self.most
+    def acquire(self, key: Any, seconds: float = 0.0) -> bool:
+        """Return whether the key got a slot, which must then be released, within `seconds`.
+
+        At most `most` requests wait for a slot. Others are refused at once, so that threads remain.
+        """
+        with self._changed:
+            if self._waiting >= self.most:
+                seconds = 0.0
+            self._waiting += 1
+            is_free = self._changed.wait_for(lambda: self._has_room(key), seconds)
+            self._waiting -= 1
             self._counts[key] += is_free
             return is_free
 
+    def _has_room(self, key: Any) -> bool:
+        return self._counts[key] < self.of_key and self._counts.total() < self.most
+
     def release(self, key: Any) -> None:
-        with self._lock:
+        with self._changed:
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]  # otherwise every key would stay in memory
+            self._changed.notify_all()

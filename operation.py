@@ -22,9 +22,9 @@ from models import StoredAnswer, Task, write
 from webhooks import deliver
 from wire import Response, envelope, request
 
-uploads = threading.BoundedSemaphore(limits.UPLOADS)
-searches = threading.BoundedSemaphore(limits.SEARCHES)
-waits = threading.BoundedSemaphore(limits.WAITS)
+uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
+searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES)
+waits = limits.Slots(limits.WAITS // 2, limits.WAITS)
 ending = threading.Event()  # this process is to end, and no request waits any more
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
@@ -95,16 +95,25 @@ operation = Declaration  # above a view
 
 
 @contextlib.contextmanager
-def slot(
-    slots: threading.BoundedSemaphore, refusal: type[ApiError], *words: Any, seconds: float = 0
-) -> Iterator[None]:
-    """Run the body in a slot. Raises the refusal, made with these words, if none is free within `seconds`."""
-    if not slots.acquire(timeout=seconds):
+def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any, seconds: float = 0) -> Iterator[None]:
+    """Run the body in a slot of the caller's.
+
+    Raises the refusal, made with these words, if no slot is free within `seconds`.
+    """
+    member_id = request().caller["id"]
+    if not slots.acquire(member_id, seconds):
         raise refusal(*words)
     try:
         yield
     finally:
-        slots.release()
+        slots.release(member_id)
+
+
+def search(read: Callable[[], Row]) -> Row:
+    """Return what `read` returns, which looks through all texts or all activity. Raises `TooMany`."""
+    pause, seconds = limits.SEARCH_PAUSE, limits.SEARCH_SECONDS
+    with slot(searches, TooMany, limits.WAIT_AGAIN, seconds=pause), db.limit(seconds):
+        return read()
 
 
 def awaited(

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import pytest
-from harness import PATIENCE, fault, wait_until
+from harness import OWNER_KEY, PATIENCE, fault, wait_until
 from test_changes import end
 from test_inbox import change, comment, emptied, of
 from test_metrics import figures
 
-WAITS = 4
+WAITS = 2  # of each member, and twice as many of all together
 LONG = 25  # seconds; what ends sooner was ended by something else than the time
 SOON = 15
 
@@ -73,10 +73,10 @@ def bot(quiet, owner):
     return client
 
 
-def until_all_wait(server, project):
+def until_all_wait(server, project, key=OWNER_KEY):
     """Wait until no place is left, for which those who wait try again; this itself waits for a second."""
     query = {"ready": "true", "project_id": project["id"], "wait": 1}
-    wait_until(lambda: server.client().get("/tasks", **query).status_code == 429)
+    wait_until(lambda: server.client(key).get("/tasks", **query).status_code == 429)
 
 
 def made(owner, project, bot):
@@ -159,17 +159,19 @@ def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, be
     assert begin("/inbox", key=bot.key, wait=0).data()["unread"] == 0
 
 
-def test_four_wait_and_a_fifth_is_refused_while_others_are_served(quiet, owner, begin):
-    project = owner.make_project()
+def test_two_requests_of_a_member_wait_and_four_of_all_while_others_are_served(quiet, owner, bot, begin):
+    project, third = owner.make_project(), quiet.flask("member", "add", "Third", "--agent").stdout.strip()
     query = {"ready": "true", "project_id": project["id"]}
     waiting = [begin("/tasks", **query) for _ in range(WAITS)]
     until_all_wait(quiet, project)
     answer = owner.get("/inbox", wait=1)
     fault(answer, 429, "rate_limited")
     assert answer.headers["Retry-After"] == "5"
+    waiting += [begin("/tasks", key=bot.key, **query) for _ in range(WAITS)]
+    until_all_wait(quiet, project, third)
     assert owner.data(owner.get("/tasks", **query))["tasks"] == []
     task = owner.make_task(project)
-    assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * 2 * WAITS
     assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
 
 
