@@ -298,7 +298,7 @@ def post_worker_init(worker):
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
-        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune)
+        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, Activity.prune_hidden)
         chores += [partial(webhooks.in_steps, prune) for prune in pruned]
         if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
             chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))

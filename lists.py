@@ -261,7 +261,7 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
     """
     newest = Activity.newest.value()
     told, known, last = after or (newest, newest, "0")
-    if not all(Activity.stored_row.one(id=id) for id in {told, known}):
+    if not all(Activity.stored_row.one(id=id) for id in {told, known}) or Activity.last_forgotten(told):
         raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
     if last:
         entries = MADE[of_tasks].all(after=last, most=limit + 1)

@@ -54,6 +54,7 @@ UNSAID = re.compile(
 )
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
+HIDDEN_DAYS = 14.0  # for which activity is kept that only `/changes` reports
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
 FRESH_SECONDS = 900.0  # after signing in, for which a session makes keys and links
@@ -849,7 +850,7 @@ class Activity(Identified):
         """The key with which a task was given its status, and its name unless it is a session's."""
         moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
         is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
-        is_move &= fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
+        is_move &= cls.is_hidden.is_null() & fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
         return moves.where(is_move).order_by(cls.id.desc()).limit(1)
 
     @classmethod
@@ -879,7 +880,32 @@ class Activity(Identified):
         """Delete some activity that is older than so many days; returns how many rows."""
         return cls.pruning.run(before=first_id(now(-days * 86400)), most=most)
 
+    @statement
+    def forgotten(cls: Any):
+        """The last hidden activity that is old enough to be pruned, after another activity."""
+        is_old = (cls.id > placeholder("after")) & (cls.id < placeholder("before"))
+        return cls.select(fn.MAX(cls.id)).where(cls.is_hidden.is_null(False), is_old)
 
-Activity.add_index(Activity.id, where=(Activity.action != "deleted"), name="activity_shown")
+    @statement
+    def pruning_of_hidden(cls: Any):
+        """Deletes old hidden activity except the last of it, which shows that some may be gone."""
+        is_hidden = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
+        return deletion_of_some(cls, is_hidden)
+
+    @classmethod
+    def last_forgotten(cls, after: str) -> str | None:
+        """Return the id of the last activity after this one that `prune_hidden` may delete, or None."""
+        return cls.forgotten.value(after=after, before=first_id(now(-HIDDEN_DAYS * 86400)))
+
+    @classmethod
+    def prune_hidden(cls, most: int = 500) -> int:
+        """Delete some hidden activity that is older than `HIDDEN_DAYS`; returns how many rows."""
+        before = first_id(now(-HIDDEN_DAYS * 86400))
+        return cls.pruning_of_hidden.run(after="", before=before, most=most)
+
+
+_is_told, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)
+Activity.add_index(Activity.id, Activity.action, where=_is_told, name="activity_shown")
+Activity.add_index(Activity.task_id, Activity.id, where=_is_of_task & _is_told, name="activity_task")
+Activity.add_index(Activity.id, where=Activity.is_hidden.is_null(False), name="activity_hidden")
 Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")
-Activity.add_index(Activity.task_id, Activity.id, where=Activity.task_id.is_null(False), name="activity_task")

@@ -365,3 +365,25 @@ def test_a_cursor_that_holds_no_longer_is_gone(launch):
     owner.make_task(project)
     fault(owner.get("/changes", after=f"00{early[2:37]}00{early[39:]}"), 410, "gone")
     assert told(owner, f"00{late[2:37]}00{late[39:]}") == [("task", "created")]
+
+
+def test_what_no_history_shows_is_kept_for_two_weeks_and_a_cursor_before_it_is_gone_then(launch):
+    server = launch()
+    owner = server.client()
+    tasks = [owner.make_task(owner.make_project()) for _ in range(2)]
+    early, path = end(owner), f"/tasks/{tasks[0]['id']}/details"
+    for place in ({"after": tasks[1]["number"]}, {"before": tasks[1]["number"]}, {"title": "New"}):
+        owner.data(owner.patch(path, place))
+    late, shown = end(owner), owner.data(owner.get("/activity"))["activity"]
+    server.stop()
+    with closing(sqlite3.connect(server.database)) as database:  # all was long ago
+        database.execute("UPDATE activity SET id = '00' || substr(id, 3)")
+        database.commit()
+    server.start()
+    owner = server.client()
+    hidden = "SELECT COUNT(*) AS rows FROM activity WHERE is_hidden"
+    wait_until(lambda: server.rows(hidden) == [{"rows": 1}])  # the last of it is kept
+    early, late = (f"00{cursor[2:37]}00{cursor[39:]}" for cursor in (early, late))
+    fault(owner.get("/changes", after=early), 410, "gone")
+    assert changes(owner, late) == []
+    assert len(owner.data(owner.get("/activity"))["activity"]) == len(shown)
