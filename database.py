@@ -45,6 +45,7 @@ from times import now
 # the GIL, so they are rare.
 PROGRESS_STEPS = 5_000_000
 SEARCH_STEPS = 2_000  # of a search: about four for each task, whose text may be long
+PAGE_BYTES = 4 * 1024 * 1024  # the most that rows of a page have together, except for a single one
 LOCK_SECONDS = bound("LOCK_SECONDS", 10)  # the longest that a write waits for its turn, also in SQLite
 
 Row = dict[str, Any]
@@ -100,14 +101,15 @@ class Database(SqliteDatabase):
         """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
 
-    def read(self, sql: str, parameters: Row) -> list[tuple]:
-        """Every row of a query's result."""
+    def read(self, sql: str, parameters: Row, most: int = 10**9) -> sqlite3.Cursor:
+        """Execute a query. Raises `sqlite3.DataError` if SQLite has to make a value of over `most` bytes."""
         if (connection := self._thread.writer) is None:
             # `connection` takes as long as a short statement.
             connection = self._state.conn or self.connection()  # type: ignore[attr-defined]
             thread, steps = self._thread, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
             connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
-        return connection.execute(sql, parameters).fetchall()
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+        return connection.execute(sql, parameters)
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
@@ -410,20 +412,35 @@ class Statement:
 
     def all(self, **parameters: Any) -> list[Row]:
         """Every row of the result."""
-        return [self._row(values) for values in db.read(self.sql, parameters)]
+        return [self._row(values) for values in db.read(self.sql, parameters).fetchall()]
+
+    def some(self, left: float = PAGE_BYTES, **parameters: Any) -> tuple[list[Row], float]:
+        """Return the first rows whose texts have `left` bytes together, at least one, and how many are left.
+
+        That is below 0 if other rows follow.
+        """
+        rows: list[Row] = []
+        for values in db.read(self.sql, parameters):
+            left -= sum(len(value.encode()) for value in values if isinstance(value, str))
+            if rows and left < 0:
+                break
+            rows.append(self._row(values))
+            left = max(left, 0)
+        return rows, left
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        rows = db.read(self.sql, parameters)
-        return self._row(rows[0]) if rows else None
+        values = db.read(self.sql, parameters).fetchone()
+        return self._row(values) if values else None
 
-    def json(self, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
+    def json(self, max_bytes: int = 10**9, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
         """Every row of the result, as a JSON array that SQLite makes for `to_json`.
 
         Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
-        back the interpreter's lock once for the result and not once for each row.
+        back the interpreter's lock once for the result and not once for each row. Raises `sqlite3.DataError`
+        if the JSON has over `max_bytes`.
         """
-        ((objects, count, total),) = db.read(self._array.sql, parameters)
+        objects, count, total = db.read(self._array.sql, parameters, max_bytes).fetchone()
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
     @cached_property
@@ -442,8 +459,8 @@ class Statement:
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""
-        rows = db.read(self.sql, parameters)
-        return rows[0][0] if rows else None
+        row = db.read(self.sql, parameters).fetchone()
+        return row[0] if row else None
 
     def run(self, **parameters: Any) -> int:
         """Execute an UPDATE or DELETE, and return the number of rows that it changed."""

@@ -298,10 +298,9 @@ def post_worker_init(worker):
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
-        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, Activity.prune_hidden)
+        activity = partial(Activity.prune, worker.wsgi.config["WORKSPACE"]["activity_days"])
+        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity)
         chores += [partial(webhooks.in_steps, prune) for prune in pruned]
-        if days := worker.wsgi.config["WORKSPACE"]["activity_days"]:
-            chores.append(partial(webhooks.in_steps, partial(Activity.prune, days)))
         hours = worker.wsgi.config["WORKSPACE"]["due_notice_hours"]
         errands: list[webhooks.Errand] = [
             ("claims", Task.ended_claims, webhooks.end_claims),

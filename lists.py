@@ -4,7 +4,9 @@ SQLite chooses the index. Where none has both the filters and the order, an inde
 to read as a whole; `bench/` measures every pair of filters in every order.
 """
 
+import math
 import re
+import sqlite3
 from functools import lru_cache, reduce
 from operator import add
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import orjson
 from peewee import SQL, Case, Expression, Query, Select, fn
 
-from database import Row, Statement, caseless, columns, fold, placeholder, rowid
+from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
 from members import Activity, ApiKey, Member
@@ -129,15 +131,26 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     if "priority" in names:  # all have the same
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
-    tasks, count, total = page.json(limit=limit, offset=offset, **filters)
+    (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
     if total is None:
-        is_last = count < limit and (count or not offset)
+        is_last = count < most and (count or not offset)
         total = offset + count if is_last else _total(names).value(**filters)
-    end = offset + limit
+    end = offset + (count or limit)
     more = end < total
     if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
-    return {"tasks": tasks, "pagination": pagination(total, limit, offset, more) | {"next_after": None}}
+    return {
+        "tasks": tasks,
+        "pagination": pagination(total, limit, offset, count, more) | {"next_after": None},
+    }
+
+
+def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int]:
+    """Return the rows of a page as JSON and its limit, which is halved until they fit into `PAGE_BYTES`."""
+    try:
+        return page.json(PAGE_BYTES, limit=limit, **parameters), limit
+    except sqlite3.DataError:
+        return _fitting(page, limit // 2, **parameters)
 
 
 def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, **filters: Any) -> Row:
@@ -147,10 +160,12 @@ def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, 
     if after:
         filters["after"], filters["after_id"] = after
     names = frozenset(filters) - PARAMETERS
-    tasks = _page(names, "updated_at", include).all(limit=limit, offset=0, **filters)
-    total = len(tasks) if len(tasks) < limit else _total(names).value(**filters)
+    tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **filters)
+    total = len(tasks) if left >= 0 and len(tasks) < limit else _total(names).value(**filters)
     last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after
-    shown = pagination(total, limit, 0, total > len(tasks)) | {"next_after": last and "_".join(last)}
+    shown = pagination(total, limit, 0, len(tasks), total > len(tasks)) | {
+        "next_after": last and "_".join(last)
+    }
     return {"tasks": tasks, "pagination": shown | ({"next_offset": None} if after else {})}
 
 
@@ -261,7 +276,8 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
     """
     newest = Activity.newest.value()
     told, known, last = after or (newest, newest, "0")
-    if not all(Activity.stored_row.one(id=id) for id in {told, known}) or Activity.last_forgotten(told):
+    is_kept = all(Activity.stored_row.one(id=id) for id in {told, known})
+    if not is_kept or Activity.forgotten.value(after=told, until=Activity.hidden_until()):
         raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
     if last:
         entries = MADE[of_tasks].all(after=last, most=limit + 1)
@@ -269,13 +285,18 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
         entries = Activity.following.all(after=told, most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
+    if changes is None:
+        return change_page(limit=limit // 2, of_tasks=of_tasks, after=after)
     cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
     place = {"next_after": "_".join(cursor), "has_more": more or bool(last)}
     return {"changes": changes, "pagination": place}
 
 
-def _changes_by(entries: list[Row]) -> list[Row]:
-    """What these activities have changed, and the tasks that those block or release, each object once."""
+def _changes_by(entries: list[Row]) -> list[Row] | None:
+    """What these activities have changed, and the tasks that those block or release, each object once.
+
+    Returns None if there are several activities, and their objects have over `PAGE_BYTES`.
+    """
     changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
     new, blocking, released = set(), [], []
     for entry in entries:
@@ -290,9 +311,13 @@ def _changes_by(entries: list[Row]) -> list[Row]:
     affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
     for row in affected:
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
+    left = PAGE_BYTES if len(entries) > 1 else math.inf
     for kind, statement in OBJECTS.items():
         if ids := [id for name, id in changed if name == kind]:
-            objects |= {(kind, row["id"]): row for row in statement.all(ids=ids)}
+            rows, left = statement.some(left, ids=ids)
+            if left < 0:
+                return None
+            objects |= {(kind, row["id"]): row for row in rows}
     changes = []
     for (kind, id), entry in changed.items():
         if (row := objects.get((kind, id))) or entry["action"] == "deleted":

@@ -869,39 +869,35 @@ class Activity(Identified):
         text = to_json(value)
         return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
-    @statement
-    def pruning(cls: Any):
-        """Deletes old activity, but not the newest, which cursors of `change_page` name."""
-        is_newest = cls.id == cls.select(fn.MAX(cls.id))
-        return deletion_of_some(cls, (cls.id < placeholder("before")) & ~is_newest)
-
-    @classmethod
-    def prune(cls, days: float, most: int = 500) -> int:
-        """Delete some activity that is older than so many days; returns how many rows."""
-        return cls.pruning.run(before=first_id(now(-days * 86400)), most=most)
+    @staticmethod
+    def hidden_until() -> str:
+        """The id before which hidden activity may be missing."""
+        return first_id(now(-HIDDEN_DAYS * 86400))
 
     @statement
     def forgotten(cls: Any):
-        """The last hidden activity that is old enough to be pruned, after another activity."""
-        is_old = (cls.id > placeholder("after")) & (cls.id < placeholder("before"))
+        """The last hidden activity after `:after` and before `:until`."""
+        is_old = (cls.id > placeholder("after")) & (cls.id < placeholder("until"))
         return cls.select(fn.MAX(cls.id)).where(cls.is_hidden.is_null(False), is_old)
 
     @statement
-    def pruning_of_hidden(cls: Any):
-        """Deletes old hidden activity except the last of it, which shows that some may be gone."""
-        is_hidden = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
-        return deletion_of_some(cls, is_hidden)
+    def pruning(cls: Any):
+        """Deletes old activity, but not the newest, which cursors of `change_page` name.
+
+        The last old hidden one stays too: by it `change_page` knows that others may be missing.
+        """
+        is_newest = cls.id == cls.select(fn.MAX(cls.id))
+        is_forgotten = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
+        return deletion_of_some(cls, is_forgotten | ((cls.id < placeholder("before")) & ~is_newest))
 
     @classmethod
-    def last_forgotten(cls, after: str) -> str | None:
-        """Return the id of the last activity after this one that `prune_hidden` may delete, or None."""
-        return cls.forgotten.value(after=after, before=first_id(now(-HIDDEN_DAYS * 86400)))
+    def prune(cls, days: float, most: int = 500) -> int:
+        """Delete some activity that is old and hidden, or older than `days`, if they are not 0.
 
-    @classmethod
-    def prune_hidden(cls, most: int = 500) -> int:
-        """Delete some hidden activity that is older than `HIDDEN_DAYS`; returns how many rows."""
-        before = first_id(now(-HIDDEN_DAYS * 86400))
-        return cls.pruning_of_hidden.run(after="", before=before, most=most)
+        Returns how many rows.
+        """
+        before = first_id(now(-days * 86400)) if days else ""
+        return cls.pruning.run(before=before, after="", until=cls.hidden_until(), most=most)
 
 
 _is_told, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)

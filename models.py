@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import accumulate
 from typing import Any, ClassVar
 
 import orjson
@@ -90,7 +89,6 @@ MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one
 MAX_BLOCKING = 100  # characters of their titles in an event
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
-MAX_LISTED_COMMENTS = 4 * 1024 * 1024  # bytes of the comments in a list, except for a single one
 
 
 # Writing --------------------------------------------------------------------------------------
@@ -509,8 +507,8 @@ class Task(Entity):
     @classmethod
     def next_number(cls) -> int:
         """The number of the next new task: one more than the highest that any task ever had."""
-        rows = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {})
-        return rows[0][0] + 1 if rows else 1
+        row = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {}).fetchone()
+        return row[0] + 1 if row else 1
 
     @statement
     def of_calendar(cls: Any):
@@ -635,7 +633,7 @@ class Task(Entity):
     def first_with(cls, field: Any, id: str) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
-        return Statement(tasks.limit(500)).all(id=id)
+        return Statement(tasks.limit(500)).some(id=id)[0]
 
     @classmethod
     def clear(cls, transaction: Transaction, field: Any, id: str) -> Iterator[Changed]:
@@ -1259,21 +1257,21 @@ class Blocker(Base):
         return orjson.loads(cls.of_task.value(number=number))
 
 
-def pagination(total: int, limit: int, offset: int, more: bool) -> Row:
-    """A page's pagination; `more` tells whether rows follow it."""
+def pagination(total: int, limit: int, offset: int, count: int, more: bool) -> Row:
+    """The pagination of a page of `count` rows; `more` tells whether rows follow it."""
     return {
         "total": min(total, COUNT_LIMIT),
         "total_exact": total <= COUNT_LIMIT,
         "limit": limit,
         "offset": offset,
         "has_more": more,
-        "next_offset": offset + limit if more else None,
+        "next_offset": offset + count if more else None,
     }
 
 
-def newest_of(rows: list[Row], limit: int) -> tuple[list[Row], Row]:
+def newest_of(rows: list[Row], limit: int, *, more: bool = False) -> tuple[list[Row], Row]:
     """The first of the rows, which begin with the newest, and the pagination that leads to older ones."""
-    shown, more = rows[:limit], len(rows) > limit
+    shown, more = rows[:limit], more or len(rows) > limit
     return shown, {"limit": limit, "has_more": more, "next_before": shown[-1]["id"] if more else None}
 
 
@@ -1309,18 +1307,13 @@ class Comment(PartOfTask):
         is_before = (cls.task == placeholder("task_id")) & (cls.id < placeholder("before"))
         return cls.select_shown().where(is_before).order_by(cls.id.desc()).limit(placeholder("most"))
 
-    @statement
-    def sizes(cls: Any):
-        return cls.latest.query.select(fn.LENGTH(cls.content.cast("BLOB")).alias("size"))
-
     @classmethod
     def page(cls, task_id: str, *, limit: int, before: str = "~") -> Row:
         """The task's latest comments before the one with this id, oldest first. Raises `NotFound`."""
         Task.stored(task_id)
-        sizes = accumulate(row["size"] for row in cls.sizes.all(task_id=task_id, before=before, most=limit))
-        count = sum(size <= MAX_LISTED_COMMENTS for size in sizes) or 1
-        latest, pagination = newest_of(cls.latest.all(task_id=task_id, before=before, most=count + 1), count)
-        return {"comments": latest[::-1], "pagination": pagination | {"limit": limit}}
+        rows, left = cls.latest.some(task_id=task_id, before=before, most=limit + 1)
+        latest, pagination = newest_of(rows, limit, more=left < 0)
+        return {"comments": latest[::-1], "pagination": pagination}
 
     @statement
     def made_with(cls: Any):

@@ -311,9 +311,9 @@ class Event(Sequenced):
         seq: int | None = cls.last_before(since) if since else 0
         if after is not None and (seq := cls.seq_of.value(id=after)) is None:
             raise Invalid(("after", "no such event, or not any more; without it, the first kept is first"))
-        rows = cls.later.all(seq=seq, most=limit + 1)
+        rows, left = cls.later.some(seq=seq, most=limit + 1)
         next_after = rows[:limit][-1]["id"] if rows else after
-        place = {"limit": limit, "has_more": len(rows) > limit, "next_after": next_after}
+        place = {"limit": limit, "has_more": left < 0 or len(rows) > limit, "next_after": next_after}
         return {"events": [row["body"] for row in rows[:limit]], "pagination": place}
 
     @statement
@@ -413,7 +413,10 @@ class Delivery(Entity):
         """Deliveries that pass every filter, newest first, with their pagination."""
         rows = cls._page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
         total = cls._total(frozenset(filters)).value(**filters)
-        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows) > limit)}
+        return {
+            "deliveries": rows[:limit],
+            "pagination": pagination(total, limit, offset, limit, len(rows) > limit),
+        }
 
     @classmethod
     @lru_cache(maxsize=16)

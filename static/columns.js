@@ -79,7 +79,7 @@ function joined(tasks, others) {
 export async function getTasks(query, offset = 0) {
   const page = await get("/tasks", { ...query, limit: ANSWER_MOST, offset });
   const isLast = !page.pagination.has_more || offset >= LIST_MOST - ANSWER_MOST;
-  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, offset + ANSWER_MOST));
+  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, page.pagination.next_offset));
 }
 
 /** Whether a task passes the filters; of a search only the server knows. */
@@ -151,7 +151,7 @@ class Column extends Store {
   async load() {
     const most = Math.max(PAGE, this.value.tasks.length);
     let [tasks, found] = [[], null];
-    for (let at = 0; at < most && (!at || found.pagination.has_more); at += ANSWER_MOST) {
+    for (let at = 0; at !== null && at < most; at = found.pagination.next_offset) {
       found = await this.page(at, Math.min(most - at, ANSWER_MOST));
       if (!found) return null;
       tasks = joined(tasks, found.tasks);

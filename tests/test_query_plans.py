@@ -73,7 +73,7 @@ READS = [
     (Activity, "deletion_of", "activity_gone (number=?)"),
     (Blocker, "affected", "blocker_blocker_number (blocker_number=?)"),
     (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
-    (Activity, "pruning_of_hidden", "activity_hidden (id<?)"),
+    (Activity, "pruning", "activity_hidden (id<?)"),
     (Activity, "forgotten", "activity_hidden (id>? AND id<?)"),
     (Activity, "recent", "activity_shown"),
     (Activity, "last_move", "activity_task (task_id=?)"),

@@ -5,6 +5,7 @@ import random
 
 import pytest
 from harness import NOBODY, add_copies
+from test_changes import end
 
 from lists import SORTS
 from models import PRIORITIES, STATUSES
@@ -231,3 +232,35 @@ def test_a_text_that_changes_is_found_and_the_other_one_still(owner, project):
     owner.patch(f"/tasks/{task['id']}/details", {"description": None})
     for text, count in {"BRÛLÉE": 0, "gâteau": 1}.items():
         assert len(every_page(owner, project_id=project["id"], q=text)) == count
+
+
+@pytest.fixture(scope="module")
+def large(launch_module):
+    """A server with 40 tasks of 200 000 bytes, of which each was changed, and where its pages begin."""
+    server = launch_module()
+    owner = server.client()
+    task = owner.make_task(owner.make_project(), description="\U0001f600" * 50_000)
+    cursor, owner.ids = end(owner), [task["id"], *add_copies(server, task, 39)]
+    *_, last = owner.data(owner.get("/events"))["events"]
+    after = {"after": last["id"]}
+    for begin in range(0, 40, 10):
+        batch = {"tasks": owner.ids[begin : begin + 10], "changes": {"priority": "low"}}
+        owner.data(owner.patch("/tasks/batch", batch))
+    owner.begin = {"/events": after, "/changes": {"after": cursor}}
+    return owner
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/tasks?sort=updated_at", "/events", "/changes"])
+def test_a_page_ends_at_four_mebibytes_and_leads_to_the_others(large, path):
+    found, pages, more = [], [], large.begin.get(path, {})
+    following = "next_offset" if path == "/tasks" else "next_after"
+    while more is not None:
+        answer = large.get(path, limit=100, **more)
+        data = large.data(answer)
+        pages.append(len(answer.content))
+        found += [row.get("object", row) for row in data.get("tasks") or data.get("changes") or []]
+        found += [event["data"]["task"] for event in data.get("events", [])]
+        place = data["pagination"]
+        more = {following.removeprefix("next_"): place[following]} if place["has_more"] else None
+    assert sorted(task["id"] for task in found) == sorted(large.ids)
+    assert len(pages) > 1 and max(pages) < 4.2 * 1024 * 1024, pages
