@@ -54,6 +54,7 @@ UNSAID = re.compile(
 )
 KEY_PREFIX = "tms_"
 SESSION_DAYS = 30.0
+MAX_SESSIONS = 100  # of a member; a new one ends the oldest
 HIDDEN_DAYS = 14.0  # for which activity is kept that only `/changes` reports
 SIGN_IN_DAYS = 1.0  # for which a sign-in link is valid
 MAILED_SECONDS = 900.0  # for which one is valid that is only mailed
@@ -77,6 +78,9 @@ class Transaction:
         self.at = wire_time(epoch_ms())
         self.actor = actor
         self.request_id = request_id
+        self.above: dict[
+            tuple[int, ...], set[int]
+        ] = {}  # what these tasks wait for, looked up once for a batch
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
         self.spellings: dict[str, str] = {}  # of labels by their keys (`Task.label_columns`)
@@ -366,7 +370,10 @@ class Credential(Entity):
 
     @statement
     def unrevoked(cls: Any):
-        return cls.select().where(cls.revoked_at.is_null())
+        """What is a member's, or was made by one."""
+        is_theirs = cls.member == placeholder("member_id")
+        is_made = fn.INSTR(cls.makers, placeholder("member_id")) > 0
+        return cls.select().where(cls.revoked_at.is_null(), is_theirs | is_made)
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
@@ -378,7 +385,7 @@ class Credential(Entity):
         trusted = {id, transaction.actor["id"]}
         loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
         for table in (ApiKey, Invitation):
-            for row in table.unrevoked.all():
+            for row in table.unrevoked.all(member_id=id):
                 makers = set((row["makers"] or "unknown").split())
                 if row["member_id"] == id:
                     is_dangerous = new is None or (new == "owner" and not makers <= trusted)
@@ -671,12 +678,28 @@ class ApiKey(Credential):
         fields = {"name": name, "scope": actor.get("scope", "write")}
         fields |= {"started_with": actor.get("key_id")}
         fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
-        return cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
+        made = cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
+        cls.ending_of_oldest.run(member_id=actor["id"], now=transaction.at)
+        return made
+
+    @statement
+    def ending_of_oldest(cls: Any):
+        """Revokes a member's sessions except for the newest `MAX_SESSIONS`."""
+        open_ones = cls.select(cls.id).where(cls.member == placeholder("member_id"), cls.revoked_at.is_null())
+        oldest = open_ones.where(cls.is_started).order_by(cls.id.desc()).limit(-1).offset(MAX_SESSIONS)
+        return cls.update({cls.revoked_at: placeholder("now")}).where(cls.id.in_(oldest))
+
+    @statement
+    def listed(cls: Any):
+        """The keys of `:member_id`, or everybody's if that is null, without sessions that have ended."""
+        is_theirs = placeholder("member_id").is_null() | (cls.member == placeholder("member_id"))
+        is_open = cls.revoked_at.is_null() & (cls.expires_at > placeholder("now"))
+        return cls.select_shown().where(is_theirs, ~cls.is_started | is_open)
 
     @classmethod
     def visible(cls, caller: Row) -> list[Row]:
-        """The caller's keys; for an owner or admin everybody's."""
-        return [key for key in cls.shown_rows.all() if cls._is_visible(key, caller)]
+        """The caller's keys and open sessions; for an owner or admin everybody's."""
+        return cls.listed.all(member_id=None if caller["role"] in ADMINS else caller["id"], now=now())
 
     @classmethod
     def _is_visible(cls, key: Row, caller: Row) -> bool:
@@ -791,6 +814,8 @@ class ApiKey(Credential):
 
 _is_made_with = ApiKey.made_with.is_null(False)
 ApiKey.add_index(ApiKey.made_with, where=_is_made_with, name="api_key_made_with")
+_is_open = ApiKey.revoked_at.is_null()
+ApiKey.add_index(ApiKey.member, ApiKey.id, where=_is_open, name="api_key_open")
 
 
 # What they did --------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from peewee import (
 from playhouse.sqlite_ext import AutoIncrementField
 
 from database import (
+    PAGE_BYTES,
     Base,
     ChoiceField,
     EncodedJSON,
@@ -129,7 +130,7 @@ def answer_asked() -> None:
 # Helpers of several tables --------------------------------------------------------------------
 
 
-def each(name: str) -> Query:
+def each(name: str) -> Any:
     """SELECT of the values in a parameter that is a JSON array."""
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
 
@@ -539,18 +540,19 @@ class Task(Entity):
 
     @statement
     def references(cls: Any):
-        """The number and id of each task that is among the references, which are numbers and ids as JSON."""
+        """Number, id and bytes of each task among the references, which are numbers and ids as JSON."""
         is_referred = cls.number.in_(each("references")) | cls.id.in_(each("references"))
-        return cls.select(cls.number, cls.id).where(is_referred)
+        size = fn.LENGTH(fn.COALESCE(cls.description, "").concat(cls.metadata).cast("BLOB"))
+        return cls.select(cls.number, cls.id, size.alias("size")).where(is_referred)
 
     @classmethod
     def referred(cls, references: list[int | str], field: str) -> list[Row]:
-        """The number and id of each of these tasks, which are given by number or id.
+        """The number, id and size of each of these tasks, which are given by number or id.
 
         Raises `Invalid` with `field`, in which {} is the place of the one that does not exist.
         """
         rows = cls.references.all(references=references)
-        found = {given: row for row in rows for given in row.values()}
+        found = {row[name]: row for row in rows for name in ("number", "id")}
         missing = [(field.format(n), "no such task") for n, id in enumerate(references) if id not in found]
         if missing:
             raise Invalid(*missing)
@@ -565,7 +567,8 @@ class Task(Entity):
         """
         if not labels:
             return {"labels": [], "label_keys": ""}
-        spelled, known = {caseless(label): label for label in labels}, transaction.spellings
+        first = {caseless(label): label for label in reversed(labels)}  # of several spellings
+        spelled, known = {key: first[key] for key in map(caseless, labels)}, transaction.spellings
         if len(known | spelled) <= MAX_LABELS:
             for key in spelled.keys() - known.keys():
                 if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
@@ -756,6 +759,10 @@ class Task(Entity):
         names = {row["id"]: str(task) for row, task in zip(rows, tasks, strict=True)}
         if len(names) < len(tasks):
             raise Invalid(("tasks", "must not name a task twice"))
+        if sum(row["size"] for row in rows) > PAGE_BYTES:
+            raise Invalid(
+                ("tasks", "have over 4 MiB of text and metadata together; change fewer in one call")
+            )
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
 
@@ -829,7 +836,9 @@ class Task(Entity):
         stored = cls._expected(id, versions)
         placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
         place = Rank.place(transaction, stored, **placed) if placed else {}
-        blocked = Blocker.changes(stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
+        blocked = (
+            Blocker.changes(transaction, stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
+        )
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
         if "labels" in fields:
@@ -932,11 +941,12 @@ class Task(Entity):
     def claims_over(cls: Any):
         """Claims that have ended, and those that end so late that the clock must have been set back."""
         is_over = (cls.claimed_until <= placeholder("now")) | (cls.claimed_until > placeholder("latest"))
-        return cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
+        ended = cls.select(cls.id, cls.assignee).where(is_over, cls.claimed_until.is_null(False))
+        return ended.limit(100)
 
     @classmethod
     def ended_claims(cls) -> list[Row]:
-        """The ids and assignees of the tasks whose claims have ended."""
+        """The ids and assignees of some of the tasks whose claims have ended."""
         return cls.claims_over.all(now=now(), latest=now(MAX_CLAIM * 60 + 1))
 
     @statement
@@ -1216,11 +1226,11 @@ class Blocker(Base):
         return Task.select(Task.id).where(Task.number.in_(blocked) | Task.number.in_(each("released")))
 
     @statement
-    def dependants(cls: Any):
-        """The tasks that the task with this number blocks, and those that they block, and so on."""
-        waiting = cls.blocked.query.cte("waiting", recursive=True, columns=("number",))
-        waiting = waiting.union(cls.select(cls.task).join(waiting, on=(cls.blocker == waiting.c.number)))
-        return Select([waiting], [waiting.c.number.alias("number")]).with_cte(waiting)
+    def above(cls: Any):
+        """The tasks with these numbers, those that block them, and so on."""
+        above = each("numbers").cte("above", recursive=True, columns=("number",))
+        above = above.union(cls.select(cls.blocker).join(above, on=(cls.task == above.c.number)))
+        return Select([above], [above.c.number.alias("number")]).with_cte(above)
 
     @classmethod
     def numbers(cls, references: list[int | str]) -> list[int]:
@@ -1234,7 +1244,7 @@ class Blocker(Base):
         return task | {"blocked_by": shortened}
 
     @classmethod
-    def changes(cls, task: Row, references: list[int | str] | None) -> Row:
+    def changes(cls, transaction: Transaction, task: Row, references: list[int | str] | None) -> Row:
         """The change to record if these tasks are to block the task: its open blockers before, and these.
 
         It is empty if they are those that are shown, or all that are stored. Raises `Invalid`, also for a
@@ -1243,10 +1253,15 @@ class Blocker(Base):
         old = [blocker["number"] for blocker in task["blocked_by"]]
         new = cls.numbers(references or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
-        if added := set(new).difference(stored):
-            waiting = {task["number"]} | {row["number"] for row in cls.dependants.all(number=task["number"])}
-            if cycle := sorted(waiting & added):
-                raise Invalid(("blocked_by", f"#{cycle[0]} waits for #{task['number']} itself"))
+
+        def is_awaited(*numbers: int) -> bool:
+            if numbers not in transaction.above:
+                transaction.above[numbers] = {row["number"] for row in cls.above.all(numbers=list(numbers))}
+            return task["number"] in transaction.above[numbers]
+
+        if set(new).difference(stored) and is_awaited(*new):
+            waiting = next(filter(is_awaited, new))
+            raise Invalid(("blocked_by", f"#{waiting} waits for #{task['number']} itself"))
         return {"blocked_by": [old, new]} if new not in (old, stored) else {}
 
     @classmethod

@@ -52,6 +52,11 @@ def test_tasks_cannot_wait_for_one_another(owner, project):
     for blocked, blocker in ((two, one), (three, two)):
         path = f"/tasks/{blocked['number']}/details"
         owner.data(owner.patch(path, {"blocked_by": [blocker["number"]]}))
+    both = {"tasks": [one["id"], two["id"]], "changes": {"blocked_by": [three["id"]]}}
+    details = fault(owner.patch("/tasks/batch", both), 422, "validation_error", "tasks[1].blocked_by")[
+        "details"
+    ]
+    assert details[0]["message"] == f"#{three['number']} waits for #{one['number']} itself"
     for blocker in (one, two, three):
         answer = owner.patch(f"/tasks/{one['id']}/details", {"blocked_by": [blocker["id"]], "title": "x"})
         error = fault(answer, 422, "validation_error", "blocked_by")
@@ -100,6 +105,16 @@ def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(d
             db.connection().set_trace_callback(None)
         return executed
 
+    def batch(numbers):
+        """What is executed to let two tasks block all of these."""
+        executed = []
+        with write(owner) as transaction:
+            db.connection().set_trace_callback(executed.append)
+            Task.edit_all(transaction, numbers, {"blocked_by": others[:2]})
+            db.connection().set_trace_callback(None)
+        return [sql for sql in executed if "RECURSIVE" in sql]
+
+    assert len(batch(others[2:])) == 1
     few, many = statements(others[1]), statements(*others)
     assert len(many) == len(few) + 20 - 1  # the rows that are inserted
     assert any("RECURSIVE" in sql for sql in many)

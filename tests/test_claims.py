@@ -11,6 +11,10 @@ from test_keys import make_key
 from test_session import browser, cookie_of
 from test_session import sign_in as start_session
 
+from members import Member
+from models import Project, Task, write
+from times import new_id
+
 
 def test_of_many_callers_one_gets_the_task(server, owner, task):
     clients = [server.client(make_key(owner, name=f"agent {number}")["api_key"]) for number in range(16)]
@@ -178,6 +182,20 @@ def test_what_is_in_progress_and_nobody_s_can_be_claimed_once_it_is_to_do(owner,
     assert error["message"].endswith("nobody has it; it can be claimed once its status is todo")
     change(owner, task, status="todo")
     assert claim(owner, task)["status"] == "in_progress"
+
+
+def test_claims_end_in_steps_of_100(database):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        task = Task.add(transaction, project_id=Project.add(transaction, name="P")["id"], title="T")
+        task |= {"search": "t", "label_keys": "", "number": None, "claimed_until": "2026-01-01"}
+        task |= {"assignee_id": owner["id"], "status": "in_progress"}
+        Task.insertion.run_many(task | {"id": new_id()} for _ in range(150))
+    ended = []
+    for _ in range(3):
+        with write(owner) as transaction:
+            ended.append(len([*Task.end_claims(transaction, owner["id"], Task.ended_claims())]))
+    assert ended == [100, 50, 0]
 
 
 def test_renewals_and_the_end_at_the_same_time_leave_one_of_both(server, owner, join, project):

@@ -10,7 +10,7 @@ from harness import tables
 from database import Statement, statement
 from gateway import Flow, FlowTask
 from lists import MADE, OBJECTS, _page, activities
-from members import Activity, Invitation
+from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, StoredAnswer, Task
 from outbox import Delivery, Webhook
 
@@ -87,6 +87,7 @@ READS = [
     *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Task, "of_calendar", "task_"),  # assignee or, with statistics, overdue
     (Task, "due_soon", "task_overdue"),
+    (ApiKey, "ending_of_oldest", "api_key_open (member_id=?)"),
     (Invitation, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
     (Notice, "to_tell", "notice_member (member_id=? AND id>?)"),

@@ -305,6 +305,21 @@ def test_what_was_made_in_a_session_can_be_ended_later_by_who_may_end_the_sessio
     assert not any(works())
 
 
+def test_a_member_has_100_sessions_of_which_a_new_one_ends_the_oldest(database):
+    with write() as transaction:
+        owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
+        other = Member.add(transaction, full_name="P", email="p@example.com", status="active", role="owner")
+        key = ApiKey.issue(transaction, owner["id"], name="key")[0]
+        first, second, *_ = [ApiKey.start_session(transaction, str(n))[0] for n in range(101)]
+        transaction.actor = other
+        ApiKey.start_session(transaction, "another's")
+        assert [row["member_id"] for row in ApiKey.unrevoked.all(member_id=other["id"])] == [other["id"]]
+    listed = ApiKey.visible({"id": owner["id"], "role": "member"})
+    assert [row["id"] for row in listed][:2] == [key["id"], second["id"]]  # those that ended are not listed
+    assert (len(listed), len(ApiKey.visible(owner))) == (101, 102)
+    assert ApiKey.stored(first["id"])["revoked_at"]
+
+
 def test_sessions_are_deleted_30_days_after_their_end_and_keys_stay(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")

@@ -1,7 +1,7 @@
 """The same changes to several tasks, all or none: PATCH /tasks/batch."""
 
 import pytest
-from harness import NOBODY, fault
+from harness import NOBODY, add_copies, fault
 
 
 @pytest.fixture
@@ -47,6 +47,26 @@ def test_none_is_changed_where_one_cannot_be(owner, project, tasks):
     fault(answer, 422, "validation_error", "tasks[2].milestone_id")
     for task in (*tasks[:2], moved):
         assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == task["version"]
+
+
+def test_tasks_of_over_4_mib_are_not_changed_together(server, owner, project):
+    large = owner.make_task(project, description="\U0001f600" * 50_000)
+    ids = add_copies(server, large, 21)
+    assert len(owner.data(change(owner, ids[:20], {"priority": "low"}))["tasks"]) == 20
+    error = fault(change(owner, ids, {"priority": "high"}), 422, "validation_error", "tasks")
+    assert "4 MiB" in error["message"]
+
+
+def test_what_compares_no_version_refuses_if_match(owner, task):
+    for method, path, body in (
+        ("PATCH", "/tasks/batch", {"tasks": [task["id"]], "changes": {"title": "x"}}),
+        ("POST", f"/tasks/{task['id']}/copy", {}),
+        ("POST", f"/tasks/{task['id']}/comments", {"content": "x"}),
+        ("PATCH", f"/projects/{task['project_id']}", {"name": "x"}),
+    ):
+        answer = owner.send(method, path, body, headers={"If-Match": '"1"'})
+        fault(answer, 422, "validation_error", "If-Match")
+    assert owner.data(owner.get(f"/tasks/{task['id']}"))["version"] == 1
 
 
 def test_what_names_no_tasks_or_changes_is_refused(owner, tasks):

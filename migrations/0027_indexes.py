@@ -1,4 +1,7 @@
-"""Indexes of activity without what the history does not show; one of that, by which it is pruned."""
+"""Indexes of activity without hidden entries, one of these alone, and one of each member's unrevoked keys.
+
+Hidden entries are pruned by theirs; by that of the keys a new session ends the oldest one.
+"""
 
 STATEMENTS = [
     'DROP INDEX "activity_shown"',
@@ -6,6 +9,7 @@ STATEMENTS = [
     'CREATE INDEX "activity_shown" ON "activity" ("id", "action") WHERE ("is_hidden" IS NULL)',
     'CREATE INDEX "activity_task" ON "activity" ("task_id", "id") WHERE (("task_id" IS NOT NULL) AND ("is_hidden" IS NULL))',
     'CREATE INDEX "activity_hidden" ON "activity" ("id") WHERE ("is_hidden" IS NOT NULL)',
+    'CREATE INDEX "api_key_open" ON "api_key" ("member_id", "id") WHERE ("revoked_at" IS NULL)',
 ]
 
 
