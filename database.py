@@ -117,12 +117,11 @@ class Database(SqliteDatabase):
 
         The query that is being executed then raises SQLite's error `SQLITE_INTERRUPT`.
         """
-        earlier = self._thread.ends_at
-        self._thread.ends_at = min(time.monotonic() + seconds, earlier)
+        self._thread.ends_at = time.monotonic() + seconds
         try:
             yield
         finally:
-            self._thread.ends_at = earlier
+            self._thread.ends_at = math.inf
 
     @contextmanager
     def writing(self, *, first: bool = False) -> Iterator[None]:

@@ -23,9 +23,8 @@ class Unavailable(ApiError):
 
     status, code = 503, "unavailable"
     reason = (
-        "The database is locked, full, read-only, damaged or was moved; a search took over "
-        f"{SEARCH_SECONDS:.0f} s, or another read over {QUERY_SECONDS:.0f} s; or {UPLOADS} files "
-        "are being uploaded. `Retry-After` says when it may work."
+        f"The database is locked, full, read-only, damaged or was moved, a read took {QUERY_SECONDS:.0f} s "
+        f"(a search {SEARCH_SECONDS:.0f}), or {UPLOADS} files are being uploaded; see `Retry-After`."
     )
 
     def __init__(self, message: str, *, retry_after: int | None = 5):

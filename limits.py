@@ -149,24 +149,23 @@ class RateLimit:
 
 
 class Slots:
-    """At most `of_key` requests of each key at the same time, and `most` of all keys together."""
+    """At most `of_key` requests of each key at the same time, and `most` of all keys together.
 
-    def __init__(self, of_key: int, most: float = math.inf):
-        self.of_key, self.most = of_key, most
+    Up to `most` other requests wait for a slot, at most `pause` seconds, so that threads remain.
+    """
+
+    def __init__(self, of_key: int, most: float = math.inf, pause: float = 0.0):
+        self.of_key, self.most, self.pause = of_key, most, pause
         self._changed = threading.Condition()
         self._counts: Counter[Any] = Counter()
         self._waiting = 0
 
-    def acquire(self, key: Any, seconds: float = 0.0) -> bool:
-        """Return whether the key got a slot, which must then be released, within `seconds`.
-
-        At most `most` requests wait for a slot. Others are refused at once, so that threads remain.
-        """
+    def acquire(self, key: Any) -> bool:
+        """Return whether the key got a slot, which must then be released."""
         with self._changed:
-            if self._waiting >= self.most:
-                seconds = 0.0
+            pause = self.pause if self._waiting < self.most else 0.0
             self._waiting += 1
-            is_free = self._changed.wait_for(lambda: self._has_room(key), seconds)
+            is_free = self._changed.wait_for(lambda: self._has_room(key), pause)
             self._waiting -= 1
             self._counts[key] += is_free
             return is_free

@@ -17,7 +17,7 @@ from peewee import SQL, Case, Expression, Query, Select, fn
 from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
-from members import Activity, ApiKey, Member
+from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import (
     COUNT_LIMIT,
     PRIORITIES,
@@ -139,10 +139,8 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     more = end < total
     if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
-    return {
-        "tasks": tasks,
-        "pagination": pagination(total, limit, offset, count, more) | {"next_after": None},
-    }
+    shown = pagination(total, limit, offset, more, end) | {"next_after": None}
+    return {"tasks": tasks, "pagination": shown}
 
 
 def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int]:
@@ -163,10 +161,9 @@ def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, 
     tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **filters)
     total = len(tasks) if left >= 0 and len(tasks) < limit else _total(names).value(**filters)
     last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after
-    shown = pagination(total, limit, 0, len(tasks), total > len(tasks)) | {
-        "next_after": last and "_".join(last)
-    }
-    return {"tasks": tasks, "pagination": shown | ({"next_offset": None} if after else {})}
+    shown = pagination(total, limit, 0, total > len(tasks), len(tasks))
+    shown |= {"next_after": last and "_".join(last)} | ({"next_offset": None} if after else {})
+    return {"tasks": tasks, "pagination": shown}
 
 
 def _searched(text: str) -> Row:
@@ -277,7 +274,7 @@ def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Ro
     newest = Activity.newest.value()
     told, known, last = after or (newest, newest, "0")
     is_kept = all(Activity.stored_row.one(id=id) for id in {told, known})
-    if not is_kept or Activity.forgotten.value(after=told, until=Activity.hidden_until()):
+    if not is_kept or Activity.forgotten.value(after=told, until=first_id(now(-HIDDEN_DAYS * 86400))):
         raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
     if last:
         entries = MADE[of_tasks].all(after=last, most=limit + 1)

@@ -78,9 +78,7 @@ class Transaction:
         self.at = wire_time(epoch_ms())
         self.actor = actor
         self.request_id = request_id
-        self.above: dict[
-            tuple[int, ...], set[int]
-        ] = {}  # what these tasks wait for, looked up once for a batch
+        self.above: dict[tuple[int, ...], set[int]] = {}  # what tasks wait for, kept for a batch
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
         self.spellings: dict[str, str] = {}  # of labels by their keys (`Task.label_columns`)
@@ -371,9 +369,10 @@ class Credential(Entity):
     @statement
     def unrevoked(cls: Any):
         """What is a member's, or was made by one."""
-        is_theirs = cls.member == placeholder("member_id")
         is_made = fn.INSTR(cls.makers, placeholder("member_id")) > 0
-        return cls.select().where(cls.revoked_at.is_null(), is_theirs | is_made)
+        return cls.select().where(
+            cls.revoked_at.is_null(), is_made | (cls.member == placeholder("member_id"))
+        )
 
     @staticmethod
     def follow_role(transaction: Transaction, id: str, old: str, new: str | None) -> None:
@@ -386,12 +385,9 @@ class Credential(Entity):
         loses_rights = new is None or ROLES.index(new) > ROLES.index(old)
         for table in (ApiKey, Invitation):
             for row in table.unrevoked.all(member_id=id):
-                makers = set((row["makers"] or "unknown").split())
-                if row["member_id"] == id:
-                    is_dangerous = new is None or (new == "owner" and not makers <= trusted)
-                else:
-                    is_dangerous = loses_rights and id in makers
-                if is_dangerous:
+                is_distrusted = not trusted.issuperset((row["makers"] or "unknown").split())
+                is_dangerous = new is None or (new == "owner" and is_distrusted)
+                if is_dangerous if row["member_id"] == id else loses_rights:
                     table.set_columns(row["id"], revoked_at=transaction.at)
 
     @classmethod
@@ -814,8 +810,7 @@ class ApiKey(Credential):
 
 _is_made_with = ApiKey.made_with.is_null(False)
 ApiKey.add_index(ApiKey.made_with, where=_is_made_with, name="api_key_made_with")
-_is_open = ApiKey.revoked_at.is_null()
-ApiKey.add_index(ApiKey.member, ApiKey.id, where=_is_open, name="api_key_open")
+ApiKey.add_index(ApiKey.member, ApiKey.id, where=ApiKey.revoked_at.is_null(), name="api_key_open")
 
 
 # What they did --------------------------------------------------------------------------------
@@ -894,11 +889,6 @@ class Activity(Identified):
         text = to_json(value)
         return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
 
-    @staticmethod
-    def hidden_until() -> str:
-        """The id before which hidden activity may be missing."""
-        return first_id(now(-HIDDEN_DAYS * 86400))
-
     @statement
     def forgotten(cls: Any):
         """The last hidden activity after `:after` and before `:until`."""
@@ -907,22 +897,16 @@ class Activity(Identified):
 
     @statement
     def pruning(cls: Any):
-        """Deletes old activity, but not the newest, which cursors of `change_page` name.
-
-        The last old hidden one stays too: by it `change_page` knows that others may be missing.
-        """
+        """Deletes old activity except the newest, and the last hidden one, for `change_page`."""
         is_newest = cls.id == cls.select(fn.MAX(cls.id))
         is_forgotten = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
         return deletion_of_some(cls, is_forgotten | ((cls.id < placeholder("before")) & ~is_newest))
 
     @classmethod
     def prune(cls, days: float, most: int = 500) -> int:
-        """Delete some activity that is old and hidden, or older than `days`, if they are not 0.
-
-        Returns how many rows.
-        """
-        before = first_id(now(-days * 86400)) if days else ""
-        return cls.pruning.run(before=before, after="", until=cls.hidden_until(), most=most)
+        """Delete some activity that is hidden and old, or older than `days` (0: none); returns how many."""
+        before, until = (first_id(now(-some * 86400)) if some else "" for some in (days, HIDDEN_DAYS))
+        return cls.pruning.run(before=before, after="", until=until, most=most)
 
 
 _is_told, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)

@@ -760,9 +760,7 @@ class Task(Entity):
         if len(names) < len(tasks):
             raise Invalid(("tasks", "must not name a task twice"))
         if sum(row["size"] for row in rows) > PAGE_BYTES:
-            raise Invalid(
-                ("tasks", "have over 4 MiB of text and metadata together; change fewer in one call")
-            )
+            raise Invalid(("tasks", "hold over 4 MiB of text together; change fewer in one call"))
         if unknown := sorted(versions.keys() - names.values()):
             raise Invalid(("versions", f"{unknown[0][:100]} is not in tasks"))
 
@@ -836,9 +834,7 @@ class Task(Entity):
         stored = cls._expected(id, versions)
         placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
         place = Rank.place(transaction, stored, **placed) if placed else {}
-        blocked = (
-            Blocker.changes(transaction, stored, fields.pop("blocked_by")) if "blocked_by" in fields else {}
-        )
+        blocked = Blocker.changes(transaction, stored, fields) if "blocked_by" in fields else {}
         if "priority" in fields:
             fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
         if "labels" in fields:
@@ -1244,14 +1240,14 @@ class Blocker(Base):
         return task | {"blocked_by": shortened}
 
     @classmethod
-    def changes(cls, transaction: Transaction, task: Row, references: list[int | str] | None) -> Row:
-        """The change to record if these tasks are to block the task: its open blockers before, and these.
+    def changes(cls, transaction: Transaction, task: Row, fields: Row) -> Row:
+        """Take `blocked_by` out of the fields, and return what changes: the open blockers before, and these.
 
         It is empty if they are those that are shown, or all that are stored. Raises `Invalid`, also for a
         task that is itself blocked by this one.
         """
         old = [blocker["number"] for blocker in task["blocked_by"]]
-        new = cls.numbers(references or [])
+        new = cls.numbers(fields.pop("blocked_by") or [])
         stored = sorted(row["number"] for row in cls.stored_numbers.all(number=task["number"]))
 
         def is_awaited(*numbers: int) -> bool:
@@ -1272,15 +1268,15 @@ class Blocker(Base):
         return orjson.loads(cls.of_task.value(number=number))
 
 
-def pagination(total: int, limit: int, offset: int, count: int, more: bool) -> Row:
-    """The pagination of a page of `count` rows; `more` tells whether rows follow it."""
+def pagination(total: int, limit: int, offset: int, more: bool, end: int | None = None) -> Row:
+    """A page's pagination; `more` tells whether rows follow it, from `end` on where that is not the limit."""
     return {
         "total": min(total, COUNT_LIMIT),
         "total_exact": total <= COUNT_LIMIT,
         "limit": limit,
         "offset": offset,
         "has_more": more,
-        "next_offset": offset + count if more else None,
+        "next_offset": (end or offset + limit) if more else None,
     }
 
 

@@ -23,7 +23,7 @@ from webhooks import deliver
 from wire import Response, envelope, request
 
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
-searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES)
+searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES, limits.SEARCH_PAUSE)
 waits = limits.Slots(limits.WAITS // 2, limits.WAITS)
 ending = threading.Event()  # this process is to end, and no request waits any more
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
@@ -95,13 +95,10 @@ operation = Declaration  # above a view
 
 
 @contextlib.contextmanager
-def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any, seconds: float = 0) -> Iterator[None]:
-    """Run the body in a slot of the caller's.
-
-    Raises the refusal, made with these words, if no slot is free within `seconds`.
-    """
+def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any) -> Iterator[None]:
+    """Run the body in a slot of the caller's. Raises the refusal, made with these words, if none is free."""
     member_id = request().caller["id"]
-    if not slots.acquire(member_id, seconds):
+    if not slots.acquire(member_id):
         raise refusal(*words)
     try:
         yield
@@ -111,8 +108,7 @@ def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any, seconds: flo
 
 def search(read: Callable[[], Row]) -> Row:
     """Return what `read` returns, which looks through all texts or all activity. Raises `TooMany`."""
-    pause, seconds = limits.SEARCH_PAUSE, limits.SEARCH_SECONDS
-    with slot(searches, TooMany, limits.WAIT_AGAIN, seconds=pause), db.limit(seconds):
+    with slot(searches, TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS):
         return read()
 
 

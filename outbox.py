@@ -413,10 +413,7 @@ class Delivery(Entity):
         """Deliveries that pass every filter, newest first, with their pagination."""
         rows = cls._page(frozenset(filters)).all(limit=limit + 1, offset=offset, **filters)
         total = cls._total(frozenset(filters)).value(**filters)
-        return {
-            "deliveries": rows[:limit],
-            "pagination": pagination(total, limit, offset, limit, len(rows) > limit),
-        }
+        return {"deliveries": rows[:limit], "pagination": pagination(total, limit, offset, len(rows) > limit)}
 
     @classmethod
     @lru_cache(maxsize=16)

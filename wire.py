@@ -376,8 +376,7 @@ def as_api_error(error: Exception) -> ApiError:
     elif isinstance(error, HTTPException):
         shown = PathError(error)
     elif getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":  # by `Database.limit`
-        words = "the search took too long; filter by more, or by rarer values"
-        shown = Unavailable(words, retry_after=None)
+        shown = Unavailable("the search took too long; filter by more, or by rarer values", retry_after=None)
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
         shown = Unavailable("the database cannot be used at the moment")
     if shown.status == 503:

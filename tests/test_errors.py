@@ -242,7 +242,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     assert answer.status_code == 503
     assert "Retry-After" not in answer.headers  # the same search would take as long again
     assert "filter by more" in answer.json["error"]["message"]
-    monkeypatch.setattr(limits, "SEARCH_PAUSE", 0.0)
+    monkeypatch.setattr(operation.searches, "pause", 0.0)
     assert operation.searches.acquire("another") and operation.searches.acquire("another")
     assert not operation.searches.acquire("another")
     monkeypatch.setattr(limits, "SEARCH_SECONDS", 9.0)
