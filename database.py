@@ -101,15 +101,20 @@ class Database(SqliteDatabase):
         """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""
         return self.connection().execute(sql, params or ())
 
-    def read(self, sql: str, parameters: Row, most: int = 10**9) -> sqlite3.Cursor:
-        """Execute a query. Raises `sqlite3.DataError` if SQLite has to make a value of over `most` bytes."""
+    def read(self, sql: str, parameters: Row, most: int = 0) -> list[tuple]:
+        """Every row of the result. Raises `sqlite3.DataError` for a value of over `most` bytes, if set."""
         if (connection := self._thread.writer) is None:
             # `connection` takes as long as a short statement.
             connection = self._state.conn or self.connection()  # type: ignore[attr-defined]
             thread, steps = self._thread, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
             connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
-        return connection.execute(sql, parameters)
+        if not most:
+            return connection.execute(sql, parameters).fetchall()
+        usual = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
@@ -411,16 +416,16 @@ class Statement:
 
     def all(self, **parameters: Any) -> list[Row]:
         """Every row of the result."""
-        return [self._row(values) for values in db.read(self.sql, parameters).fetchall()]
+        return [self._row(values) for values in db.read(self.sql, parameters)]
 
     def some(self, left: float = PAGE_BYTES, **parameters: Any) -> tuple[list[Row], float]:
-        """Return the first rows whose texts have `left` bytes together, at least one, and how many are left.
+        """Return the first rows that have `left` bytes as JSON, at least one, and how many bytes are left.
 
         That is below 0 if other rows follow.
         """
         rows: list[Row] = []
-        for values in db.read(self.sql, parameters):
-            left -= sum(len(value.encode()) for value in values if isinstance(value, str))
+        for values in db.execute_sql(self.sql, parameters):  # as they are needed
+            left -= len(orjson.dumps(values))
             if rows and left < 0:
                 break
             rows.append(self._row(values))
@@ -429,17 +434,17 @@ class Statement:
 
     def one(self, **parameters: Any) -> Row | None:
         """The first row of the result, or None."""
-        values = db.read(self.sql, parameters).fetchone()
-        return self._row(values) if values else None
+        rows = db.read(self.sql, parameters)
+        return self._row(rows[0]) if rows else None
 
-    def json(self, max_bytes: int = 10**9, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
+    def json(self, max_bytes: int = 0, **parameters: Any) -> tuple[orjson.Fragment, int, int | None]:
         """Every row of the result, as a JSON array that SQLite makes for `to_json`.
 
         Returns also the number of rows, and the total. It is faster than `all`: Python gives up and takes
         back the interpreter's lock once for the result and not once for each row. Raises `sqlite3.DataError`
-        if the JSON has over `max_bytes`.
+        if the JSON has over `max_bytes`, if set.
         """
-        objects, count, total = db.read(self._array.sql, parameters, max_bytes).fetchone()
+        ((objects, count, total),) = db.read(self._array.sql, parameters, max_bytes)
         return orjson.Fragment(b"[%b]" % (objects or b"")), count, total
 
     @cached_property
@@ -458,8 +463,8 @@ class Statement:
 
     def value(self, **parameters: Any) -> Any:
         """The first column of the first row, or None."""
-        row = db.read(self.sql, parameters).fetchone()
-        return row[0] if row else None
+        rows = db.read(self.sql, parameters)
+        return rows[0][0] if rows else None
 
     def run(self, **parameters: Any) -> int:
         """Execute an UPDATE or DELETE, and return the number of rows that it changed."""

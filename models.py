@@ -508,8 +508,8 @@ class Task(Entity):
     @classmethod
     def next_number(cls) -> int:
         """The number of the next new task: one more than the highest that any task ever had."""
-        row = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {}).fetchone()
-        return row[0] + 1 if row else 1
+        rows = db.read("SELECT seq FROM sqlite_sequence WHERE name = 'task'", {})
+        return rows[0][0] + 1 if rows else 1
 
     @statement
     def of_calendar(cls: Any):
