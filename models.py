@@ -1331,6 +1331,11 @@ class Comment(PartOfTask):
         return cls.select(cls.key).where(cls.id == placeholder("id"))
 
     @statement
+    def written(cls: Any):
+        columns = cls.select(cls.id, cls.content, cls.created_at)
+        return columns.where(cls.task == placeholder("task_id")).order_by(cls.id)
+
+    @statement
     def author_rows(cls: Any):
         return cls.select(cls.author).where(cls.task == placeholder("task_id")).distinct()
 
@@ -1394,13 +1399,18 @@ class Comment(PartOfTask):
         ):
             raise Forbidden("a key of scope agent changes only comments that were made with it")
         if differences(comment, fields):
-            task, named = Task.stored(task_id), Member.mentioned(fields["content"])
-            new = fields | {"edited_at": transaction.at, "mentions": named}
-            cls.set_columns(id, **new, search=fold(fields["content"]))
-            Notice.mention(transaction, task, comment["content"], fields["content"], id)
-            comment |= new
-            cls.record(transaction, "updated", comment, {"content": [None, None]})
+            comment = cls.rewrite(transaction, comment, **fields)
         return comment
+
+    @classmethod
+    def rewrite(cls, transaction: Transaction, comment: Row, *, content: str, **made: str | None) -> Row:
+        """Change a comment, and what is `made` elsewhere; notify those whom it newly mentions."""
+        new = {"edited_at": transaction.at, **made, "content": content, "mentions": Member.mentioned(content)}
+        cls.set_columns(comment["id"], **new, search=fold(content))
+        task = Task.stored(comment["task_id"])
+        Notice.mention(transaction, task, comment["content"], content, comment["id"])
+        cls.record(transaction, "updated", comment | new, {"content": [None, None]})
+        return comment | new
 
     @classmethod
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> Changed:
