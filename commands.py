@@ -338,16 +338,16 @@ def print_link(link: str, expires_at: str) -> None:
     click.echo(f"The link works once, until {expires_at}.", err=True)
 
 
-def statuses_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
-    """What other names of statuses mean."""
-    statuses = {}
+def words_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
+    """What other words for statuses, or for priorities, mean."""
+    words, allowed = {}, schemas.CHOICES[option.name]
     for pair in pairs:
-        name, _, status = pair.rpartition("=")
-        if not name or status not in models.STATUSES:
-            allowed = ", ".join(models.STATUSES)
-            raise click.BadParameter(f'"{pair}" is not NAME=STATUS with one of {allowed}', param=option)
-        statuses[transfer.word_of(name)] = status
-    return statuses
+        word, _, value = pair.rpartition("=")
+        if not word or value not in allowed:
+            problem = f'"{pair}" is not NAME={option.name.upper()} with one of {", ".join(allowed)}'
+            raise click.BadParameter(problem, param=option)
+        words[transfer.word_of(word)] = value
+    return words
 
 
 @click.command("import")
@@ -356,7 +356,11 @@ def statuses_of(_: Any, option: Any, pairs: tuple[str, ...]) -> dict[str, str]:
 @click.option("--project", help="The project of tasks that name none.")
 @click.option("--files", type=folder, help="The folder with the attachments of the export.")
 @click.option("--from", "program", type=click.Choice([*formats.PROGRAMS]), help="The program it is from.")
-@click.option("--status", multiple=True, callback=statuses_of, help='Such as "Doing=in_progress".')
+@click.option("--status", multiple=True, callback=words_of, help='Such as "Doing=in_progress".')
+@click.option("--priority", multiple=True, callback=words_of, help='Such as "P1=urgent".')
+@click.option(
+    "--dates", type=click.Choice(["dmy", "mdy"]), help="Whether 03/04/2026 begins with day or month."
+)
 @as_option
 @in_database
 def import_command(file: IO[bytes], apply: bool, program: str | None, email: str | None, **more: Any) -> None:
@@ -366,22 +370,29 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     """
     actor = fetch_actor(email, "admin")
     schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
+    more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
+    words, order = {name: more[name] for name in schemas.CHOICES}, more["dates"]
     with as_click_errors(ValueError, RecursionError):
-        text, statuses = transfer.decoded(file.read()), more.pop("status")
-        if program:
-            imported = transfer.Import(*formats.Export(program, text, statuses).tasks(), **more)
-        else:
-            imported = transfer.Import(transfer.read(text, statuses), Counter(), **more)
+        text = transfer.decoded(file.read())
+        try:
+            if program:
+                export = formats.Export(program, text, words, order, more["project"])
+                lines, report, former = export.lines(), export.report, export.former
+            else:
+                lines, report, former = transfer.read(text, words, order), transfer.Report(), None
+        except ValueError as error:
+            raise ValueError(schemas.plain(f"{error}{formats.suggestion(text, program)}")) from error
+        imported = transfer.Import(lines, report, former, **more)
     exit_on_sigterm()
-    place = nullcontext() if apply and not imported.report.problems else store.copied()
+    place = nullcontext() if apply and not report.problems else store.copied()
     with place, suppress(click.Abort), models.write(actor) as transaction:
-        report = imported.store(transaction)
+        imported.store(transaction)
         if report.problems:
             raise click.Abort  # which undoes it
     for line in report.lines():
-        click.echo(line.encode(errors="replace"))  # a file may have half a surrogate pair
+        click.echo(schemas.plain(line))
     if report.problems:
-        raise click.ClickException("nothing is stored")
+        raise click.ClickException(f"nothing is stored{formats.suggestion(text, program)}")
     click.echo("Stored." if apply else "Nothing is stored; --apply stores it.", err=True)
 
 

@@ -1,91 +1,44 @@
-"""Exports of other programs: where in each of them the fields of a task are."""
+"""Exports of other programs, as lines of an import; `programs.toml` says where each of them keeps what."""
 
-import html
 import re
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
-from itertools import chain
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import schemas
-from database import Row, digest
+from database import Row, caseless, digest
 from errors import BadBody
-from models import MAX_LABELS, PRIORITIES, STATUSES
-from transfer import IMPORTED, Line, cells_of, word_of
+from models import MAX_LABELS
+from transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
 
-# The fields of a task, and the paths to them. In a path `a.b` is the member b of each a; `@lists` the row of
-# that list with this id; `actions=data/card/id` its rows that have the task's id there; `^` the whole file.
-# Of several paths (|) the first that leads to something counts. Of a comment: author, content and time.
-PROGRAMS = {
-    "trello": r"""
-        tasks: cards|rows   external_id: id|Card ID
-        title: name|Card Name   description: desc|Card Description
-        status: closed|dueComplete|Archived|Due Complete|idList.@lists.name|List Name
-        start_date: start|Start Date   due_date: due|Due Date   project: ^.name|Board Name
-        created_at: id|Card ID   completed_at: dateCompleted|dateLastActivity|Last Activity Date
-        labels: labels.name|Labels   assignee: idMembers.@members.fullName|Members
-        separator: (?: ?\(\w+\))?(?:, ?|$)   checks: checklists=idCard.checkItems
-        comments: actions=data/card/id memberCreator.fullName data.text date
-        dropped: attachments customFieldItems stickers   words: true=done
-    """,
-    "todoist": r"""
-        tasks: rows   external_id: id   title: CONTENT   description: DESCRIPTION   status: section
-        priority: PRIORITY   words: 1=urgent 2=high 3=medium 4=low   due_date: DATE   labels: labels
-        assignee: RESPONSIBLE   creator: AUTHOR   separator:  \(\d+\)$   comments: notes
-    """,
-    "jira": """
-        tasks: rows   external_id: Issue key   title: Summary   description: Description   status: Status
-        priority: Priority   labels: Labels   due_date: Due date|Due Date   created_at: Created
-        completed_at: Resolved   assignee: Assignee   creator: Reporter   project: Project name
-        comments: Comment   words: highest=urgent blocker=urgent critical=urgent major=high minor=low
-            lowest=low open=todo backlog=todo in_review=review closed=done resolved=done
-    """,
-    "vikunja": """
-        tasks: tasks   external_id: id   title: title   description: description   project: project_id.@.title
-        status: done|task_buckets=task_id.bucket_id.@buckets.title|bucket_id.@buckets.title
-        priority: priority   words: true=done 1=low 2=medium 3=high 4=urgent 5=urgent   labels: labels.title
-        start_date: start_date   due_date: due_date   created_at: created   completed_at: done_at
-        assignee: assignees.email|assignees.name|assignees.username
-        creator: created_by.email|created_by.name|created_by.username
-        comments: comments author.name|author.username comment created
-        dropped: attachments related_tasks reminders repeat_after
-    """,
-    "github": """
-        tasks:    external_id: url|number   title: title   description: body   status: state
-        words: open=todo closed=done
-        labels: labels.name   created_at: createdAt   completed_at: closedAt   milestone: milestone.title
-        assignee: assignees.name|assignees.login   creator: author.name|author.login
-        comments: comments author.name|author.login body createdAt   dropped: projectItems reactionGroups
-    """,
-    "planka": """
-        tasks: cards   external_id: id   title: name   description: description   project: ^.item.name
-        status: isClosed|isDueCompleted|isDueDateCompleted|listId.@lists.name
-        labels: cardLabels=cardId.labelId.@labels.name   due_date: dueDate   created_at: createdAt
-        assignee: cardMemberships=cardId.userId.@users.email|cardMemberships=cardId.userId.@users.name
-        creator: creatorUserId.@users.email|creatorUserId.@users.name
-        completed_at: listChangedAt|updatedAt
-        checks: taskLists=cardId.tasks=taskListId|tasks=cardId
-        comments: comments=cardId userId.@users.name text createdAt
-        dropped: attachments=cardId customFieldValues=cardId stopwatch   words: true=done
-    """,
-}
-FIELD = re.compile(r"(\w+): (.*?)(?=   \w+: |\n +\w+: |\s*$)", re.DOTALL)
-CHOICES = {"status": STATUSES, "priority": PRIORITIES}
-EMPTY = (None, "", False, "false")
-CHECKS = {"true": "- [x] ", "false": "- [ ] "}
-TIMES = ("%d/%b/%y %I:%M %p", "%d/%b/%y", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y")
-LIMITS = {"title": schemas.MAX_TITLE, "description": schemas.MAX_TEXT, "content": schemas.MAX_TEXT}
+PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
+FIELDS = [name for name in IMPORTED if name not in ("status", "labels", "external_id", "id", "number")]
+# The fields that a later export clears, if its program has them and a task has none.
+CLEARED = ("description", "priority", "milestone", "assignee", "start_date", "due_date")
+LIMITS = {"description": schemas.MAX_TEXT, "content": schemas.MAX_TEXT, "title": schemas.MAX_TITLE}
+LIMITS |= {"milestone": schemas.MAX_TITLE, "project": 200, "name": 200, "label": 50}
+ONE_LINE = {*LIMITS} - {"description", "content"}
+
+
+ENGLISH = "switch the program to English and export again"
 
 
 class Export:
-    def __init__(self, program: str, text: str, statuses: dict[str, str]):
-        """`statuses` are words for statuses, too. Raises `ValueError` for a file that cannot be read."""
-        self.program, self.dropped = program, Counter[str]()  # what is left out, with the number of its tasks
-        self.paths = dict(FIELD.findall(PROGRAMS[program]))
-        self.words = dict(pair.split("=") for pair in self.paths.get("words", "").split()) | statuses
+    """A file of another program: its tasks, what it says of their projects, and what is left out."""
+
+    def __init__(self, program: str, text: str, words: Words, order: str | None, project: str | None):
+        """Read the file; `words` and `order` are as in `transfer.read`. Raises `ValueError` if that fails."""
+        self.program, self.project, self.report, self.line = program, project, Report(), ""
+        self.paths = defaultdict(lambda: "?", PROGRAMS[program])
+        self.words = {name: self.paths.get("words", {}) | words[name] for name in words}
+        self.dates = Dates(order, self.date_texts)
         self.indexes: dict[tuple[str, str], dict[str, list[Any]]] = {}
+        self.names: dict[str, str] = {}  # of people, by the ids and logins that the file explains
+        self.former: dict[str, str] = {}  # external ids that version 1.2 gave, by those of today
+        self.columns: list[str] = []  # of CSV
         if text.lstrip()[:1] in ("{", "["):
             try:
                 self.file = schemas.parse_json(text.encode())
@@ -94,164 +47,382 @@ class Export:
             if isinstance(self.file, dict) and isinstance(self.file.get("included"), dict):
                 self.file |= self.file["included"]
         else:
-            self.file = {"rows": of_todoist(rows_of(text)) if program == "todoist" else list(rows_of(text))}
+            cells = cells_of(text)
+            self.columns = columns_of(next(cells, (1, []))[1])
+            rows = rows_of(cells, self.columns)
+            self.file = {"rows": [*(self.of_todoist(rows) if program == "todoist" else rows)]}
+        paths = "|".join(path for path in self.paths.values() if isinstance(path, str)).split("|")
+        known = {*paths, *self.paths.get("known", ())}
+        self.unknown = {name: f"column {name}" for name in self.columns if name not in known}
 
-    def tasks(self) -> tuple[list[Line], Counter[str]]:
-        """The tasks as lines of an import, and what is left out. Raises `ValueError` where there are none."""
-        tasks = self.find(self.file, self.paths["tasks"])
-        if not any(self.find(task, self.paths["title"]) for task in tasks):
-            raise ValueError(f"it has no tasks as {self.program} exports them; see docs/moving.md")
-        lines = [
-            (f"line {task['line']}" if "line" in task else f"task {number}", self.task(task))
+    def drop(self, what: str, example: str = "") -> None:
+        """Note what of the current line is left out."""
+        self.report.drop(what, self.line, example=example)
+
+    def tasks(self) -> list[tuple[str, Row]]:
+        """The tasks in the order of their lists and places, each with its name in a report."""
+        tasks = [task for task in self.find(self.file, self.paths["tasks"]) if isinstance(task, dict)]
+        named = [
+            (f"line {task['line']}" if self.columns else f"task {number} (id {self.id_of(task)})", task)
             for number, task in enumerate(tasks, 1)
-            if isinstance(task, dict)
         ]
-        return lines, self.dropped
+        if path := self.paths.get("list"):
+            named.sort(key=lambda one: (place_of(*self.find(one[1], path)[:1]), place_of(one[1])))
+        return named
 
-    def find(self, item: Any, paths: str) -> list[Any]:
-        """The values at the first of these paths that leads to some."""
-        for path in paths.split("|"):
+    def lines(self) -> list[Line]:
+        """The lines of an import. Raises `ValueError` if there are no tasks."""
+        named = self.tasks()
+        tasks = [task for _, task in named]
+        if not any(self.find(task, self.paths["title"]) for task in tasks):
+            marks = " or ".join(map(", ".join, self.paths["marks"]))
+            keys = self.columns or [str(key) for key in next(iter(self.find(self.file, "")), ())]
+            found = ", ".join(keys[:9])
+            problem = (
+                f"it has no tasks as {self.program} exports them; see docs/moving.md (looked for {marks}"
+            )
+            raise ValueError(f"{problem}; found {found or 'nothing'}; if it is not in English, {ENGLISH})")
+        for task, path in ((task, path) for task in tasks for path in self.paths.get("people", ())):
+            people = [one for one in self.find(task, path) if isinstance(one, dict)]
+            pairs = [(one.get("login"), one.get("name")) for one in people]
+            pairs += zip(task.get(f"{path} Id", ()), task.get(path, ()), strict=False)
+            self.names |= {str(id): str(name) for id, name in pairs if id and name}
+        lines = [*self.places("project", self.file), *self.places("milestone", tasks)]
+        what, path, value = self.paths.get("skipped", ("", "?", True))
+        for self.line, task in named:
+            if any(value in (True, found) for found in self.find(task, path)):
+                self.drop(what)
+            else:
+                lines.append((self.line, self.task(task)))
+        return lines
+
+    # Paths
+
+    def every(self, item: Any, paths: str) -> Iterator[list[Any]]:
+        """Yield the values at each of the paths that leads to some."""
+        for steps in steps_of(paths):
             values = item if isinstance(item, list) else [item]
-            for step in filter(None, path.split(".")):
+            for step in steps:
                 values = [found for value in values for found in self.follow(value, step)]
             if values:
-                return values
-        return []
+                yield values
+
+    def find(self, item: Any, paths: str) -> list[Any]:
+        """The values at the first of the paths that leads to some."""
+        return next(self.every(item, paths), [])
+
+    def first(self, item: Any, paths: str) -> str:
+        """The first of those values as a text, or an empty text."""
+        return str(next(iter(self.find(item, paths)), ""))
 
     def follow(self, value: Any, step: str) -> list[Any]:
-        """What one step of a path leads to."""
-        table, is_search, key = step.partition("=")
-        found = self.file if step == "^" else value.get(step) if isinstance(value, dict) else None
-        if step.startswith("@"):
-            found = self.rows(step[1:], "id").get(str(value), [])
-        elif is_search and isinstance(value, dict):
-            found = self.rows(table, key.replace("/", ".")).get(str(value.get("id")), [])
-        return [one for one in (found if isinstance(found, list) else [found]) if one not in EMPTY]
+        """The values to which one step of a path leads."""
+        found: Any = None
+        if isinstance(value, dict) and step in value:
+            found = value[step]
+        elif step == "^":
+            found = self.file
+        elif step.startswith("@"):
+            found = self.rows(step[1:], "id").get(str(value))
+        elif isinstance(value, dict) and "=" in step:
+            table, _, key = step.partition("=")
+            found = self.rows(table, key.replace("/", ".")).get(str(value.get("id")))
+        elif isinstance(value, dict):
+            found = next((value[key] for key in step.split(",") if value.get(key)), None)
+        return [one for one in (found if isinstance(found, list) else [found]) if one and one != "false"]
 
     def rows(self, table: str, key: str) -> dict[str, list[Any]]:
-        """The rows of a list in the file by the values that they have there."""
+        """The rows of a list in the file, by the values that they have there."""
         if (table, key) not in self.indexes:
             index = self.indexes[table, key] = {}
-            for row in self.find(self.file, table):
+            for row in sorted(self.find(self.file, table), key=place_of):
                 for value in self.find(row, key):
                     index.setdefault(str(value), []).append(row)
         return self.indexes[table, key]
 
+    def has(self, item: Row, paths: str) -> bool:
+        """Whether the program writes this field, though it may be empty."""
+        names = [name for (step, *_) in steps_of(paths) for name in step.partition("=")[0].split(",")]
+        tables = self.file if "=" in paths else ()
+        return any(name in item or name in self.columns or name in tables for name in names)
+
+    # Fields
+
+    def places(self, kind: str, items: Any) -> Iterator[Line]:
+        """Yield lines with what the file says of its projects or milestones."""
+        names, seen = dict(self.paths.get("places", {}).get(kind, ())), set[str]()
+        for row in self.find(items, names.pop("rows", "?")):
+            self.line, place = f"{kind} {len(seen) + 1}", Row()
+            for name, path in names.items():
+                if text := self.first(row, path):  # a due date is a day, with an hour of GitHub's own
+                    known = {"status": "archived", "due_date": text[:10]}
+                    place[name] = known.get(name) or self.value(name, text)
+                elif kind == "milestone" and self.has(row, path):
+                    place[name] = None
+            key = caseless(place.get("name") or place.get("title") or "")
+            if key in seen and kind == "project":
+                self.report.drop("project of a name that another one has, which it joins", self.line, kind)
+            elif key and key not in seen and len(place) > 1:
+                yield self.line, {"kind": kind} | place
+            seen.add(key)
+
+    def id_of(self, item: Row) -> str:
+        """What identifies a task in its program: of GitHub without a URL, the project and the number."""
+        id, number = (self.first(item, self.paths[name]) for name in ("external_id", "number"))
+        if not id and number:
+            id = f"{self.project}#{number}"
+            self.former[f"{self.program}:{id}"] = f"{self.program}:{number}"
+        return id
+
     def task(self, item: Row) -> Row:
         """The fields of a task, as an import takes them."""
+        task, (status, other) = Row(), self.choice(item, "status")
+        for name in FIELDS:
+            if paths := self.paths.get(name):
+                if name == "priority":
+                    value, unknown = self.choice(item, name)
+                    if unknown:
+                        self.drop(f'priority "{unknown}"')
+                        continue
+                else:
+                    value = (self.time if name.endswith(TIMES) else self.text)(item, name)
+                if value or (value is None and name in CLEARED and self.has(item, paths)):
+                    task[name] = value
+        if id := self.id_of(item):
+            task["external_id"] = f"{self.program}:{id}"
+        if (number := self.first(item, self.paths["number"])).isdecimal():
+            task["number"] = int(number)
+        if not status and task.get("completed_at"):
+            status = "done"
+        elif status != "done":
+            task.pop("completed_at", None)
+        elif not task.get("completed_at") and (time := self.time(item, "last_change")):
+            task["completed_at"] = time
+        task["status"] = status
         labels = self.texts(item, "labels")
-        task: Row = {"labels": [label[:50] for label in labels[:MAX_LABELS]]}
-        self.dropped["labels, more than 10"] += len(labels) > MAX_LABELS
-        for name in IMPORTED:
-            if name != "labels" and (texts := self.texts(item, name)):
-                self.dropped[f"{name}, more than one"] += len(texts) > 1
-                task[name] = self.value(name, texts[0])
-        checks = [*map(check_of, self.find(item, self.paths.get("checks", "?")))]
-        task["description"] = "\n".join(filter(None, [task.get("description"), *checks]))
-        path, *parts = self.paths["comments"].split()
-        task["comments"] = [*filter(None, (self.comment(one, parts) for one in self.find(item, path)))]
-        for path in self.paths.get("dropped", "").split():
-            self.dropped[path.partition("=")[0]] += bool(self.find(item, path))
-        if "line" in item:  # of CSV
-            known = ("line|" + "|".join(self.paths.values())).split("|")
-            self.dropped.update(f"column {column}" for column in item if column not in known)
-        return {name: value for name, value in task.items() if value}
+        if not status and other:
+            self.drop(f'status "{other}", kept as a label')
+            labels = [other, *labels]
+        if labels or self.has(item, self.paths["labels"]):
+            task["labels"] = [self.value("label", label) for label in labels[:MAX_LABELS]]
+        if labels[MAX_LABELS:]:
+            self.drop(f"labels, more than {MAX_LABELS}")
+        if checks := "\n\n".join(self.checklists(item)):
+            task["description"] = "\n\n".join(filter(None, [task.get("description"), checks]))
+        task["comments"] = [*filter(None, map(self.comment, self.find(item, self.paths["comments"])))]
+        count = self.first(item, self.paths["comment_count"])
+        if count.isdecimal() and int(count) > len(task["comments"]):
+            self.drop("comments that the file does not have")
+        for what, path in self.paths.get("dropped", {}).items():
+            if self.find(item, path):
+                self.drop(what)
+        for what in (self.unknown[column] for column in item if column in self.unknown):
+            self.drop(what)
+        return task
+
+    def choice(self, item: Row, name: str) -> tuple[str | None, str]:
+        """The status or priority that the first known word means, or None, and the first unknown word."""
+        unknown = ""
+        for text, *_ in self.every(item, self.paths[name]):
+            word = word_of(str(text))
+            meaning = self.words.get(name, {}).get(word, word)
+            if meaning in schemas.CHOICES[name]:
+                return meaning, ""
+            unknown = unknown or (meaning and str(text))
+        return None, unknown
+
+    def time(self, item: Row, name: str) -> str | None:
+        """The first time that can be read; None for none, and an empty text for something else."""
+        zone, said = self.first(item, self.paths["zone"]), self.every(item, self.paths[name])
+        texts = [str(text) for text, *_ in said if not str(text).startswith("0001")]  # Vikunja's "never"
+        times = [*filter(None, (self.moment(name, text, zone) for text in texts))]
+        if len(times) > 1 and name == "due_date":
+            self.drop("due_date, more than one")
+        return times[0] if times else "" if texts else None
+
+    def moment(self, name: str, text: str, zone: str = "") -> str | None:
+        """A time as an import takes it, or None, which is noted."""
+        moment = self.dates.read(text, f"{self.line}: {name}", zone)
+        if not moment:
+            self.drop(f"{name} that cannot be read", example=text)
+        return moment
+
+    def text(self, item: Row, name: str) -> str | None:
+        """A text, or the name of a person; the first of several."""
+        texts = self.texts(item, name)
+        if len(texts) > 1:
+            self.drop(f"{name}, more than one")
+        return self.value(name, self.names.get(texts[0], texts[0])) if texts else None
 
     def texts(self, item: Row, name: str) -> list[str]:
-        """The texts of a field; several labels and people may stand in one cell."""
-        is_several = "line" in item and name in ("labels", "assignee", "creator")
-        between = self.paths.get("separator") if is_several else None
-        values = [str(value) for value in self.find(item, self.paths.get(name, "?"))]
-        texts = chain.from_iterable(re.split(between, value) if between else [value] for value in values)
-        return [text.strip() for text in texts if text.strip()]
+        """The texts of a field, of which CSV may have several labels or people in one cell."""
+        texts = [str(value) for value in self.find(item, self.paths[name])]
+        if self.columns and self.program == "trello" and name in ("labels", "assignee"):
+            texts = [part for text in texts for part in re.split(self.paths["separator"], text)]
+        return [text for text in texts if text.strip()]
 
-    def value(self, name: str, text: str) -> str | None:
-        """The text as an import takes it, or None, where it is left out."""
-        value: str | None = " ".join(text.split()) if name == "title" else text
-        if choices := CHOICES.get(name):
-            word = self.words.get(word_of(text), word_of(text))
-            value = word if word in choices else None
-        elif name.endswith(("_at", "_date")):
-            value = time_of(text)
-        elif name == "external_id":
-            value = f"{self.program}:{text}"
-        elif self.program == "vikunja" and name in LIMITS:
-            value = text_of_html(text)
-        if value is None:
-            self.dropped[f'{name} "{text}"'] += not text.startswith("0001")  # which is no time in Vikunja
-        elif value[LIMITS.get(name, len(value)) :]:
-            self.dropped[f"the end of a long {name}"] += 1
-        return value and value[: LIMITS.get(name)]
+    def value(self, name: str, text: str) -> str:
+        """The text, as Markdown and no longer than an import takes it."""
+        if name in ONE_LINE:
+            text = " ".join(text.split())
+        elif name in LIMITS and self.program in CONVERT:
+            text = CONVERT[self.program](text, self.names)
+        if len(text) > LIMITS.get(name, len(text)):
+            self.drop(f"the end of a long {name}")
+        return text[: LIMITS.get(name)]
 
-    def comment(self, item: Any, paths: list[str]) -> Row | None:
+    def checklists(self, item: Row) -> Iterator[str]:
+        """Yield each checklist as Markdown, with its name."""
+        for checklist in self.find(item, self.paths["checklists"]) or [item]:
+            rows = sorted(self.find(checklist, self.paths["items"]), key=place_of)
+            checks = [check_of(row) for row in rows if isinstance(row, dict)]
+            if checks and checklist is not item and checklist.get("name"):
+                yield f"**{' '.join(str(checklist['name']).split())}**"
+            if checks:
+                yield "\n".join(checks)
+
+    def comment(self, item: Any) -> Row | None:
         """A comment as an import takes it; None for something else."""
-        if paths:
-            author, content, time = (str(next(iter(self.find(item, path)), "")) for path in paths)
-        else:
-            parts = str(item).split(";", 2)
-            is_jira = len(parts) == 3 and time_of(parts[0])
-            time, author, content = parts if is_jira else ("", "", str(item))
-        comment = {"author": author, "content": self.value("content", content), "created_at": time_of(time)}
-        return {name: value for name, value in comment.items() if value} if content.strip() else None
+        time, author, content = "", "", str(item)
+        if paths := self.paths.get("comment"):
+            names = ("created_at", "author", "content")
+            time, author, content = (self.first(item, paths[name]) for name in names)
+        elif re.match(r"\d+[^\s\w][^;]*;[^;]*;", content):  # as Jira writes it in a cell
+            time, author, content = content.split(";", 2)
+        text = self.value("content", content)
+        if not text.strip():
+            return None
+        if not author:
+            self.drop("the author of a comment, whom the file does not name")
+        comment = {"author": self.names.get(author, author) or None, "content": text}
+        if time and (moment := self.moment("time of a comment", time)):
+            comment["created_at"] = moment
+        return comment
+
+    def date_texts(self) -> Iterator[str]:
+        """Yield the texts of all dates in the file."""
+        for _, item in self.tasks():
+            for name in (*filter(lambda name: name.endswith(TIMES), FIELDS), "last_change"):
+                for values in self.every(item, self.paths[name]):
+                    yield from map(str, values)
+            yield from (str(one).partition(";")[0] for one in self.find(item, self.paths["comments"]))
+
+    def of_todoist(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the tasks of Todoist's rows, each with its section, notes, and an id made of its words."""
+        section, task, times = [""], Row(), Counter[str]()
+        for row in rows:
+            (kind, *_), (content, *_) = row.get("TYPE", [""]), row.get("CONTENT", [""])
+            for column in ("AUTHOR", "RESPONSIBLE"):
+                if column in row:
+                    row[column] = [re.sub(r" \(\d+\)$", "", row[column][0])]
+            if kind == "section":
+                section = [content]
+            elif kind == "note" and task:
+                task["notes"].append(row)
+            elif kind == "task":
+                times[content] += 1
+                words = f"{content} {times[content]}"
+                id = digest(f"{caseless(self.project or '')}\n{words}")[:16]
+                self.former[f"todoist:{id}"] = f"todoist:{digest(words)[:16]}"
+                task = row | {"id": [id], "section": section, "labels": re.findall(r"(?<!\S)@(\S+)", content)}
+                task |= {"CONTENT": [re.sub(r"\s*(?<!\S)@\S+", "", content).strip() or content], "notes": []}
+                yield task
+            elif kind:
+                self.report.drop(f"row of type {kind}", f"line {row['line']}", "row")
 
 
-def rows_of(text: str) -> Iterator[Row]:
-    """Rows of CSV: what is in each column, of which several may have one name. Raises `ValueError`."""
-    lines = cells_of(text)
-    columns = [name.strip() for name in next(lines, (1, []))[1]]
+@lru_cache(maxsize=1000)
+def steps_of(paths: str) -> list[list[str]]:
+    """The steps of each of the paths."""
+    return [[step for step in path.split(".") if step] for path in paths.split("|")]
+
+
+def rows_of(lines: Iterator[tuple[int, list[str]]], columns: list[str]) -> Iterator[Row]:
+    """Yield what is in each column, of which several may have one name. Raises `ValueError`."""
     for line, cells in lines:
         row: Row = {}
         if any(map(str.strip, cells[len(columns) :])):  # then its cells are not where their columns are
             raise ValueError(f"line {line}: has more cells than line 1")
         for name, cell in zip(columns, cells, strict=False):
-            if name and cell.strip():
+            if cell.strip():
                 row.setdefault(name, []).append(cell.strip())
         if row:
             yield row | {"line": line}
 
 
-def of_todoist(rows: Iterator[Row]) -> list[Row]:
-    """The tasks of Todoist's rows, each with its section, the notes below it, and an id made of its words."""
-    section: list[str] = []
-    tasks: list[Row] = []
-    times = Counter[str]()
-    for row in rows:
-        (kind, *_), (content, *_) = row.get("TYPE", [""]), row.get("CONTENT", [""])
-        if kind == "section":
-            section = [content]
-        elif kind == "note" and tasks:
-            tasks[-1].setdefault("notes", []).append(content)
-        elif kind == "task":
-            times[content] += 1
-            made = {"section": section, "id": [digest(f"{content} {times[content]}")[:16]]}
-            made |= {"labels": re.findall(r"(?<!\S)@(\S+)", content)}
-            made |= {"CONTENT": [re.sub(r"\s*(?<!\S)@\S+", "", content).strip() or content]}
-            tasks.append(row | made)
-    return tasks
+def place_of(row: Any = None) -> float:
+    """The place of a card, list or item among others, as Trello and Planka write it."""
+    place = row.get("pos", row.get("position")) if isinstance(row, dict) else 0
+    return place if isinstance(place, (int, float)) else 0
 
 
-def check_of(item: Any) -> str:
+def check_of(item: Row) -> str:
     """An item of a checklist as a line of Markdown."""
-    item = item if isinstance(item, dict) else {}
     is_done = item.get("state") == "complete" or item.get("isCompleted") is True
-    return CHECKS["true" if is_done else "false"] + " ".join(str(item.get("name")).split())
+    return ("- [x] " if is_done else "- [ ] ") + " ".join(str(item.get("name")).split())
 
 
-def time_of(text: str) -> str | None:
-    """A time that an import takes, or None: of RFC 3339, of a spreadsheet, or in an id of Trello."""
-    if schemas.Instant.PATTERN.fullmatch(text):
-        return text if text > "1970" else None
-    if re.fullmatch("[0-9a-f]{24}", text):
-        return datetime.fromtimestamp(int(text[:8], 16), UTC).isoformat()
-    for form in TIMES:
-        with suppress(ValueError):
-            moment = datetime.strptime(text, form).replace(tzinfo=schemas.Instant.zone)
-            return (moment if moment.hour or moment.minute else moment.date()).isoformat()
-    return None
+def suggestion(text: str, program: str | None) -> str:
+    """A hint for a file that looks as if another program had exported it, or an empty text."""
+    text = text if text.lstrip()[:1] in ("{", "[") else text.partition("\n")[0]
+    words = {*re.findall(r'[^",;:\t\r\n{}\[\]]+', text)}
+    for other, paths in PROGRAMS.items():
+        if other != program and any(words.issuperset(marks) for marks in paths["marks"]):
+            return f"; it looks like an export of {other}, for which there is --from {other}"
+    return ""
 
 
-def text_of_html(text: str) -> str:
-    """The text of simple HTML as Markdown, with its lists of things to do."""
-    text = re.sub(r'<li[^>]*data-checked="(true|false)"[^>]*>', lambda li: CHECKS[li[1]], text)
-    text = re.sub("<li[^>]*>", "- ", text)
-    return html.unescape(re.sub("<[^>]*>", "", re.sub("<br[^>]*>|</(?:p|li|h.)>", "\n", text))).strip()
+# Texts
+
+MARKUP = [(mark, re.compile(rule, re.MULTILINE), new) for mark, rule, new in PROGRAMS["jira"]["markup"]]
+# An item of a list of things to do in Vikunja's HTML, up to its text.
+CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
+
+
+def markdown_of_jira(text: str, names: dict[str, str]) -> str:
+    """Jira's markup as Markdown, with people's names in place of their ids; code stays as it is."""
+    parts, written = (
+        re.split(r"\{(?:code|noformat)(?::(\w+)(?![\w=]))?[^{}\n]{0,200}\}", text.replace("\r\n", "\n")),
+        [],
+    )
+    for at, part in enumerate(parts):
+        if at % 4 == 0:
+            written.append(_lines_of_jira(part, names))
+        elif at % 4 == 2:
+            written.append(f"\n```{parts[at - 1] or ''}\n{part.strip(chr(10))}\n```\n")
+    return "".join(written).strip("\n")
+
+
+def _lines_of_jira(text: str, names: dict[str, str]) -> str:
+    """Markup without code as Markdown."""
+    text = re.sub(
+        r"\[~(?:accountid:)?([^\[\]\n]{1,200})\]", lambda who: f"@{names.get(who[1], who[1])}", text
+    )
+    for mark, rule, new in MARKUP:
+        text = rule.sub(new, text) if mark in text else text
+    text = re.sub(r"^\|\|(.+?)\|\|[ \t]*$", _head_of_table, text, flags=re.MULTILINE)
+    quotes = text.split("{quote}")
+    quotes[1:-1:2] = [re.sub("(?m)^", "> ", quote.strip("\n")) for quote in quotes[1:-1:2]]
+    return "".join(quotes)
+
+
+def _head_of_table(row: re.Match[str]) -> str:
+    cells = row[1].split("||")
+    return f"| {' | '.join(map(str.strip, cells))} |\n|{' --- |' * len(cells)}"
+
+
+def markdown_of_html(text: str, _: Any = None) -> str:
+    """Simple HTML as Markdown; other text, which older versions of Vikunja export, stays as it is."""
+    if not re.match(r"\s*<[a-zA-Z]", text):
+        return text
+    from markdownify import markdownify  # only here, since it takes a third of a second
+
+    text = CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
+    try:
+        return markdownify(text, heading_style="atx", bullets="-").strip()
+    except RecursionError:  # of thousands of elements in one another
+        return text
+
+
+CONVERT: dict[str, Callable[[str, dict[str, str]], str]]
+CONVERT = {"jira": markdown_of_jira, "vikunja": markdown_of_html}

@@ -265,9 +265,9 @@ Description = partial(Text, MAX_TEXT, lines=True, blank=True, allow_none=True)
 class Choice(fields.String):
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
-    def __init__(self, choices: Any, **options: Any):
+    def __init__(self, choices: Any, hint: str = "", **options: Any):
         self.choices = tuple(choices)
-        one_of = validate.OneOf(choices, error="must be one of {choices}")
+        one_of = validate.OneOf(choices, error=f"must be one of {{choices}}{hint}")
         super().__init__(validate=one_of, **options)
 
 
@@ -744,12 +744,13 @@ class MilestoneInput(Strict):
     EXAMPLE = {"title": "Launch", "due_date": "2026-12-15"}
 
 
+CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
 # What lines of an import hold: also what the service itself makes, and names in place of ids.
 _made: dict[str, Any] = {"id": Id(), "created_at": Instant()}
 _named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
 _person = Text(MAX_TITLE)  # an address, or a whole name
 _time = Instant(allow_none=True)
-_comment: dict[str, Any] = {"author": _person, "edited_at": _time}
+_comment: dict[str, Any] = {"author": Text(MAX_TITLE, allow_none=True), "edited_at": _time}
 _comment |= {"content": Text(MAX_TEXT, lines=True, required=True)}
 
 
@@ -762,6 +763,9 @@ _file = _made | {"id": Id(required=True), "filename": Name(255, required=True), 
 _file |= {"content_type": _matching("[!-~]{1,200}", "a media type", required=True)}
 _task = _made | _named | {"creator": _person}
 _task |= dict.fromkeys(("milestone", "assignee"), Text(MAX_TITLE, allow_none=True))
+for _name, _words in CHOICES.items():  # null is an open status, and the default priority
+    _hint = f'; --{_name} "Their word={_words[1]}" says what another word means'
+    _task[_name] = Choice(_words, _hint, allow_none=True)
 _task |= {
     "number": JSONInteger(1, 999_999_999),
     "rank": _matching("[1-8][0-9]{9,39}", "digits as an export has them"),
@@ -864,6 +868,11 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
 def printable(name: Any) -> str:
     """A name that the caller sent, shortened, and in ASCII."""
     return str(name).encode("ascii", "backslashreplace").decode()[:100]
+
+
+def plain(text: str) -> str:
+    """The text without characters that could control a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def _flatten(messages: Any, path: str) -> Any:

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
+from zoneinfo import ZoneInfo
 
 from marshmallow import ValidationError
 from peewee import JOIN, fn
@@ -34,10 +36,14 @@ IMPORTED = [
 OWN = ["version", "updated_at"]  # columns of an export, of which each workspace has its own
 ONLY_NEW = ("id", "number", "rank", "created_at", "created_by")  # which only a new task takes
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
+TIMES = ("_at", "_date")  # ends of the names of fields that hold a time
 PAGE = 500  # tasks that an export reads at a time
+# The number of a task in a text, where the page makes it a link (`NUMBER` in markdown.js), and is no code.
+REFERENCE = re.compile(r"```.*?```|`[^`\n]*`|(?<![^\W_])(?<![#&/\\])#(\d{1,9})(?![^\W_])", re.DOTALL)
 # A cell that a spreadsheet would take for a formula, behind the apostrophes of earlier exports.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
+Words = dict[str, dict[str, str]]  # by field, what other words for statuses and priorities mean
 Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 
 
@@ -45,22 +51,96 @@ Line = tuple[str, Row]  # its name, such as "line 2", and its fields
 class Report:
     done: dict[str, int] = field(default_factory=dict)  # tasks that are new, changed or as they were
     made: list[str] = field(default_factory=list)  # projects and milestones
-    dropped: Counter[str] = field(default_factory=Counter)  # what was left out, and how often
+    # What was left out: of how many tasks (or others), the last line of which it was, and an example.
+    dropped: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)  # of lines that cannot be taken
+
+    def drop(self, what: str, line: str, noun: str = "task", example: str = "") -> None:
+        """Count the line, once, among those of which this was left out."""
+        dropped = self.dropped.setdefault((what, noun), [0, "", example])
+        if dropped[1] != line:
+            dropped[:2] = dropped[0] + 1, line
 
     def lines(self) -> Iterator[str]:
         yield from self.problems
         yield from self.made
-        yield from (f"dropped: {what} (count: {count})" for what, count in self.dropped.items() if count)
+        for (what, noun), (count, _, example) in self.dropped.items():
+            such = f', such as "{example}"' if example else ""
+            yield f"dropped: {what}{such} ({count} {noun}{'s' * (count > 1)})"
         yield ", ".join(f"{count} {name}" for name, count in self.done.items())
+
+
+# What months begin with, in the languages in which programs and spreadsheets write them.
+_MONTHS = "jan ene gen sty jän|feb fév fev lut|mar mär mrt|apr abr avr kwi|may mai mag mei maj|jun juin giu"
+_MONTHS += " cze|jul juil lug lip|aug ago aoû sie|sep set wrz|oct okt ott out paź|nov lis|dec dez dic déc gru"
+MONTHS = {word: month for month, words in enumerate(_MONTHS.split("|"), 1) for word in words.split()}
+
+
+class Dates:
+    """Reads dates as people and programs write them: 31.12.2026, 12/Mar/26 9:41 AM, Oct 5 2026 at 10:00."""
+
+    DATE = re.compile(r"(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+|[^\W\d_]+)(?:\.? |, |[./-])(\d+)")
+    CLOCK = re.compile(r"(?:,? (?:at )?|T)(\d\d?):(\d\d)(?::(\d\d)(?:\.\d+)?)?(?: ?([AaPp])[Mm])?|")
+    SLASHED = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d")
+
+    def __init__(self, order: str | None, texts: Callable[[], Iterator[str]]):
+        """Without an `order` (dmy or mdy), `texts`, all dates of the file, may show which it is."""
+        self.given, self.texts = order, texts
+
+    @cached_property
+    def order(self) -> str | None:
+        """Whether the day (dmy) or the month is first in dates with slashes; None if that is not clear."""
+        found = [(int(date[1]), int(date[2])) for date in map(self.SLASHED.match, self.texts()) if date]
+        dates = [date for date in found if min(date) < 13]  # others are no dates
+        orders = [order for at, order in enumerate(("mdy", "dmy")) if all(date[at] < 13 for date in dates)]
+        is_clear = len(orders) == 1 or all(a == b for a, b in dates)
+        return self.given or (orders[0] if orders and is_clear else None)
+
+    def read(self, text: str, where: str, zone: str = "") -> str | None:
+        """The date or time as the API takes it, or None. Raises `ValueError` if it may be one of two."""
+        if schemas.Instant.PATTERN.fullmatch(text):
+            return text if text > "1970" else None
+        if re.fullmatch("[0-9a-f]{24}", text):  # an id of Trello's, which begins with its time
+            return datetime.fromtimestamp(int(text[:8], 16), UTC).isoformat()
+        date = self.DATE.match(text)
+        clock = self.CLOCK.fullmatch(text, date.end()) if date else None
+        if not date or not clock:
+            return None
+        order = "mdy" if date[1].isalpha() else "ymd" if len(date[1]) == 4 else "dmy"
+        if self.SLASHED.match(text) and not (order := self.order or ""):
+            choice = "add --dates dmy or --dates mdy"
+            raise ValueError(f'{where}: "{text}" may begin with the day or with the month; {choice}')
+        part = dict(zip(order, date.groups(), strict=True))
+        month, hour = part["m"].lower(), int(clock[1] or 0)
+        if clock[4]:
+            hour = hour % 12 + 12 * (clock[4] in "pP")
+        with suppress(ValueError, KeyError):
+            number = MONTHS.get(month[:4]) or MONTHS.get(month[:3]) or int(month)
+            year = int(part["y"]) + {2: 2000, 4: 0}[len(part["y"])]
+            moment = datetime(year, number, int(part["d"]), hour, int(clock[2] or 0), int(clock[3] or 0))
+            zoned = moment.replace(tzinfo=_zone_of(zone))
+            return (zoned if moment.hour or moment.minute else moment.date()).isoformat()
+        return None
+
+
+def _zone_of(name: str) -> tzinfo:
+    """The time zone of this name, or the workspace's if there is none."""
+    with suppress(KeyError, ValueError, OSError):
+        return ZoneInfo(name) if name else schemas.Instant.zone
+    return schemas.Instant.zone
 
 
 # Reading --------------------------------------------------------------------------------------
 
 
-def read(text: str, statuses: dict[str, str]) -> list[Line]:
-    """The lines of a file of JSON lines, or of CSV, in which statuses may have other names."""
-    return list(read_json_lines(text)) if text.lstrip()[:1] in ("{", "[") else read_csv(text, statuses)
+def read(text: str, words: Words, order: str | None) -> list[Line]:
+    """The lines of a file of JSON lines, or of CSV with dates in this `order` (dmy or mdy)."""
+    lines = list(read_json_lines(text)) if text.lstrip()[:1] in ("{", "[") else read_csv(text, order)
+    for name, values in words.items():
+        for _, fields in lines if values else ():
+            if isinstance(word := fields.get(name), str):
+                fields[name] = values.get(word_of(word), word)
+    return lines
 
 
 def decoded(data: bytes) -> str:
@@ -84,24 +164,35 @@ def read_json_lines(text: str) -> Iterator[Line]:
 
 def cells_of(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of each row's first line, and its cells. Raises `ValueError`."""
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader, line = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), 1
+    head, _, rest = text.partition("\n")
+    delimiter, first = max(",;\t", key=head.count), 1
+    if said := re.fullmatch("sep=(.)\r?", head):  # Excel's own line, before the columns
+        delimiter, text, first = said[1], rest, 2
+    reader, line = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), first
     try:
         for cells in reader:
             yield line, cells
-            line = reader.line_num + 1
+            line = reader.line_num + first
     except csv.Error as error:
         raise ValueError(f"line {line}: {error}") from error
 
 
-def read_csv(text: str, statuses: dict[str, str]) -> list[Line]:
+def columns_of(cells: list[str]) -> list[str]:
+    """The names of columns; one that has none gets one for the report."""
+    return [name.strip() or f"{place}, which has no name" for place, name in enumerate(cells, 1)]
+
+
+def read_csv(text: str, order: str | None) -> list[Line]:
     """The rows, each with its cells that hold something. Raises `ValueError` with a line for each problem."""
     rows = cells_of(text)
-    columns = [name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]]
-    lines, problems = [], []
+    columns = columns_of([name.strip().lower().replace(" ", "_") for name in next(rows, (1, []))[1]])
+    lines, problems = list[Line](), list[str]()
     if "title" not in columns:
-        problems.append(f"line 1: there is no column title; known columns: {', '.join(IMPORTED)}")
+        known, found = ", ".join(IMPORTED), ", ".join(columns[:20])
+        problems.append(f"line 1: there is no column title; known columns: {known}; found: {found or 'none'}")
     problems += [f"line 1: several columns {name}" for name in EXPORTED if columns.count(name) > 1]
+    timed = [name for name in IMPORTED if name in columns and name.endswith(TIMES)]
+    dates = Dates(order, lambda: (cells[name] for _, cells in lines for name in timed if name in cells))
     try:
         for line, texts in rows:
             if any(map(str.strip, texts[len(columns) :])):
@@ -109,12 +200,13 @@ def read_csv(text: str, statuses: dict[str, str]) -> list[Line]:
             cells = {
                 name: CELLS.get(name, str)(unquoted(text if name == "description" else text.strip()))
                 for name, text in zip(columns, texts, strict=False)
-                if name and text.strip()
+                if text.strip()
             }
-            if cells.get("status") in statuses:
-                cells["status"] = statuses[cells["status"]]
             if cells:
                 lines.append((f"line {line}", cells))
+        for line_name, cells in lines:
+            for name in filter(cells.__contains__, timed):
+                cells[name] = dates.read(cells[name], f"{line_name}: {name}") or cells[name]
     except ValueError as error:
         problems.append(str(error))
     if problems:
@@ -159,11 +251,15 @@ CELLS: dict[str, Callable[[str], Any]] = {
 class Import:
     """Stores lines as projects, milestones and tasks, and finds by id or name what they refer to."""
 
-    def __init__(
-        self, lines: list[Line], dropped: Counter[str], project: str | None = None, files: Path | None = None
-    ):
-        """Check the lines, before others must wait for it; what names no project goes into this one."""
-        self.project, self.files, self.report = project, files, Report(dropped=dropped)
+    def __init__(self, lines: list[Line], report: Report, former: dict[str, str] | None, **options: Any):
+        """Check the lines, before others must wait for it.
+
+        `former` has the external ids that version 1.2 gave to tasks of another program, by those of today; it
+        is None for a file of this service. Options are the `project` of lines that name none, the folder
+        `files` with the attachments, and how many bytes each may have at `most`.
+        """
+        self.report, self.former = report, former
+        self.project, self.files, self.most = options["project"], options["files"], options["most"]
         self.lines: list[tuple[str, str, Row]] = []  # the name of each, its kind, and what is checked
         for line, fields in lines:
             kind = fields.pop("kind", "task")
@@ -172,7 +268,11 @@ class Import:
                     raise Invalid(("kind", f"must be one of {', '.join(schemas.IMPORTS)}"))
                 schema = schemas.IMPORTS[kind]
                 known = {name: value for name, value in fields.items() if name in schema.fields}
-                self.report.dropped.update(f"column {name}" for name in fields if name not in [*known, *OWN])
+                for name in fields if len(known) < len(fields) else ():
+                    if name not in known and name not in OWN:
+                        self.report.drop(f"column {name}", line, kind)
+                if known.get("completed_at") and "status" not in known and kind == "task":
+                    known["status"] = "done"
                 self.lines.append((line, kind, schema.load(known)))
 
     @contextmanager
@@ -197,8 +297,11 @@ class Import:
         for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):
             self.places.setdefault(name_of(row), []).append(row["id"])
         self.numbers: dict[Any, int] = {}  # of tasks by those in their lines
-        self.tasks, self.new, self.changed = set[str](), set[str](), set[str]()  # their ids
+        self.tasks: dict[str, str] = {}  # their ids, and their lines
+        self.new, self.changed = set[str](), set[str]()  # their ids
         self.later: list[tuple[str, Callable[[], Any]]] = []  # what needs all tasks, with its line
+        if self.former is not None:
+            self.settle_numbers()
         for line, kind, fields in self.lines:
             with self.problems_noted(line):
                 if kind == "task":
@@ -209,23 +312,25 @@ class Import:
             with self.problems_noted(line):
                 finish()
         changed = self.changed - self.new
-        unchanged = self.tasks - self.new - changed
+        unchanged = self.tasks.keys() - self.new - changed
         self.report.done = {"new": len(self.new), "changed": len(changed), "unchanged": len(unchanged)}
         return self.report
 
     def store_place(self, line: str, table: Any, fields: Row) -> None:
         """Make the project or milestone of a line, or change the one with its id, or without one its name."""
         of = {"project_id": self.place(Project, fields)} if table is Milestone else {}
-        self.find_member(fields, "owner", "owner_id")
+        self.find_member(line, fields, "owner", "owner_id", "project")
         is_archived = fields.get("status") == "archived" and fields.pop("status")
-        id = fields.get("id") or self.place(table, {table.NOUN: fields[table.TITLE]}, **of)
+        id: Any = fields.get("id")
+        if not id and name_of(fields | of) in self.places:
+            id = self.place(table, {table.NOUN: fields[table.TITLE]}, **of)
         if row := table.stored_row.one(id=id):
             fields = {name: value for name, value in fields.items() if name not in ONLY_NEW}
             if differences(row, fields):
                 table.edit(self.transaction, id, fields)
                 self.report.made.append(f"changed: {table.NOUN} {fields[table.TITLE]}")
         else:
-            self.add(table, fields | of)
+            id = self.add(table, fields | of)
         if is_archived:  # then it takes no new tasks
             archived = {"status": "archived"}
             self.later.append((line, lambda: Project.edit(self.transaction, id, archived)))
@@ -258,7 +363,7 @@ class Import:
             raise Invalid((table.NOUN, f"is the name of {len(ids)}; rename all but one of them"))
         return ids[0]
 
-    def find_member(self, fields: Row, role: str, column: str) -> None:
+    def find_member(self, line: str, fields: Row, role: str, column: str, noun: str = "task") -> None:
         """Put a member's id in place of the address or whole name; that nobody has it is noted."""
         if role in fields:
             who = fields.pop(role)
@@ -266,7 +371,7 @@ class Import:
             if len(ids) == 1:
                 fields[column] = ids[0]
             else:
-                self.report.dropped[f"{role} {who}, who is no member"] += 1
+                self.report.drop(f"{role} {who}, who is no member", line, noun)
 
     def stored_task(self, *, id: str = "", external_id: str = "", number: int = 0, **_: Any) -> Any:
         """The task with this id, else external id; a number counts where a line has neither."""
@@ -275,18 +380,52 @@ class Import:
         by_number = None if id or external_id else Task.by_number.value(number=number)
         return Task.stored_row.one(id=Task.by_external_id.value(external_id=external_id) or by_number)
 
+    def settle_numbers(self) -> None:
+        """Let `#12` in texts of another program lead to the task with this number there, or be plain text.
+
+        A task whose number another one has comes last, so that none of the others loses its number to it.
+        """
+        counts = Counter(fields["number"] for _, _, fields in self.lines if "number" in fields)
+        taken = {number for number, count in counts.items() if count > 1}
+        for _, _, fields in self.lines:
+            if number := fields.get("number"):
+                task = self.stored_task(external_id=fields["external_id"])
+                if task["number"] != number if task else Task.by_number.value(number=number):
+                    taken.add(number)
+        self.lines.sort(key=lambda line: line[2].get("number") in taken)
+        right = counts.keys() - taken
+        for _, _, fields in self.lines:
+            texts = [(fields, "description"), *((one, "content") for one in fields.get("comments", ()))]
+            for row, name in texts:
+                if "#" in (row.get(name) or ""):
+                    row[name] = REFERENCE.sub(
+                        lambda ref: ref[0] if not ref[1] or int(ref[1]) in right else f"\\{ref[0]}", row[name]
+                    )
+
     def store_task(self, line: str, fields: Row) -> None:
         """Raises `ValidationError` and `Invalid`."""
         task, number = self.stored_task(**fields), fields.get("number")
+        if task and task["id"] in self.tasks:
+            name = next(name for name in ("id", "external_id", "number") if fields.get(name))
+            raise Invalid((name, f"is that of {self.tasks[task['id']]} too"))
         own: Row = task or {}
-        self.find_member(fields, "assignee", "assignee_id")
-        self.find_member(fields, "creator", "created_by")
+        self.find_member(line, fields, "assignee", "assignee_id")
+        self.find_member(line, fields, "creator", "created_by")
         project_id = self.place(Project, fields, own.get("project_id"))
+        if not task and self.former:
+            former = self.stored_task(external_id=self.former.get(fields.get("external_id", ""), ""))
+            if former and former["project_id"] == project_id:
+                task = own = former
         if fields.keys() & {"milestone", "milestone_id"}:
             own_id = own.get("milestone_id")
             fields["milestone_id"] = self.place(Milestone, fields, own_id, project_id=project_id)
-        if fields.get("status") != "done" or not fields.get("completed_at"):
-            fields.pop("completed_at", None)
+        if fields.get("status", "") is None:  # it is open, and not known how far
+            fields["status"] = "todo" if own.get("status", "done") == "done" else own["status"]
+        completed_at = fields.pop("completed_at", None)
+        if completed_at and fields.get("status") == "done":
+            fields["completed_at"] = completed_at
+        elif completed_at:
+            self.report.drop("completed_at of a task that is not done", line)
         fields["project_id"] = project_id
         made = {name: fields.pop(name) for name in ONLY_NEW if name in fields}
         blockers, *parts = (fields.pop(name, None) for name in ("blocked_by", "comments", "attachments"))
@@ -296,24 +435,21 @@ class Import:
                 self.changed.add(task["id"])
         else:
             if number and Task.by_number.value(number=number):
-                self.report.dropped["number, which another task has"] += 1
+                self.report.drop("number, which another task has", line)
                 del made["number"]
             if "number" not in made:  # a rank that goes with a number may be that of another task here
                 made.pop("rank", None)
             task = Task.add(self.transaction, **fields, **made)
             self.new.add(task["id"])
-        self.tasks.add(task["id"])
+        self.tasks[task["id"]] = line
         if number:
             self.numbers[number] = task["number"]
         if blockers or (blockers is not None and own):
             self.later.append((line, lambda: self.block(task["id"], blockers)))
-        places = Counter[Any]()  # of comments among those of the same time, or of none
-        for part in parts[0] or ():
-            time = part.get("created_at")
-            self.add_comment(task, part, places[time])
-            places[time] += 1
+        if parts[0]:
+            self.store_comments(line, task, parts[0])
         for part in parts[1] or ():
-            self.add_file(task, part)
+            self.add_file(line, task, part)
 
     def block(self, id: str, blockers: list[int | str]) -> None:
         """Let these tasks block this one; a number is that in the file, if a task has it there."""
@@ -321,43 +457,74 @@ class Import:
         if Task.edit(self.transaction, id, fields, None)[1]:
             self.changed.add(id)
 
-    def add_comment(self, task: Row, comment: Row, place: int) -> None:
-        """Add a comment that the task does not have; without an id it gets the same one each time."""
-        content, author = comment.pop("content"), comment.get("author")
-        if "id" not in comment:
-            first = first_id(comment.get("created_at") or task["created_at"])
-            last = digest(task["id"] + content)[:12]
-            comment["id"] = f"{first[:15]}{place & 0xFFF:03x}{first[18:24]}{last}"
-        if not Comment.stored_row.one(id=comment["id"]):
-            self.find_member(comment, "author", "author_id")
-            if author and "author_id" not in comment:
-                content = f"{author} wrote:\n\n{content}"
-            comment = {"created_at": task["created_at"], **comment}
-            Comment.store(self.transaction, task, content, **comment)
+    def store_comments(self, line: str, task: Row, comments: list[Row]) -> None:
+        """Add the comments that the task does not have, and change those that were edited.
+
+        A comment without an id is the one of the same time and content, or if another program's file has all
+        of them, one of the same time. A new one gets the same id each time.
+        """
+        stored = [] if task["id"] in self.new else Comment.written.all(task_id=task["id"])
+        left = {row["id"]: row for row in stored}
+        places = Counter[Any]()  # of comments among those of the same time
+        for comment in comments:
+            content, author = comment.pop("content"), comment.pop("author", "")
+            at: Any = comment.setdefault("created_at", task["created_at"])
+            if author:
+                comment["author"] = author
+                self.find_member(line, comment, "author", "author_id")
+            is_named = "author_id" in comment or author == ""
+            text = content if is_named else f"{author or 'Somebody'} wrote:\n\n{content}"
+            row = left.get(comment.get("id", ""))
+            if "id" not in comment:
+                same = [one for one in left.values() if one["created_at"] == at]
+                equal = [one for one in same if one["content"] in (content, text)]
+                row = next(iter(equal or (same if self.former is not None else ())), None)
+                first, last = first_id(at), digest(task["id"] + content)[:12]
+                comment["id"] = f"{first[:15]}{places[at] & 0xFFF:03x}{first[18:24]}{last}"
+                places[at] += 1
+            elif not row and Comment.stored_row.one(id=comment["id"]):
+                self.report.drop("comment with the id of another one", line)
+                continue
+            if row and left.pop(row["id"])["content"] in (content, text):
+                continue
+            if row:
+                changed = {name: comment[name] for name in ("author_id", "edited_at") if name in comment}
+                Comment.rewrite(
+                    self.transaction, Comment.of_task(task["id"], row["id"]), content=text, **changed
+                )
+            else:
+                Comment.store(self.transaction, task, text, **comment)
             self.changed.add(task["id"])
 
-    def add_file(self, task: Row, described: Row) -> None:
+    def add_file(self, line: str, task: Row, described: Row) -> None:
         """Add an attachment that the task does not have. Raises `Invalid` where its file cannot be read."""
         if Attachment.stored_row.one(id=described["id"]):
             return
         if self.files is None:
-            self.report.dropped["attachment, which --files takes"] += 1
+            self.report.drop("attachment, which --files takes", line)
             return
         try:
-            data = read_file(self.files / described["id"])
+            data = read_file(self.files / described["id"], self.most)
         except OSError as error:
             raise Invalid(("attachments", f"{error.filename}: {error.strerror}")) from error
-        self.find_member(described, "creator", "created_by")
+        self.find_member(line, described, "creator", "created_by")
         Attachment.add(self.transaction, task["id"], data=data, **described)
         self.changed.add(task["id"])
 
 
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises `OSError` for others, such as a link to a file elsewhere."""
+def read_file(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file of at most `most` bytes.
+
+    Raises `OSError` for others, such as a link to a file elsewhere.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe would hold up all writers
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):  # a pipe would hold up all writers
             raise OSError(errno.EINVAL, "is not a file", str(path))
-        return file.read()
+        if status.st_size > most:
+            problem = f"has {status.st_size} bytes, of which limits.max_attachment_bytes allows {most}"
+            raise OSError(errno.EFBIG, problem, str(path))
+        return file.read(most)
 
 
 def by_name(rows: list[Row], field: str) -> dict[str, list[str]]:

@@ -90,7 +90,15 @@ def test_the_build_context_has_what_is_copied_and_nothing_else(instructions):
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"]
     copied = {name for word, rest in instructions if word == "COPY" for name in rest.split()[:-1]}
     assert copied == set(taken)
-    assert copied == {"*.py", "migrations", "templates", "static", "requirements.txt", "config.example.toml"}
+    assert copied == {
+        "*.py",
+        "migrations",
+        "templates",
+        "static",
+        "requirements.txt",
+        "config.example.toml",
+        "programs.toml",
+    }
     for private in (".git", ".venv", "config.toml", "tasks.db", "deploy", "tests", "secrets.json"):
         assert not any(fnmatch(private, pattern) for pattern in taken), private
 

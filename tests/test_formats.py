@@ -1,99 +1,100 @@
-"""Importing what other programs export; the files in `exports/` are as their documentation shows them."""
+"""Importing what other programs export.
+
+The files in `exports/` are as the programs write them, in words of our own. What is right for each is in
+`exports/right/`: the options of the import, what it says, and of the tasks the fields that are not empty.
+"""
 
 import json
 import re
+import shlex
+import subprocess
 
 import pytest
-from harness import ROOT, invoke
+from harness import ROOT, Server, invoke
 
+import database
 import formats
 import schemas
 import transfer
 
 EXPORTS = ROOT / "tests" / "exports"
-MENU = {"title": "Review the café menu", "status": "in_progress", "due_date": "2026-12-01T17:00:00.000Z"}
-LIST = "- [x] Home\n- [ ] Prices"
-OF_PROGRAMS = {
-    "trello.json": (
-        MENU | {"description": f"With **prices**.\n{LIST}", "created_at": "2024-09-23T17:06:08.000Z"},
-        ["First remark", "Gone Guest wrote:\n\nSecond remark"],
-        {"completed_at": "2026-10-02T08:30:00.000Z"},
-        ['status "Ideas"', "attachments", "assignee, more than one", "assignee Gone Guest, who is no member"],
-    ),
-    "trello.csv": (
-        MENU | {"description": "With **prices**."},
-        [],
-        {"completed_at": "2026-10-02T08:30:00.000Z"},
-        ['status "Ideas"', "column Attachment Links", "column Vote Count"],
-    ),
-    "todoist.csv": (
-        {"title": "Buy stamps", "priority": "urgent", "due_date": "2026-12-01T23:59:59.999Z"},
-        ["At the corner; not online", "Paid in cash"],
-        {"title": "Water the plants", "status": "in_progress", "priority": "low"},
-        ['due_date "every Monday"', "column INDENT"],
-    ),
-    "jira.csv": (
-        MENU
-        | {
-            "due_date": "2026-12-01T23:59:59.999Z",
-            "priority": "urgent",
-            "description": "Two pages,\nwith prices.",
-        },
-        ["557058:f58131cb wrote:\n\nFirst remark; with a semicolon", "Second remark"],
-        {"created_at": "2026-03-10T08:00:00.000Z", "completed_at": "2026-03-11T08:00:00.000Z"},
-        ['status "Blocked by legal"', "column Sprint"],
-    ),
-    "vikunja.json": (
-        MENU | {"priority": "urgent", "description": "With prices.\n- [x] Home\n\n- [ ] Prices & more"},
-        ["First remark", "gone wrote:\n\nSecond remark"],
-        {"created_at": "2026-09-02T08:01:00.000Z", "completed_at": "2026-10-02T08:30:00.000Z"},
-        ["attachments", "related_tasks"],
-    ),
-    "github.json": (
-        MENU | {"status": "todo", "due_date": None, "description": f"With prices.\n\n{LIST}"},
-        ["gone wrote:\n\nFirst remark"],
-        {"created_at": "2026-09-02T08:01:00.000Z", "completed_at": "2026-10-02T08:30:00.000Z"},
-        ["creator gone, who is no member", "author gone, who is no member"],
-    ),
-    "planka.json": (
-        MENU | {"description": f"With prices.\n{LIST}"},
-        ["First remark"],
-        {"created_at": "2026-09-02T08:01:00.000Z", "completed_at": "2026-10-02T08:30:00.000Z"},
-        ["attachments", "stopwatch"],
-    ),
-}
+KEPT = {"title", "description", "status", "priority", "project", "milestone", "assignee", "creator", "labels"}
+KEPT |= {"start_date", "due_date", "completed_at", "number", "blocked_by"}
+OFTEN = {"status": "todo", "priority": "medium", "creator": "owner@example.com", "project": "Home"}
+HEAD = (
+    "TYPE,CONTENT,DESCRIPTION,IS_COLLAPSED,PRIORITY,INDENT,AUTHOR,RESPONSIBLE,DATE,DATE_LANG,TIMEZONE,"
+    "DURATION,DURATION_UNIT,DEADLINE,DEADLINE_LANG\n"
+)
+CARD = {"id": "a", "name": "A", "closed": False, "desc": "", "labels": [], "due": None, "idList": "1"}
+BOARD = {"name": "Home", "lists": [{"id": "1", "name": "To Do"}]}
+
+
+class Workspace(Server):
+    """A database with three members, which is only used by commands."""
+
+    def take(self, export, *options, project="Home"):
+        """Import an export, which is a file, its text or JSON; returns all that was said."""
+        file = self.folder / "export"
+        text = export.read_text() if hasattr(export, "read_text") else export
+        file.write_text(text if isinstance(text, str) else json.dumps(text))
+        return invoke(self, "import", file, "--project", project, "--apply", *options).output.splitlines()
+
+    def rows(self, kind="task"):
+        lines = invoke(self, "export", "--format", "jsonl").stdout.splitlines()
+        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+
+    def tasks(self):
+        return {row["title"]: row for row in self.rows()}
+
+    def comments(self, title="A"):
+        ordered = sorted(self.tasks()[title]["comments"], key=lambda comment: comment["id"])
+        return [comment["content"] for comment in ordered]
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "data").mkdir()
+    workspace = Workspace(tmp_path)
+    assert invoke(workspace, "init").exit_code == 0
+    for name, email in (("Ana Lima", "ana@example.com"), ("Ben", "ben@example.com")):
+        invoke(workspace, "member", "add", name, "--email", email)
+    return workspace
+
+
+def shown(row):
+    """The fields of a task that say something, in few words."""
+    task = {name: value for name, value in row.items() if name in KEPT and value and OFTEN.get(name) != value}
+    comments = sorted(row["comments"], key=lambda comment: comment["id"])
+    texts = [[one["author"], one["content"]] for one in comments]
+    times = [[one["created_at"]] * (one["created_at"] != row["created_at"]) for one in comments]
+    return task | {"comments": [" | ".join(time + text) for time, text in zip(times, texts, strict=True)]}
+
+
+def places(workspace):
+    """The projects and milestones with what a file has said of them."""
+    rows = [row for kind in ("project", "milestone") for row in workspace.rows(kind)]
+    names = {"name", "title", "description", "due_date", "closed_at", "status"}
+    return [{name: row[name] for name in row if name in names and row[name]} for row in rows]
 
 
 def import_from(server, program, file, *options):
     return invoke(server, "import", "--from", program, file, "--project", "Website", *options)
 
 
-@pytest.mark.parametrize("name", OF_PROGRAMS)
-def test_an_export_of_another_program_is_imported_once(launch, name):
-    first, comments, second, dropped = OF_PROGRAMS[name]
-    server = launch()
-    invoke(server, "member", "add", "Ana Lima", "--email", "ana@example.com")
-    owner, program, file = server.client(), name.partition(".")[0], EXPORTS / name
-    stored = import_from(server, program, file, "--status", "Doing=in_progress", "--apply")
-    assert stored.exit_code == 0, stored.stderr
-    said = stored.stdout.splitlines()
-    assert said[0] == "new: project Website"
-    left_out = {row.removeprefix("dropped: ").rpartition(" (")[0] for row in said}
-    assert left_out >= set(dropped)
-    assert 'status "To-Do"' not in left_out
-    tasks = owner.data(owner.get("/tasks", sort="created_at"))["tasks"]
-    count = int(said[-1].partition(" ")[0])
-    found = [owner.data(owner.get(f"/tasks/{number + 1}")) for number in range(count)]
-    assert [task["number"] for task in found] == sorted(task["number"] for task in tasks)
-    assert found[0] | first == found[0]
-    assert found[1] | second | {"assignee_id": None} == found[1]
-    assert all(task["external_id"].startswith(f"{program}:") for task in found)
-    people = [task[who] for task in found for who in ("assignee", "creator") if task[who]]
-    assert "ana@example.com" in [person["email"] for person in people]
-    written = owner.data(owner.get("/tasks/1/comments"))["comments"]
-    assert [comment["content"] for comment in written] == comments
-    again = import_from(server, program, file, "--status", "doing=in_progress", "--apply")
-    assert again.stdout.splitlines()[-1] == f"0 new, 0 changed, {count} unchanged"
+@pytest.mark.parametrize("name", sorted(file.name for file in (EXPORTS / "right").iterdir()))
+def test_a_file_as_the_program_writes_it_is_imported_once(workspace, name):
+    right, file = (
+        json.loads((EXPORTS / "right" / name).read_text()),
+        EXPORTS / name.removesuffix(".right.json"),
+    )
+    words = ("--from", re.match(r"\w+", file.name)[0], *right["options"])
+    tried = invoke(workspace, "import", file, "--project", "Home", *words)
+    assert tried.stdout.splitlines() == right["said"]
+    assert workspace.take(file, *words) == [*right["said"], "Stored."]
+    assert [shown(row) for row in workspace.rows()] == right["tasks"]
+    assert places(workspace) == right["places"]
+    again = workspace.take(file, *words)
+    assert again[-2] == f"0 new, 0 changed, {len(right['tasks'])} unchanged"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
@@ -110,7 +111,11 @@ def test_encoding_and_delimiter_are_recognised(server, tmp_path, encoding, delim
     ("program", "text", "said"),
     [
         ("trello", "{", "the file is not JSON: Expecting property name"),
-        ("trello", "[]", "it has no tasks as trello exports them; see docs/moving.md"),
+        (
+            "trello",
+            "[]",
+            "it has no tasks as trello exports them; see docs/moving.md (looked for cards, idList",
+        ),
         ("trello", '{"cards": [1, null, "x"]}', "it has no tasks as trello exports them"),
         ("jira", "Title,Key\nx,1\n", "it has no tasks as jira exports them"),
         ("jira", "Summary,Issue key\nA,K-1\nB,K-2,x\n", "line 3: has more cells than line 1"),
@@ -139,14 +144,268 @@ def test_columns_that_are_left_out_are_named_in_their_order(server, tmp_path, op
     assert re.findall(r"dropped: column (\w+)", said) == names
 
 
-def test_comments_of_one_minute_keep_their_order(launch, tmp_path):
-    server, texts = launch(), ["Is it open?", "Yes", "Thanks", "Closed it", "Good", "Bye"]
-    cells = ",".join(f"05/Mar/26 3:04 PM;x;{text}" for text in texts)
-    (tmp_path / "issues.csv").write_text(f"Summary,Issue key{',Comment' * 6}\nGate,K-1,{cells}\n")
+def test_todoist_tasks_with_the_same_words_in_two_projects_are_two(workspace):
+    for project, priority in (("Home", 4), ("Office", 1)):
+        text = f"{HEAD}task,Call the plumber,,,{priority},1,,,,,,,,,\n"
+        assert workspace.take(text, "--from", "todoist", project=project)[-2].startswith("1 new, 0 changed")
+    found = [(row["project"], row["priority"]) for row in workspace.rows()]
+    assert found == [("Home", "low"), ("Office", "urgent")]
+
+
+def test_a_task_with_the_external_id_of_version_1_2_is_found(workspace):
+    old = {"title": "Call", "project": "Home", "external_id": f"todoist:{database.digest('Call 1')[:16]}"}
+    workspace.take(json.dumps(old) + "\n")
+    for project, said in (("Office", "1 new, 0 changed"), ("Home", "0 new, 1 changed")):
+        text = HEAD + "task,Call,,,4,1,,,,,,,,,\n"
+        assert workspace.take(text, "--from", "todoist", project=project)[-2].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "export", "said"),
+    [
+        (
+            ("--from", "github"),
+            [{"number": 1, "title": "One", "state": "OPEN"}, {"number": 1, "title": "Two", "state": "OPEN"}],
+            "task 2 (id Home#1): external_id: is that of task 1 (id Home#1) too",
+        ),
+        (
+            ("--from", "jira"),
+            "Summary,Issue key\nA,K-1\nB,K-1\n",
+            "line 3: external_id: is that of line 2 too",
+        ),
+        ((), "title,external id\nA,1\nB,1\n", "line 3: external_id: is that of line 2 too"),
+    ],
+)
+def test_rows_of_one_id_are_refused(workspace, options, export, said):
+    (problem, *_, end) = workspace.take(export, *options)
+    assert (problem, end) == (said, "Error: nothing is stored")
+
+
+def board(**card):
+    return BOARD | {"cards": [CARD | card]}
+
+
+def test_a_later_export_clears_what_is_empty_there_and_opens_what_is_open(workspace):
+    due = "2026-12-01T10:00:00.000Z"
+    full = {"due": due, "desc": "Old", "labels": [{"name": "Big"}], "closed": True, "start": due}
+    workspace.take(board(**full), "--from", "trello")
+    workspace.take('{"title": "A", "external_id": "trello:a", "priority": "high", "milestone": "M"}\n')
+    again = board(desc="", labels=[], idList="?", start=None)
+    assert workspace.take(again, "--from", "trello")[-2] == "0 new, 1 changed, 0 unchanged"
+    (row,) = map(shown, workspace.rows())
+    assert row == {"number": 1, "title": "A", "priority": "high", "milestone": "M", "comments": []}
+    doing = ("--from", "trello", "--status", "To Do=in_progress")
+    workspace.take(board(), *doing)
+    del (kept := board(idList="?"))["cards"][0]["desc"]
+    workspace.take('{"title": "A", "external_id": "trello:a", "description": "Mine"}\n')
+    workspace.take(kept, *doing)
+    assert (workspace.rows()[0]["status"], workspace.rows()[0]["description"]) == ("in_progress", "Mine")
+
+
+def test_edited_comments_change_and_those_of_one_time_keep_their_order(workspace):
+    def take(*texts):
+        cells = ",".join(f"05/Mar/26 3:04 PM;Ana Lima;{text}" for text in texts)
+        return workspace.take(
+            f"Summary,Issue key{',Comment' * len(texts)}\nA,K-1,{cells}\n", "--from", "jira"
+        )
+
+    for texts in (["Open?", "Yes", "Yes"], ["Open?", "Yes!", "Yes", "Bye"]):
+        take(*texts)
+        assert workspace.comments() == texts
+    take(*texts[:3])  # what was deleted there stays here
+    assert workspace.comments() == texts
+    assert take(*texts)[-2] == "0 new, 0 changed, 1 unchanged"
+    first = min(workspace.rows()[0]["comments"], key=lambda comment: comment["id"])
+    row = {"title": "A", "number": 1, "comments": [first | {"content": "Shut?"}]}
+    workspace.take(json.dumps(row) + "\n")
+    assert workspace.comments()[0] == "Shut?"
+
+
+def test_a_comment_gets_its_author_when_the_person_has_become_a_member(workspace):
+    text = "Summary,Issue key,Comment\nA,K-1,05/Mar/26 3:04 PM;Cleo;Fine\n"
+    workspace.take(text, "--from", "jira")
+    assert workspace.comments() == ["Cleo wrote:\n\nFine"]
+    invoke(workspace, "member", "add", "Cleo", "--email", "cleo@example.com")
+    workspace.take(text, "--from", "jira")
+    (comment,) = workspace.rows()[0]["comments"]
+    assert (comment["author"], comment["content"]) == ("cleo@example.com", "Fine")
+
+
+def test_numbers_in_texts_lead_to_the_same_tasks_or_nowhere(workspace):
+    """The page makes `#1` a link to the task with this number; issues 1 and 2 get others here."""
+    workspace.take("title\nFirst here\nSecond here\n")
+    issues = [
+        {
+            "number": n,
+            "url": f"u/{n}",
+            "title": f"Issue {n}",
+            "state": "OPEN",
+            "body": "#1 #3 #9 \\#3 a#3 `#1`",
+        }
+        for n in (1, 2, 3, 4)
+    ]
     for _ in range(2):
-        import_from(server, "jira", tmp_path / "issues.csv", "--apply")
-        comments = server.client().get("/tasks/1/comments").json()["data"]["comments"]
-        assert [comment["content"].removeprefix("x wrote:\n\n") for comment in comments] == texts
+        said = workspace.take(issues, "--from", "github")
+    assert said[-2] == "0 new, 0 changed, 4 unchanged"
+    found = {row["title"]: row["number"] for row in workspace.rows()}
+    assert (found["Issue 3"], found["Issue 4"]) == (3, 4)
+    assert workspace.rows()[-1]["description"] == "\\#1 #3 \\#9 \\#3 a#3 `#1`"
+
+
+@pytest.mark.parametrize(
+    ("said", "day"),
+    [
+        ("Oct 5 2026", "2026-10-05"),
+        ("5 Oct 2026", "2026-10-05"),
+        ("5. Okt. 2026", "2026-10-05"),
+        ("Oct 9 2026 10:00", "2026-10-09T10:00:00+00:00"),
+        ("2026-10-05 at 10:00", "2026-10-05T10:00:00+00:00"),
+        ("05/Mar/26 15:04", "2026-03-05T15:04:00+00:00"),
+        ("05/Mar/26 12:04 AM", "2026-03-05T00:04:00+00:00"),
+        ("11/abr/26 8:56 AM", "2026-04-11T08:56:00+00:00"),
+        ("19/lip/23 11:43 AM", "2023-07-19T11:43:00+00:00"),
+        ("6/21/2025 16:14", "2025-06-21T16:14:00+00:00"),
+        ("31.12.2026", "2026-12-31"),
+        ("12/31/2026", "2026-12-31"),
+        *((text, None) for text in ("17 Aug", "every Monday", "12.31.2026", "1/1/1", "99/99/99", "", "5")),
+    ],
+)
+def test_dates_are_read_as_people_and_programs_write_them(said, day):
+    assert transfer.Dates(None, lambda: iter([said])).read(said, "due_date") == day
+
+
+def test_an_order_of_dates_is_that_of_the_whole_file_or_said(workspace):
+    text = "title,due_date\nA,03/04/2026\n"
+    (problem,) = workspace.take(text)
+    assert problem.startswith(
+        'Error: line 2: due_date: "03/04/2026" may begin with the day or with the month; add'
+    )
+    for rows, options, due in (
+        ("", ["--dates", "dmy"], "2026-04-03"),
+        ("B,12/31/2026\n", [], "2026-03-04"),
+        ("B,31/12/2026\n", [], "2026-04-03"),
+    ):
+        workspace.take(f"{text}{rows}", *options, project=due + rows[2:4])
+        assert workspace.tasks()["A"]["due_date"].startswith(due)
+    assert "may begin" in workspace.take(f"{text}B,31/12/2026\nC,12/31/2026\n")[0]
+    assert workspace.take("title,due_date\nA,31/12/2026\n", "--dates", "mdy")[0].startswith(
+        "line 2: due_date: must be"
+    )
+
+
+def test_a_file_of_another_program_or_language_says_what_to_do(workspace):
+    for text, options, said in (
+        (
+            "Resumen,Clave de incidencia\nA,K-1\n",
+            ["--from", "jira"],
+            "switch the program to English and export again",
+        ),
+        (
+            "Resumen,Clave\nA,K-1\n",
+            ["--from", "jira"],
+            "looked for Summary, Issue key; found Resumen, Clave;",
+        ),
+        ("Summary,Issue key\nA,K-1\n", [], "found: summary, issue_key; it looks like an export of jira"),
+        ("Summary,Issue key\nA,K-1\n", ["--from", "trello"], "for which there is --from jira"),
+        (
+            (EXPORTS / "trello.json"),
+            [],
+            "it looks like an export of trello, for which there is --from trello",
+        ),
+        (json.dumps(board()), [], "it looks like an export of trello, for which there is --from trello"),
+        ("title,status\nA,Later\n", [], '--status "Their word=in_progress" says what another word means'),
+        ("title,priority\nA,P1\n", [], '--priority "Their word=medium" says what another word means'),
+    ):
+        assert said in "\n".join(workspace.take(text, *options))
+    words = ("--priority", "P1=urgent", "--status", "Later=review")
+    workspace.take("title,priority,status\nA,P1,later\n", *words)
+    assert (workspace.tasks()["A"]["priority"], workspace.tasks()["A"]["status"]) == ("urgent", "review")
+
+
+def test_a_spreadsheet_of_its_own_says_what_it_is(workspace):
+    text = "sep=;\nTitle;;Status;Completed at\nA;a note;;2026-09-10\nB;;To do;2026-09-10\n"
+    said = workspace.take(text)
+    assert said[1:3] == [
+        "dropped: column 2, which has no name (1 task)",
+        "dropped: completed_at of a task that is not done (1 task)",
+    ]
+    tasks = workspace.tasks()
+    assert (tasks["A"]["status"], tasks["A"]["completed_at"][:10]) == ("done", "2026-09-10")
+    assert (tasks["B"]["status"], tasks["B"]["completed_at"]) == ("todo", None)
+
+
+def test_what_a_file_says_cannot_control_the_terminal(workspace):
+    evil = "\x1b]0;owned\x07"
+    lists = {"lists": [{"id": "1", "name": evil}]}
+    said = workspace.take(board() | lists, "--from", "trello")
+    assert 'dropped: status "\\x1b]0;owned\\x07", kept as a label (1 task)' in said
+    assert said[0].startswith("task 1 (id a): labels.0: must not contain control characters")
+    said = workspace.take(f"Summary{evil},Key\nA,1\n", "--from", "jira")
+    assert evil not in "".join(said)
+    assert "Summary\\x1b]0" in said[0]
+
+
+def test_an_attachment_is_at_most_as_large_as_the_api_takes_it(workspace):
+    file = {"id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "filename": "x", "content_type": "text/plain"}
+    (workspace.folder / file["id"]).write_bytes(b"x" * (10 * 1024 * 1024 + 1))
+    text = json.dumps({"title": "A", "attachments": [file]}) + "\n"
+    (problem, *_) = workspace.take(text, "--files", workspace.folder)
+    assert problem.endswith("has 10485761 bytes, of which limits.max_attachment_bytes allows 10485760")
+
+
+@pytest.mark.parametrize(
+    ("markup", "markdown"),
+    [
+        ("# a\n## b\n* c\n** d\n- e", "1. a\n   1. b\n- c\n   - d\n- e"),
+        ("*b* _i_ -s- +u+ {{m}} ??c?? {*}x{*}", "**b** _i_ ~~s~~ u `m` *c* **x**"),
+        (
+            "[t|https://x.org/a|smart-link] [https://x.org/a_b-c-d]",
+            "[t](https://x.org/a) <https://x.org/a_b-c-d>",
+        ),
+        ("h1. A\nh6. B\nbq. c\n{quote}d\ne{quote}", "# A\n#### B\n> c\n> d\n> e"),
+        ("||a||b||\n|1|2|", "| a | b |\n| --- | --- |\n|1|2|"),
+        ("{noformat}*a* {x}{noformat}", "```\n*a* {x}\n```"),
+        ("!a.png|thumbnail! [^b.pdf] {color:red}c{color} wow! no!", "(a.png) b.pdf c wow! no!"),
+        ("[~accountid:712020:a] [~joe]", "@Ana Lima @joe"),
+        ("2*3*4, a-b-c, -1 to -2, snake_case", "2*3*4, a-b-c, -1 to -2, snake_case"),
+    ],
+)
+def test_the_markup_of_jira_is_markdown(markup, markdown):
+    assert formats.markdown_of_jira(markup, {"712020:a": "Ana Lima"}) == markdown
+
+
+def test_html_that_is_nested_too_deeply_stays_as_it_is():
+    assert formats.markdown_of_html("<p>a" * 2000).startswith("<p>a")
+
+
+RECIPES = {
+    "asana": [
+        "Book the hall | done | 2026-09-12 | ana@example.com | Fair | ['hall', 'autumn'] | With a stage",
+        "Print posters | todo | 2026-12-01 | ben@example.com | Fair | [] | None",
+    ],
+    "linear": [
+        "Book the hall | done | 2026-09-12 | ben@example.com | Autumn fair | ['hall'] | With a stage",
+        "Print posters | todo | 2026-12-01 | None | Autumn fair | [] | None",
+    ],
+}
+
+
+@pytest.mark.parametrize("program", RECIPES)
+def test_a_recipe_for_another_program_works(workspace, program):
+    told = (ROOT / "docs" / "moving.md").read_text()
+    sed, command = re.search(
+        rf"    (sed .* {program}.csv > tasks.csv)\n    tasks (import .*)\n", told
+    ).groups()
+    (workspace.folder / f"{program}.csv").write_bytes((EXPORTS / f"{program}.csv").read_bytes())
+    subprocess.run(["sh", "-c", sed], cwd=workspace.folder, check=True)
+    words = shlex.split(command.replace("tasks.csv", str(workspace.folder / "tasks.csv")))
+    for said in ("2 new, 0 changed, 0 unchanged", "0 new, 0 changed, 2 unchanged"):
+        assert invoke(workspace, *words).stdout.splitlines()[-1] == said
+    names = ("title", "status", "due_date", "assignee", "project", "labels", "description")
+    found = [
+        [str(row[name])[: 10 if name == "due_date" else None] for name in names] for row in workspace.rows()
+    ]
+    assert [" | ".join(row) for row in found] == RECIPES[program]
 
 
 def test_what_is_odd_in_an_export_is_left_out_or_named(server, tmp_path):
@@ -159,16 +418,18 @@ def test_what_is_odd_in_an_export_is_left_out_or_named(server, tmp_path):
     failed = import_from(server, "trello", tmp_path / "board.json")
     lines = failed.stdout.splitlines()
     assert [line for line in lines if line.startswith("task")] == [
-        "task 8: description: must not contain the character NUL",
-        "task 10: title: must not contain control characters",
+        "task 8 (id 7): description: must not contain the character NUL",
+        "task 10 (id 9): title: must not contain control characters",
     ]
-    left_out = {'due_date "5"', 'due_date "?"', 'due_date "2026-99-99"', "the end of a long title"}
+    left_out = {'due_date that cannot be read, such as "5"', "the end of a long title"}
     assert left_out <= {line.removeprefix("dropped: ").rpartition(" (")[0] for line in lines}
     assert failed.stderr == "Error: nothing is stored\n"
 
 
 @pytest.mark.parametrize("pair", ["Doing", "=done", "Doing=started"])
-def test_a_status_that_does_not_exist_is_refused(server, pair):
+def test_a_status_or_priority_that_does_not_exist_is_refused(server, pair):
+    failed = import_from(server, "trello", EXPORTS / "trello.json", "--priority", pair)
+    assert "is not NAME=PRIORITY with one of low, medium, high, urgent" in failed.stderr
     failed = import_from(server, "trello", EXPORTS / "trello.json", "--status", pair)
     assert "is not NAME=STATUS with one of todo, in_progress, review, done" in failed.stderr
 
@@ -177,4 +438,4 @@ def test_every_field_and_program_is_told():
     told = (ROOT / "docs" / "moving.md").read_text()
     names = {name for schema in schemas.IMPORTS.values() for name in schema.fields} | set(transfer.EXPORTED)
     assert [name for name in sorted(names) if f"`{name}`" not in told] == []
-    assert re.findall("### (.*)", told.lower()) == list(formats.PROGRAMS)
+    assert re.findall("### (.*)", told.lower())[: len(formats.PROGRAMS)] == list(formats.PROGRAMS)

@@ -132,8 +132,8 @@ def test_an_import_is_tried_first_then_stored_and_can_be_repeated(launch, tmp_pa
     assert tried.stdout.splitlines() == [
         "new: project Imported",
         "new: milestone Launch of Imported",
-        "dropped: column sprint (count: 1)",
-        "dropped: assignee gone@example.com, who is no member (count: 1)",
+        "dropped: column sprint (1 task)",
+        "dropped: assignee gone@example.com, who is no member (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
     assert "Nothing is stored" in tried.stderr
@@ -353,10 +353,10 @@ def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
     owner.data(owner.delete(f"/members/{ana['id']}"))
     done = import_lines(other, tmp_path, lines, "--apply")
     assert done.stdout.splitlines()[3:] == [
-        "dropped: creator ana@example.com, who is no member (count: 1)",
-        "dropped: number, which another task has (count: 3)",
-        "dropped: author ana@example.com, who is no member (count: 1)",
-        "dropped: attachment, which --files takes (count: 1)",
+        "dropped: creator ana@example.com, who is no member (1 task)",
+        "dropped: number, which another task has (3 tasks)",
+        "dropped: author ana@example.com, who is no member (1 task)",
+        "dropped: attachment, which --files takes (1 task)",
         "3 new, 0 changed, 0 unchanged",
     ]
     tasks = {task["title"]: task for task in owner.data(owner.get("/tasks"))["tasks"]}
