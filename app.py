@@ -39,7 +39,7 @@ import limits
 import schemas
 import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
-from errors import Conflict, Forbidden, Gone, NotFound, PreconditionFailed, TooMany, not_found
+from errors import Conflict, Forbidden, Gone, Invalid, NotFound, PreconditionFailed, TooMany, not_found
 from lists import change_page, history_page, task_page
 from meetings import Meeting, Whiteboard, calendar
 from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
@@ -48,6 +48,7 @@ from models import Attachment, Changed, Comment, Milestone, Notice, Project, Tas
 from openapi import Operation, body_schemas, document
 from operation import authorize, awaited, failure, operation, search
 from outbox import Delivery, Event, Webhook
+from repeat import next_dates
 from schemas import API, VERSION
 from settings import SettingsError, config_file, read_settings
 from throwaway import throwaway
@@ -913,23 +914,14 @@ def list_labels() -> Row:
 @operation(schemas.CREATE_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def create_task(transaction: Transaction, **fields: Any) -> Row:
     """Create a task."""
-    return announce_creation(transaction, Task.add(transaction, **fields))
-
-
-def announce_creation(transaction: Transaction, task: Row) -> Row:
-    """Store the event of a new task; returns the task."""
-    emit(transaction, "task.created", {"task": task})
-    return with_location(with_etag(task), "/tasks")
+    return with_location(with_etag(Task.add(transaction, **fields)), "/tasks")
 
 
 @api.post("/tasks/batch")
 @operation(schemas.TaskBatch(), schemas.CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
     """Create up to 100 tasks, all or none of them."""
-    created = Task.add_all(transaction, tasks)
-    for task in created:
-        emit(transaction, "task.created", {"task": task})
-    return {"tasks": created}
+    return {"tasks": Task.add_all(transaction, tasks)}
 
 
 @api.patch("/tasks/batch")
@@ -949,7 +941,6 @@ def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
     task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
     if changes is None:
         request().success_status = 201
-        emit(transaction, "task.created", {"task": task})
         return with_etag(task)
     if request().if_none_match:  # the caller wants to create a task, not to change one
         raise PreconditionFailed("a task with this external_id already exists")
@@ -982,7 +973,18 @@ def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row
 @operation(schemas.COPY_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
     """Create a task that is planned like this one, under another title if one is sent."""
-    return announce_creation(transaction, Task.copy(transaction, id, **titled))
+    return with_location(with_etag(Task.copy(transaction, id, **titled)), "/tasks")
+
+
+@api.post("/tasks/<task:id>/skip")
+@operation(gives=schemas.TaskShown, **OF_A_CHANGE)
+def skip_task(transaction: Transaction, id: str) -> Row:
+    """Move a task that repeats to the next date of its rule, without completing it."""
+    task = Task.stored(id)
+    dates = task["repeat"] and next_dates(task, transaction.at)
+    if not dates:
+        raise Invalid(("repeat", "has no later date"))
+    return announce_edit(transaction, *Task.edit(transaction, id, dates, expected_versions()))
 
 
 def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
@@ -1024,7 +1026,6 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 def delete_task(transaction: Transaction, id: str) -> Row:
     """Delete a task with its comments and attachments, for good."""
     task = Task.remove(transaction, id, expected_versions())
-    emit(transaction, "task.deleted", {"task": task})
     return {"id": task["id"], "deleted": True}
 
 

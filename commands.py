@@ -36,6 +36,7 @@ import limits
 import mail
 import members
 import models
+import repeat
 import schemas
 import settings
 import store
@@ -369,7 +370,7 @@ def import_command(file: IO[bytes], apply: bool, program: str | None, email: str
     The file is CSV, JSON lines, or what another program has exported. Neither members nor webhooks are told.
     """
     actor = fetch_actor(email, "admin")
-    schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
+    repeat.zone = schemas.Instant.zone = ZoneInfo(current_app.config["WORKSPACE"]["timezone"])
     more["most"] = current_app.config["LIMITS"]["max_attachment_bytes"]
     words, order = {name: more[name] for name in schemas.CHOICES}, more["dates"]
     with as_click_errors(ValueError, RecursionError):

@@ -147,6 +147,7 @@ class Demonstration:
                 "status": status,
                 "labels": [],
                 "label_keys": "",
+                "repeat_from": "due_date",
                 "created_by": transaction.actor["id"],
                 "completed_at": completed_at,
                 "due_told": fields["due_date"],

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
+import orjson
 from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, TextField, fn
 
 from database import (
@@ -82,6 +83,7 @@ class Transaction:
         self.deliveries: list[str] = []  # leased, to be sent by the request after the commit
         self.left_to_sweeper = 0  # deliveries
         self.spellings: dict[str, str] = {}  # of labels by their keys (`Task.label_columns`)
+        self.also: list[tuple[str, Row]] = []  # events of tasks that are new or deleted, and the tasks
 
     def new_id(self) -> str:
         return new_id()
@@ -872,6 +874,18 @@ class Activity(Identified):
         is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
         is_move &= cls.is_hidden.is_null() & fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
         return moves.where(is_move).order_by(cls.id.desc()).limit(1)
+
+    @statement
+    def last_change(cls: Any):
+        """The last changes of a task in which the field at `:path` changed."""
+        has_field = fn.JSON_EXTRACT(cls.changes, placeholder("path")).is_null(False)
+        is_of_task = (cls.task_id == placeholder("task_id")) & (cls.entity == "task")
+        return cls.select(cls.changes).where(is_of_task, has_field).order_by(cls.id.desc()).limit(1)
+
+    @classmethod
+    def last_change_of(cls, task_id: str, field: str) -> Row:
+        """What changed in a task when this field changed last; empty if it never has."""
+        return orjson.loads(cls.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
 
     @classmethod
     def add(cls, transaction: Transaction, changes: Row, **described: str | None) -> None:

@@ -4,7 +4,6 @@ A query stands in the class that runs it, as a `statement`. A method that needs 
 its `Transaction` first. Nothing here knows HTTP.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,15 +64,16 @@ from members import (
     sorted_by,
     with_member,
 )
+from repeat import CHECKBOX, REPEAT_FROM, checkboxes, next_dates
 from times import first_id, follow_clock, new_request_id, now
 
 STATUSES = ("todo", "in_progress", "review", "done")
 PRIORITIES = ("low", "medium", "high", "urgent")
 MAX_LABELS = 10  # of a task
-DEFAULT_PRIORITY = "medium"
+DEFAULTS = {"priority": "medium", "repeat_from": REPEAT_FROM[0]}  # of a task, where null is sent
 # What a copy of a task has too, with the labels.
 PLANNED = ["project_id", "milestone_id", "title", "description", "priority", "assignee_id"]
-PLANNED += ["start_date", "due_date", "metadata"]
+PLANNED += ["start_date", "due_date", "metadata", "repeat", "repeat_from"]
 HIDDEN = ("search", "label_keys", "due_told")  # a task's columns that no answer shows
 PROJECT_STATUSES = ("active", "archived")
 # Reasons that tell of a task's state, which a completion ends, and those that other changes make untrue.
@@ -133,15 +133,6 @@ def answer_asked() -> None:
 def each(name: str) -> Any:
     """SELECT of the values in a parameter that is a JSON array."""
     return Select([fn.JSON_EACH(placeholder(name))], [SQL("value")])
-
-
-def checkboxes(text: str | None) -> Row | None:
-    """Return how many Markdown checkboxes are `done`, and their `total`; None without any."""
-    if not text or "[" not in text:
-        return None
-    marks = re.findall(r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]", text)
-    counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
-    return counts if marks else None
 
 
 def check_references(
@@ -485,6 +476,9 @@ class Task(Entity):
     due_told = TextField(null=True)  # the due date that was told last, when it came near
     question_id = TextField(null=True)  # the comment that waits for an answer
     checks = JSONField(null=True)  # how many checkboxes the description has, and how many are ticked
+    repeat = TextField(null=True)  # the rule (repeat.py) by which another task follows when this one is done
+    repeat_from = ChoiceField(REPEAT_FROM, constraints=[SQL("DEFAULT 'due_date'")])
+    repeats = IntegerField(null=True)  # the number of the task that this one followed
     rank = TextField(constraints=[SQL("DEFAULT ''")])  # digits, as the places of a decimal number; see `Rank`
     version = IntegerField()
     created_at = TextField()
@@ -665,7 +659,7 @@ class Task(Entity):
 
     @classmethod
     def select_shown(cls) -> Query:
-        assignee, creator = Member.alias("assignee"), Member.alias("creator")
+        assignee, creator, followers = Member.alias("assignee"), Member.alias("creator"), cls.alias()
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
         return (
             cls.select(
@@ -673,6 +667,9 @@ class Task(Entity):
                 Blocker.shown(cls.number, is_open=False).alias("done_blockers"),
                 Blocker.shown(cls.number, reverse=True).alias("blocks"),
                 cls.comment_count(),
+                followers.select(fn.MAX(followers.number))
+                .where(followers.repeats == cls.number)
+                .alias("next_number"),
                 fn.EXISTS(attachments).alias("attachments"),
                 *joined(Project, "project", "id", "name", "status", "owner_id"),
                 *joined(Milestone, "milestone", "id", "title", "due_date"),
@@ -714,13 +711,14 @@ class Task(Entity):
         row |= {"project_id": project_id, "title": title, "status": status}
         row |= {
             "checks": checkboxes(fields.get("description")),
-            "priority": fields.get("priority") or DEFAULT_PRIORITY,
+            **{name: fields.get(name) or default for name, default in DEFAULTS.items()},
             "metadata": fields.get("metadata", EncodedJSON("{}")),
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.tells else fields.get("due_date"),
             "search": cls.searchable({"title": title, **fields}),
         }
+        cls._check_dates({}, row)
         row["number"] = row["number"] or cls.next_number()
         row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])  # the last one
         cls.insertion.run(**row)
@@ -733,6 +731,8 @@ class Task(Entity):
         if status == "review":
             Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
         del row["search"], row["label_keys"], row["due_told"]
+        if transaction.tells:
+            transaction.also.append(("task.created", row))
         return row
 
     @classmethod
@@ -810,8 +810,10 @@ class Task(Entity):
 
     @staticmethod
     def _check_dates(stored: Row, new: Row) -> None:
-        """Raise `Invalid` where a new date makes the task start after it is due."""
-        start, due = [(stored | new)[name] for name in ("start_date", "due_date")]
+        """Raise `Invalid` for a start after the due date, and for a rule without a due date."""
+        start, due, rule = [(stored | new)[name] for name in ("start_date", "due_date", "repeat")]
+        if rule and not due:
+            raise Invalid(("repeat", "needs a due_date"))
         if start and due and start > due:
             if "start_date" in new:
                 raise Invalid(("start_date", f"must not be after due_date, which is {due}"))
@@ -835,8 +837,7 @@ class Task(Entity):
         placed = {side: fields.pop(side) for side in ("after", "before") if side in fields}
         place = Rank.place(transaction, stored, **placed) if placed else {}
         blocked = Blocker.changes(transaction, stored, fields) if "blocked_by" in fields else {}
-        if "priority" in fields:
-            fields = fields | {"priority": fields["priority"] or DEFAULT_PRIORITY}
+        fields = fields | {name: fields[name] or DEFAULTS[name] for name in DEFAULTS.keys() & fields}
         if "labels" in fields:
             labels = cls.label_columns(transaction, fields["labels"])
             fields = fields | {"labels": labels["labels"]}
@@ -850,13 +851,18 @@ class Task(Entity):
         if "status" in changes:
             cls._check_done(transaction, *changes["status"])
         is_completed = "status" in changes and fields["status"] == "done"
+        planned = stored | fields
+        if is_completed and planned["repeat"] and transaction.tells:
+            changes["repeat"] = [planned["repeat"], None]
+        elif "status" in changes and stored["status"] == "done" and transaction.tells:
+            changes |= cls._take_back_next(transaction, planned)
         if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
             ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
             changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
         new = {name: changes[name][1] for name in changes.keys() - blocked}
         placing = new | ({"milestone_id": fields["milestone_id"]} if is_elsewhere else {})
         check_references(cls, placing, partial(cls._misplaced, project_id))
-        cls._check_dates(stored, new)
+        cls._check_dates(stored, new | {"repeat": planned["repeat"]})
         cls._check_external_id(new)
         new |= place | {"version": stored["version"] + 1, "updated_at": transaction.at}
         if changes.keys() & {"title", "description"}:
@@ -891,7 +897,43 @@ class Task(Entity):
             Notice.tell(transaction, task, "sent_back", task["assignee_id"])
         if is_completed:
             Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
+            if planned["repeat"] and transaction.tells:
+                cls._add_next(transaction, task, planned["repeat"])
         return task, changes
+
+    @classmethod
+    def _add_next(cls, transaction: Transaction, task: Row, rule: str) -> None:
+        """Make the task that follows this one, unless the rule has ended or the project is archived."""
+        dates = next_dates(task | {"repeat": rule}, transaction.at, task["repeat_from"])
+        if not dates or Project.stored(task["project_id"])["status"] == "archived":
+            return
+        fields = {name: task[name] for name in (*PLANNED, "labels")} | dates
+        if task["milestone_id"] and Milestone.stored(task["milestone_id"])["closed_at"]:
+            fields["milestone_id"] = None
+        given = Activity.last_change_of(task["id"], "assignee_id")
+        if given.get("status") == ["todo", "in_progress"] and given["assignee_id"][0] is None:
+            fields["assignee_id"] = None  # whoever had it has claimed it
+        fields["description"] = CHECKBOX.sub(r"\1 \3", task["description"] or "") or None
+        place = Rank.place(transaction, {"id": "", "rank": ""}, after=task["number"])
+        cls.add(transaction, **fields, **place, created_by=task["created_by"], repeats=task["number"])
+
+    @classmethod
+    def _take_back_next(cls, transaction: Transaction, task: Row) -> Row:
+        """Delete what followed a task that is reopened, and return its rule as a change.
+
+        A task that somebody has touched stays, and then the reopened one has no rule.
+        """
+        completed = Activity.last_change_of(task["id"], "repeat")
+        if completed.get("status", [""])[-1] != "done":
+            return {}
+        if number := cls.shown(task["id"])["next_number"]:
+            following = cls.shown(cls.id_of(number))
+            if following["version"] > 1 or any(
+                map(following.get, ("comment_count", "attachments", "blocks"))
+            ):
+                return {}
+            cls.remove(transaction, following["id"])
+        return {} if task["repeat"] or not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
 
     @staticmethod
     def responsible(transaction: Transaction, task: Row) -> list[str]:
@@ -1006,6 +1048,7 @@ class Task(Entity):
         blocked = Blocker.blocked_by(task)
         cls.deletion.run(id=task["id"])
         cls._removed(transaction, task, blocked)
+        transaction.also.append(("task.deleted", task))
         return task
 
     @classmethod
@@ -1080,6 +1123,7 @@ _has_external_id = Task.external_id.is_null(False)
 Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task_external_id")
 Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
 Task.add_index(Task.rank, name="task_rank")
+Task.add_index(Task.repeats, where=Task.repeats.is_null(False), name="task_repeats")
 
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:

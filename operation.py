@@ -19,7 +19,7 @@ from database import Row, db, digest
 from errors import ApiError, Forbidden, Invalid, TooMany, Unavailable
 from members import SCOPES, Transaction, permit
 from models import StoredAnswer, Task, write
-from webhooks import deliver
+from webhooks import deliver, emit
 from wire import Response, envelope, request
 
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
@@ -187,6 +187,8 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
             authorize(transaction.actor, role, "read" if declaration.of_session else declaration.scope)
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
+        for event, task in transaction.also:
+            emit(transaction, event, {"task": task})
     if transaction.deliveries or transaction.left_to_sweeper:
         counts = deliver(transaction)
         current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())

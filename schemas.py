@@ -22,6 +22,7 @@ import outbox
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import BadBody
 from lists import OBJECTS, SORTS
+from repeat import ACCEPTED_RULE, MAX_RULE, REPEAT_FROM, parse_rule
 from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -399,6 +400,18 @@ class ListOf(fields.List):
         return super()._deserialize(value, *arguments, **options)
 
 
+class Rule(Text):
+    """A rule by which a task repeats, loaded in upper case."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
+        rule = super()._deserialize(value, *arguments, **options).upper()
+        try:
+            parse_rule(rule[:MAX_RULE])
+        except ValueError as error:
+            raise ValidationError(ACCEPTED_RULE) from error
+        return rule
+
+
 class JSONObject(fields.Dict):
     """A free-form JSON object, loaded as its canonical text (`EncodedJSON`). Null is the empty object."""
 
@@ -539,6 +552,8 @@ class TaskInput(Strict):
         metadata={"description": "As a whole list, each spelled as it was first used; case does not count."},
     )
     metadata = JSONObject(MAX_METADATA)
+    repeat = Rule(MAX_RULE, allow_none=True, metadata={"description": "A part of RFC 5545's RRULE."})
+    repeat_from = Choice(REPEAT_FROM, allow_none=True)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(
         TaskReference(),
@@ -768,6 +783,7 @@ for _name, _words in CHOICES.items():  # null is an open status, and the default
     _task[_name] = Choice(_words, _hint, allow_none=True)
 _task |= {
     "number": JSONInteger(1, 999_999_999),
+    "repeats": JSONInteger(1, 999_999_999, allow_none=True),
     "rank": _matching("[1-8][0-9]{9,39}", "digits as an export has them"),
 }
 _task |= {"completed_at": _time, "attachments": ListOf(fields.Nested(Strict.from_dict(_file)), "files")}
@@ -830,7 +846,7 @@ CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
 # What PATCH of a task takes; and what only that of its details takes, beside this.
 UPDATED = ("title", "status", "assignee_id", "metadata")
 DETAILS: tuple[str, ...] = ("project_id", "milestone_id", "description", "priority", "start_date", "due_date")
-DETAILS += ("labels", "external_id", "blocked_by")
+DETAILS += ("labels", "external_id", "blocked_by", "repeat", "repeat_from")
 OTHERS = "; PATCH /tasks/:id/details takes more fields"
 UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
 PLACE = ("after", "before")
@@ -970,6 +986,7 @@ TaskDetailShown = answer_with(
     "TaskDetail",
     base=TaskShown,
     comment_count=fields.Integer(),
+    next_number=fields.Integer(allow_none=True, metadata={"description": "Of the task that followed it."}),
     done_blockers=many(BlockingShown),
     blocks=many(BlockingShown),
     attachments=many(AttachmentShown),

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import gateway
 import mail
+import repeat
 import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
@@ -59,7 +60,7 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
     webhooks.configure(secrets.webhooks, config["DELIVERY"], threads)
     mail.configure_mail(config, secrets.mail_password)
     gateway.open_routes(config)
-    Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
+    repeat.zone = Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
 
 

@@ -351,6 +351,7 @@ SCHEMAS: dict[str, Row] = {
     "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
     "metadata": {"type": "string", "description": "JSON object"},
+    "repeat": {"type": "string", "description": "RRULE"},
 }
 # The schemas of the arguments that are accepted in more forms than are declared.
 ACCEPTED: dict[str, Row] = {
@@ -359,7 +360,7 @@ ACCEPTED: dict[str, Row] = {
     "metadata": {"type": "object"},
 }
 # Of a task, as arguments.
-PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata"
+PLAN = "description priority assignee start_date due_date milestone labels blocked_by metadata repeat"
 TOOLS: dict[str, Tool] = {}
 
 
@@ -581,8 +582,7 @@ class ToolCall:
     def body(self, project_id: str, arguments: Row) -> Row:
         """The API's fields for these arguments of a task; "" clears a description, a date or a reference."""
         body = arguments | {name: full_time(arguments[name]) or None for name in DATES & arguments.keys()}
-        if arguments.get("description") == "":
-            body["description"] = None
+        body |= {name: None for name in ("description", "repeat") if arguments.get(name) == ""}
         if (wanted := body.pop("assignee", None)) is not None:
             body["assignee_id"] = self.person_id(wanted, self.every("members")) if wanted else None
         if (wanted := body.pop("milestone", None)) is not None:
@@ -749,6 +749,7 @@ class ToolCall:
             milestone=task["milestone"] and clipped(task["milestone"]["title"]),
             start=short_time(task["start_date"]),
             claimed_until=short_time(task["claimed_until"]),
+            repeat=task["repeat"],
             metadata=task["metadata"] if size <= MAX_SHOWN_METADATA else {"omitted_bytes": size},
             attachments=first_lines([clipped(file["filename"]) for file in task["attachments"]], 10),
             attachments_at=task["attachments"] and f"{base}{API}/tasks/{task['number']}/attachments",

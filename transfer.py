@@ -31,10 +31,10 @@ from times import first_id
 IMPORTED = [
     *["title", "description", "status", "priority", "project", "milestone", "assignee"],
     *["start_date", "due_date", "labels", "external_id", "creator", "blocked_by", "metadata"],
-    *["created_at", "completed_at", "id", "number"],
+    *["repeat", "repeat_from", "repeats", "created_at", "completed_at", "id", "number"],
 ]
 OWN = ["version", "updated_at"]  # columns of an export, of which each workspace has its own
-ONLY_NEW = ("id", "number", "rank", "created_at", "created_by")  # which only a new task takes
+ONLY_NEW = ("id", "number", "rank", "repeats", "created_at", "created_by")  # which only a new task takes
 EXPORTED = ["number", *IMPORTED[:-1], *OWN]
 TIMES = ("_at", "_date")  # ends of the names of fields that hold a time
 PAGE = 500  # tasks that an export reads at a time
@@ -240,6 +240,7 @@ def json_of(cell: str) -> Any:
 # How cells are read that hold no text.
 CELLS: dict[str, Callable[[str], Any]] = {
     **{"status": word_of, "priority": word_of, "number": json_of, "metadata": json_of},
+    **{"repeat_from": word_of, "repeats": json_of},
     "labels": lambda cell: json_of(cell) if cell.startswith("[") else re.findall(r"[^,\s][^,]*", cell),
     "blocked_by": lambda cell: json_of(f"[{','.join(cell.split())}]"),
 }
@@ -437,6 +438,8 @@ class Import:
             if number and Task.by_number.value(number=number):
                 self.report.drop("number, which another task has", line)
                 del made["number"]
+            if "repeats" in made:  # the number of a line before
+                made["repeats"] = self.numbers.get(made["repeats"])
             if "number" not in made:  # a rank that goes with a number may be that of another task here
                 made.pop("rank", None)
             task = Task.add(self.transaction, **fields, **made)

@@ -14,6 +14,7 @@ import { Priority, ProjectName } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
+import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, isTeam, labelPairs, memberOf, projectOf } from "./workspace.js";
@@ -50,6 +51,7 @@ export function Facts({ task, isUnsent }) {
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
     ${due_date && due}
+    ${task.repeat && html`<span role="img" aria-label="Repeats" title=${ruleInWords(task.repeat, dayOf(due_date))}>↻</span>`}
     ${checks && html`<span role="img" aria-label="${checks.done} of ${checks.total} ticked">☑ ${checks.done}/${checks.total}</span>`}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}

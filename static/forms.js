@@ -4,6 +4,7 @@ import { faultText } from "./notices.js";
 import { button } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
+import { ruleInWords } from "./repeat.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
 import { activeMembers, labelPairs, memberOf, milestoneOf, projectOf } from "./workspace.js";
 import { projectsThatAre, teamPairs } from "./workspace.js";
@@ -91,6 +92,7 @@ export const choicesOf = (operation, name, settings, chosen) =>
 /** A field's value in words, as the form of the operation shows it. */
 export function valueInWords(operation, name, value) {
   if (value?.omitted_bytes) return "a long text";
+  if (name === "repeat" && value) return ruleInWords(value);
   const field = fieldOf(operation, name);
   const shown = FIELD_KINDS[field.kind].shown(value);
   if (field.kind === "date" && shown) return dayInWeek(shown, serverTime());

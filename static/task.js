@@ -1,5 +1,5 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
-import { changeTask, create, download, get, patch, serverTime } from "./api.js";
+import { changeTask, create, download, get, patch, post, serverTime } from "./api.js";
 import { CARD_KEYS } from "./actions.js";
 import { CHOICES, OPERATION } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
@@ -12,6 +12,7 @@ import { focusCard, focusOn, showTab } from "./place.js";
 import { Avatar, button, Dialog, Menu, Moment } from "./parts.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
+import { rulePairs } from "./repeat.js";
 import { Mentions } from "./mentions.js";
 import { insert, Text, ticked, Written } from "./texts.js";
 import { address, go, link, useStore } from "./store.js";
@@ -28,6 +29,8 @@ const FIELDS = [
   "labels",
   "start_date",
   "due_date",
+  "repeat",
+  "repeat_from",
   "blocked_by",
 ];
 const SAVED_AT_ONCE = FIELDS.filter((name) => name !== "blocked_by");
@@ -42,6 +45,8 @@ const SETTINGS = {
   title: { placeholder: "What needs to be done?" },
   description: { placeholder: "Description, in Markdown" },
   project_id: { clears: ["milestone_id"] },
+  repeat: { kind: "choice", none: "Never" },
+  repeat_from: { none: false },
 };
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PREVIEW_MOST = 4e6; // bytes
@@ -100,6 +105,14 @@ async function tickTask(task, take, line, isDone) {
   return true;
 }
 
+/** The fields with these names, of which those of a rule are shown where they mean something. */
+const fieldsOf = (names, field, value) =>
+  names.map((name) => {
+    const [day, rule] = [value("due_date"), value("repeat")];
+    if (name === "repeat") return (day || rule) && field(name, { pairs: rulePairs(day, rule) });
+    return (name !== "repeat_from" || rule) && field(name);
+  });
+
 /** The form of the task, whose heading is the title's field. `take` gets the task as it was saved. */
 function TaskForm({ task, take, picture }) {
   const isFixed = !isTeam();
@@ -130,7 +143,8 @@ function TaskForm({ task, take, picture }) {
           ...${{ field, isFixed, picture }} tick=${!isFixed && ((...box) => tickTask(task, take, ...box))} />
       </div>
       <div class="task-fields">
-        ${FIELDS.map((name) => field(name))}
+        ${fieldsOf(FIELDS, field, value)}
+        ${task.next_number && html`<p>Next: <a href=${link({ task: task.next_number })}>#${task.next_number}</a></p>`}
         ${task.blocked_by.map(linkTo)}
         ${task.blocks?.length > 0 && html`<p class="dim">Blocks</p>${task.blocks.map(linkTo)}`}
         <p class="dim">
@@ -427,10 +441,20 @@ export function TaskDialog({ name }) {
       notify(`This is #${made.number}, a copy of #${task.number}.`);
       go({ task: made.number });
     });
+  const skip = () =>
+    act(async () => {
+      setMenu(null);
+      const moved = await post(`/tasks/${id}/skip`);
+      take(moved);
+      const { due_date, start_date, repeat } = task;
+      const back = () => changeTask(moved, { due_date, start_date, repeat }).then(take);
+      notify(`Skipped this one of “${task.title}”.`, { words: "Undo", run: () => act(back) });
+    });
   const more = { "aria-label": "More", "aria-haspopup": "true" };
   const items = html`<${Menu} label="More" anchor=${menu} onClose=${() => setMenu(null)}>
     ${navigator.clipboard && button("Copy the link", copy, "")}
     ${isTeam() && button("Duplicate", duplicate, "")}
+    ${isTeam() && task.repeat && button("Skip this one", skip, "")}
     ${isTeam() && button("Delete task", drop, "danger")}
   <//>`;
   const head = html`<div class="dim line">#${task.number}
@@ -466,7 +490,15 @@ export function NewTask({ onClose }) {
   const active = projectsThatAre("active");
   const latest = active.find(({ id }) => id === localStorage.getItem("project")) ?? active[0];
   const project = chosen?.status === "active" ? chosen : latest;
-  const names = ["title", "description", "project_id", "priority", "assignee_id", "due_date"];
+  const names = [
+    "title",
+    "description",
+    "project_id",
+    "priority",
+    "assignee_id",
+    "due_date",
+    "repeat",
+  ];
   const all = [...names, "labels", "milestone_id"];
   const [base] = useState(() => {
     const { milestone_id, ...filtered } = filteredFields();
@@ -490,7 +522,7 @@ export function NewTask({ onClose }) {
       ${(field, value) => html`${field("title", { isHeading: true })}
         ${field("description", { isBare: true })}
         <div class="task-fields">
-          ${all.slice(2, -1).map((name) => field(name))}
+          ${fieldsOf(all.slice(2, -1), field, value)}
           <${MilestoneField} project=${value("project_id")} ...${{ field }} />
         </div>`}
     <//>

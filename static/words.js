@@ -8,6 +8,7 @@ export const STATUSES = {
   done: "Done",
 };
 export const PRIORITIES = { low: "Low", medium: "Medium", high: "High", urgent: "Urgent" };
+const REPEAT_FROM = { due_date: "The due date", completed_at: "The day when it is done" };
 const MAIL = { at_once: "At once", daily: "Once a day" };
 const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
 const SCOPES = {
@@ -17,7 +18,7 @@ const SCOPES = {
 };
 
 /** The words for values; any other one is a word itself. */
-export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL };
+export const VALUES = { ...STATUSES, ...PRIORITIES, ...ROLES, ...SCOPES, ...MAIL, ...REPEAT_FROM };
 const LABELS = {
   after: "The task above",
   before: "The task below",
@@ -26,6 +27,8 @@ const LABELS = {
   phone_number: "Phone",
   scope: "Access",
   mail: "E-mail digest",
+  repeat: "Repeats",
+  repeat_from: "Counts from",
 };
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -42,6 +45,7 @@ const SAYINGS = [
   [/^(must not be \w+) (starts|ends)_at.*/, "$1 it $2"],
   [/^the project is archived/, "is archived"],
   [/^no such .*/, "does not exist any longer"],
+  [/^needs a due_date$/, "needs a due date: set one, or choose “Never”"],
 ];
 
 /** What the API says of the fields of a body. */

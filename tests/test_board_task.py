@@ -622,3 +622,40 @@ def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     assert (saved["description"], saved["status"]) == ("Typed on the way", "done")
     board.keyboard.press("Escape")
     expect(ui.card(board, "Slow line")).not_to_contain_text("Not saved")
+
+
+def test_a_rule_is_chosen_in_words_and_what_follows_is_linked(board, owner, project):
+    dialog = ui.new_task(board)
+    expect(ui.choice(dialog, "Repeats")).to_have_count(0)  # without a due date
+    dialog.get_by_label("Title").fill("Water the plants")
+    dialog.get_by_label("Due date").fill("2031-01-07")
+    ui.pick(dialog, "Repeats", "Every second Tuesday")
+    ui.press(dialog, "Create task")
+    card = ui.card(board, "Water the plants")
+    expect(card.get_by_role("img", name="Repeats")).to_have_attribute("title", "Every second Tuesday")
+    dialog = ui.opened(board, "Water the plants")
+    task = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"][0]
+    assert (task["repeat"], task["due_date"][:10]) == ("FREQ=WEEKLY;INTERVAL=2", "2031-01-07")
+    ui.pick(dialog, "Counts from", "The day when it is done")
+    expect(ui.message(dialog)).to_have_text("Saved.")
+    ui.press(dialog, "More")
+    ui.press(board, "Skip this one")
+    expect(dialog.get_by_label("Due date")).to_have_value("2031-01-21")
+    ui.press(ui.notice(board), "Undo")
+    expect(dialog.get_by_label("Due date")).to_have_value("2031-01-07")
+    for rule, words in {
+        "FREQ=DAILY;INTERVAL=3": "Every 3 days",
+        "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR": "Every weekday",
+        "FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,TH": "Every second week on Monday and Thursday",
+        "FREQ=MONTHLY": "Every month on the 7th",
+        "FREQ=MONTHLY;INTERVAL=6;BYMONTHDAY=-1": "Every 6 months on the last day",
+        "FREQ=YEARLY;UNTIL=20400101": "Every year on 7 January until 2040-01-01",
+    }.items():
+        owner.data(owner.patch(f"/tasks/{task['id']}/details", {"repeat": rule}))
+        ui.refresh(board)
+        expect(ui.choice(dialog, "Repeats")).to_have_text(words)
+    ui.check_page(board)
+    ui.pick(dialog, "Status", "Done")
+    next_number = wait_until(lambda: ui.stored(owner, task)["next_number"])
+    expect(dialog.get_by_role("link", name=f"#{next_number}")).to_be_visible()
+    expect(history_of(dialog)).to_contain_text("Repeats: Every year until 2040-01-01 → none")

@@ -181,7 +181,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
 
     page = (ROOT / "static" / "task.js").read_text()
     shown = models.Task._meta.columns.keys() - {*models.HIDDEN}
-    made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at"}
+    made = {"id", "number", "created_by", "completed_at", "version", "created_at", "updated_at", "repeats"}
     passing = {"claimed_until", "question_id", "checks", "rank"}
     taken = shown - made - passing | {"blocked_by"}
     assert set(schemas.TaskShown().fields) == shown | {"blocked_by"}
@@ -191,13 +191,14 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     programs = {"metadata", "external_id"}  # which people do not set
     assert of_the_page("FIELDS") == taken - {"title", "description"} - programs
     assert of_the_page("names") < taken
-    named = {ARGUMENTS.get(name, name) for name in taken}
+    named = {ARGUMENTS.get(name, name) for name in taken - {"repeat_from"}}  # which agents need rarely
     assert arguments("create_task") == named - {"status"} | {"more"}
     changing = {"add_blocked_by", "remove_blocked_by", "task_id", "if_version"}
     assert arguments("update_task") == named - {"project", "external_id"} | changing
     texts = (schemas.Text, schemas.Id, schemas.Instant)
     no_texts = {name for name, field in schemas.TaskInput().fields.items() if not isinstance(field, texts)}
-    assert no_texts - SCHEMAS.keys() == set() == no_texts - transfer.CELLS.keys()
+    assert no_texts - SCHEMAS.keys() == {"repeat_from"}
+    assert no_texts - transfer.CELLS.keys() == set()
     names = {f"{name}_id": name for name in ("project", "milestone", "assignee")} | {"created_by": "creator"}
     assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown - passing | {"blocked_by"}}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}

@@ -32,6 +32,7 @@ FOR = {
         POST /tasks/batch|PUT /tasks/by-external-id/<path:external_id>|POST /tasks/<task:id>/claim
         POST /tasks|PATCH /tasks/<task:id>|PUT /tasks/<task:id>|DELETE /tasks/<task:id>
         PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/copy|PATCH /tasks/batch
+        POST /tasks/<task:id>/skip
         POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
         POST /tasks/<task:id>/attachments|DELETE /tasks/<task:id>/attachments/<attachment_id>
         POST /projects|PATCH /projects/<id>|DELETE /projects/<id>|POST /projects/<id>/milestones
@@ -70,7 +71,7 @@ TOOL_OF = {
 OF_AGENTS = """
     POST /tasks|POST /tasks/batch|PATCH /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
     PATCH /tasks/<task:id>|PUT /tasks/<task:id>|PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/claim
-    POST /tasks/<task:id>/copy
+    POST /tasks/<task:id>/copy|POST /tasks/<task:id>/skip
     POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
     POST /tasks/<task:id>/comments|PATCH /tasks/<task:id>/comments/<comment_id>
     POST /tasks/<task:id>/attachments|POST /inbox/read

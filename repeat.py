@@ -1,0 +1,103 @@
+"""How tasks repeat: rules (a small part of RFC 5545's RRULE), the next dates, boxes to tick again."""
+
+import re
+from calendar import monthrange
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from itertools import chain, count
+
+from times import instant
+
+REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is counted
+MAX_RULE = 100  # characters
+WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
+PARTS = {
+    "FREQ": "DAILY|WEEKLY|MONTHLY|YEARLY",
+    "INTERVAL": "[1-9][0-9]?",
+    "BYDAY": f"(?:(?:{WEEKDAYS.replace(',', '|')})(?:,(?!$)|$)){{1,7}}",
+    "BYMONTHDAY": "[1-9]|[12][0-9]|3[01]|-1",
+    "UNTIL": "[0-9]{8}(?:T[0-9]{6}Z)?",
+}
+ONLY_WITH = {"BYDAY": "WEEKLY", "BYMONTHDAY": "MONTHLY"}
+ACCEPTED_RULE = "must be FREQ=DAILY, WEEKLY, MONTHLY or YEARLY, and after semicolons have INTERVAL=1 to 99, "
+ACCEPTED_RULE += f"BYDAY={WEEKDAYS} (with WEEKLY), BYMONTHDAY=1 to 31 or -1 (with MONTHLY), "
+ACCEPTED_RULE += "UNTIL=20261231 or 20261231T225959Z"
+CHECKBOX = re.compile(r"(?m)^([ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)([ xX])(\][ \t])")
+
+zone: tzinfo = UTC  # the setting `workspace.timezone`, whose days are meant
+
+
+def parse_rule(rule: str) -> dict[str, str]:
+    """Return the parts of a rule by their names. Raises `ValueError` for what is not `ACCEPTED_RULE`."""
+    parts = dict(part.split("=") for part in rule.split(";"))
+    for name, value in parts.items():
+        is_fit = ONLY_WITH.get(name, parts.get("FREQ")) == parts.get("FREQ")
+        if not (is_fit and re.fullmatch(PARTS.get(name, "(?!)"), value)):
+            raise ValueError(name)
+    if "FREQ" not in parts or len(parts) <= rule.count(";"):
+        raise ValueError(rule)
+    datetime.fromisoformat(parts.get("UNTIL", "20261231"))
+    return parts
+
+
+def _days(parts: dict[str, str], first: date, number: int) -> list[date]:
+    """Return the days of the period that is `number` periods after the one in which `first` is."""
+    step, frequency = number * int(parts.get("INTERVAL", 1)), parts["FREQ"]
+    if frequency == "DAILY":
+        return [first + timedelta(step)]
+    if frequency == "WEEKLY":
+        monday, names = first + timedelta(7 * step - first.weekday()), WEEKDAYS.split(",")
+        chosen = parts.get("BYDAY", names[first.weekday()])
+        return [monday + timedelta(place) for place, name in enumerate(names) if name in chosen]
+    months = first.year * 12 + first.month - 1 + step * (12 if frequency == "YEARLY" else 1)
+    year, month, day = months // 12, months % 12 + 1, int(parts.get("BYMONTHDAY", first.day))
+    last = monthrange(year, month)[1]
+    return [date(year, month, min(day, last) if day > 0 else last)]
+
+
+def _at(day: date, clock: datetime) -> datetime:
+    """Return the moment of a day at which local clocks show what they show at `clock`, in UTC."""
+    is_end = f"{clock:%H%M%S}" == "235959"  # where clocks go back at midnight, this hour comes twice
+    return datetime.combine(day, clock.time().replace(fold=is_end), zone).astimezone(UTC)
+
+
+def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | None:
+    """Return `due_date`, `start_date` and `repeat` of the task that follows; None if the rule has ended.
+
+    What is missed at the time `at` is skipped. The local time of day stays, and so does the number of days
+    between both dates. The 31st, or 29 February, is put into the rule when a shorter month does not have it.
+    """
+    parts, start = parse_rule(task["repeat"]), task["start_date"]
+    try:
+        present, due = (datetime.fromisoformat(time).astimezone(zone) for time in (at, task["due_date"]))
+        first = (due if repeat_from == "due_date" else present).date()
+        days = chain.from_iterable(_days(parts, first, number) for number in count())
+        coming = (day for day in days if day > first and day >= present.date())
+        day = next(day for day in coming if _at(day, due) > present)
+        moment = _at(day, due)
+        if start:
+            begun = datetime.fromisoformat(start).astimezone(zone)
+            place = day.toordinal() - (due.date() - begun.date()).days
+            earliest = date(1970, 1, 2).toordinal()  # that the API accepts, in any time zone
+            start = instant(min(_at(date.fromordinal(max(place, earliest)), begun), moment))
+    except (OverflowError, ValueError):  # after the year 9999
+        return None
+    until = parts.get("UNTIL", "99999999")
+    if (f"{day:%Y%m%d}" if len(until) == 8 else f"{moment:%Y%m%dT%H%M%SZ}") > until:
+        return None
+    months = int(parts.get("INTERVAL", 1)) * {"MONTHLY": 1, "YEARLY": 12}.get(parts["FREQ"], 100)
+    if day.day < first.day and months < 100 and "BYMONTHDAY" not in parts and repeat_from == "due_date":
+        parts |= {"FREQ": "MONTHLY", "INTERVAL": str(months), "BYMONTHDAY": str(first.day)}
+    return {
+        "due_date": instant(moment),
+        "start_date": start,
+        "repeat": ";".join(map("=".join, parts.items())),
+    }
+
+
+def checkboxes(text: str | None) -> dict | None:
+    """Return how many Markdown checkboxes are `done`, and their `total`; None without any."""
+    if not text or "[" not in text:
+        return None
+    marks = [mark[2] for mark in CHECKBOX.finditer(text)]
+    counts = {"done": len(marks) - marks.count(" "), "total": len(marks)}
+    return counts if marks else None

@@ -1,0 +1,443 @@
+"""Tasks that repeat: the dates of rules, the task that follows one that is done, and a year of some."""
+
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+import requests
+from harness import at_once, fault, invoke
+from test_inbox import change, comment, unread
+from test_throwaway import ask, begun, client, environment_in
+from test_tools import stored, use
+
+import repeat
+
+BERLIN = ZoneInfo("Europe/Berlin")
+WEEKLY = "FREQ=WEEKLY;BYDAY=MO"
+
+
+def made(owner, project, **fields):
+    return owner.make_task(project, **{"due_date": "2031-01-06", "repeat": WEEKLY} | fields)
+
+
+def following(owner, task):
+    """The tasks that followed this one, the newest first."""
+    tasks = owner.data(owner.get("/tasks", project_id=task["project_id"], limit=100))["tasks"]
+    return [one for one in tasks if one["repeats"] == task["number"]]
+
+
+def complete(owner, task):
+    return owner.data(owner.post(f"/tasks/{task['id']}/complete"))
+
+
+# Rules
+
+
+def day_ends(day, zone=BERLIN):
+    """The end of a day as a due date."""
+    end = datetime.combine(day, time(23, 59, 59, 999_000), zone)
+    return end.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("rule", "due", "days"),
+    [
+        ("FREQ=DAILY", "2027-03-27", "2027-03-28 2027-03-29 2027-03-30"),
+        ("FREQ=DAILY;INTERVAL=99", "2027-01-01", "2027-04-10 2027-07-18"),
+        ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "2027-10-28", "2027-10-29 2027-11-01 2027-11-02"),
+        ("FREQ=WEEKLY", "2027-10-28", "2027-11-04 2027-11-11"),
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=SU,TU", "2027-01-05", "2027-01-10 2027-01-19 2027-01-24"),
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO", "2027-01-06", "2027-01-18 2027-02-01"),
+        ("FREQ=MONTHLY", "2027-01-15", "2027-02-15 2027-03-15"),
+        ("FREQ=MONTHLY", "2027-12-31", "2028-01-31 2028-02-29 2028-03-31 2028-04-30 2028-05-31"),
+        ("FREQ=MONTHLY;INTERVAL=2", "2026-12-31", "2027-02-28 2027-04-30 2027-06-30 2027-08-31"),
+        ("FREQ=MONTHLY;BYMONTHDAY=31", "2027-01-10", "2027-01-31 2027-02-28 2027-03-31"),
+        ("FREQ=MONTHLY;BYMONTHDAY=-1", "2028-01-31", "2028-02-29 2028-03-31 2028-04-30"),
+        ("FREQ=MONTHLY;BYMONTHDAY=1;INTERVAL=3", "2027-01-01", "2027-04-01 2027-07-01"),
+        ("FREQ=YEARLY", "2027-02-28", "2028-02-28 2029-02-28"),
+        ("FREQ=YEARLY", "2028-02-29", "2029-02-28 2030-02-28 2031-02-28 2032-02-29 2033-02-28"),
+        ("FREQ=YEARLY;INTERVAL=4", "2028-02-29", "2032-02-29 2036-02-29"),
+        ("FREQ=DAILY;UNTIL=20270328", "2027-03-27", "2027-03-28 "),
+        ("FREQ=DAILY;UNTIL=20270328T215959Z", "2027-03-27", "2027-03-28 "),
+        ("FREQ=DAILY;UNTIL=20270328T215958Z", "2027-03-27", ""),
+        ("FREQ=YEARLY", "9998-12-30", "9999-12-30 "),
+    ],
+)
+def test_a_rule_has_these_days(rule, due, days, monkeypatch):
+    monkeypatch.setattr(repeat, "zone", BERLIN)
+    task = {"due_date": day_ends(date.fromisoformat(due)), "start_date": None, "repeat": rule}
+    for day in days.split(" "):
+        task = repeat.next_dates(task, "2026-11-25T12:00:00.000Z")
+        assert (task and task["due_date"]) == (day_ends(date.fromisoformat(day)) if day else None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "repeat_from", "due", "at", "found"),
+    [
+        ("FREQ=DAILY", "due_date", "2026-11-01T11:00:00.000Z", "2026-11-25T10:59:00.000Z", "2026-11-25T11"),
+        ("FREQ=DAILY", "due_date", "2026-11-01T11:00:00.000Z", "2026-11-25T11:00:00.000Z", "2026-11-26T11"),
+        (WEEKLY, "due_date", "2026-11-02T22:59:59.999Z", "2026-11-25T13:00:00.000Z", "2026-11-30T22"),
+        (
+            "FREQ=DAILY;INTERVAL=3",
+            "completed_at",
+            "2026-11-01T11:00:00.000Z",
+            "2026-11-25T23:30:00.000Z",
+            "2026-11-29T11",
+        ),
+        (
+            "FREQ=MONTHLY",
+            "completed_at",
+            "2026-11-05T11:00:00.000Z",
+            "2027-01-31T13:00:00.000Z",
+            "2027-02-28T11",
+        ),
+        (
+            "FREQ=DAILY;UNTIL=20261124",
+            "due_date",
+            "2026-11-01T11:00:00.000Z",
+            "2026-11-25T10:00:00.000Z",
+            None,
+        ),
+        ("FREQ=DAILY", "due_date", "2027-03-27T08:00:00.000Z", "2027-03-01T10:00:00.000Z", "2027-03-28T07"),
+        ("FREQ=DAILY", "due_date", "9999-12-31T21:00:00.000Z", "2027-03-01T10:00:00.000Z", None),
+        ("FREQ=DAILY", "due_date", "9999-12-31T23:59:59.999Z", "2027-03-01T10:00:00.000Z", None),
+    ],
+)
+def test_what_was_missed_is_skipped_and_local_clocks_count(rule, repeat_from, due, at, found, monkeypatch):
+    monkeypatch.setattr(repeat, "zone", BERLIN)
+    task = repeat.next_dates({"due_date": due, "start_date": None, "repeat": rule}, at, repeat_from)
+    assert (task and task["due_date"][:13]) == found
+    assert task is None or task["repeat"] == rule
+
+
+def test_a_start_date_keeps_its_days_before_the_due_date(monkeypatch):
+    monkeypatch.setattr(repeat, "zone", BERLIN)
+    task = {
+        "start_date": "2027-03-24T23:00:00.000Z",
+        "due_date": "2027-03-26T22:59:59.999Z",
+        "repeat": "FREQ=WEEKLY",
+    }
+    dates = repeat.next_dates(task, "2027-03-01T00:00:00.000Z")
+    assert dates == task | {"start_date": "2027-03-31T22:00:00.000Z", "due_date": "2027-04-02T21:59:59.999Z"}
+    far = {"start_date": "1970-01-01T00:00:00.000Z", "due_date": "9000-01-01T00:00:00.000Z"}
+    early = repeat.next_dates(task | far, "2027-03-01T00:00:00.000Z", "completed_at")
+    assert early["start_date"][:10] == "1970-01-02"
+
+
+REFUSED = (
+    """
+weekly|FREQ=HOURLY|FREQ=DAILY;COUNT=3|FREQ=WEEKLY;INTERVAL=0|FREQ=WEEKLY;INTERVAL=100|FREQ=WEEKLY;INTERVAL=01
+FREQ=WEEKLY;BYDAY=XX|FREQ=WEEKLY;BYDAY=1MO|FREQ=WEEKLY;BYDAY=|FREQ=WEEKLY;BYDAY=MO,|FREQ=DAILY;BYDAY=MO|FREQ=MONTHLY;BYDAY=MO
+FREQ=MONTHLY;BYMONTHDAY=0|FREQ=MONTHLY;BYMONTHDAY=32|FREQ=MONTHLY;BYMONTHDAY=-2|FREQ=MONTHLY;BYMONTHDAY=1,15
+FREQ=WEEKLY;BYMONTHDAY=1|FREQ=YEARLY;BYMONTH=3|FREQ=DAILY;UNTIL=20261399|FREQ=DAILY;UNTIL=20261231T225959|FREQ=DAILY;UNTIL=2026
+INTERVAL=2|FREQ=DAILY;|FREQ=DAILY;FREQ=DAILY|FREQ=DAILY;WKST=SU|RRULE:FREQ=DAILY|FREQ==DAILY|DAILY|;|=
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_what_is_no_rule_is_refused_with_what_is_accepted(owner, project, rule):
+    body = {"project_id": project["id"], "title": "T", "due_date": "2031-01-06", "repeat": rule}
+    (detail,) = fault(owner.post("/tasks", body), 422, "validation_error", "repeat")["details"]
+    assert detail["message"] == repeat.ACCEPTED_RULE
+
+
+def test_a_rule_needs_a_due_date_and_the_details(owner, project):
+    undated = {"project_id": project["id"], "title": "T", "repeat": WEEKLY}
+    fault(owner.post("/tasks", undated), 422, "validation_error", "repeat")
+    task = made(owner, project, repeat=WEEKLY.lower(), repeat_from="completed_at")
+    assert (task["repeat"], task["repeat_from"], task["repeats"]) == (WEEKLY, "completed_at", None)
+    path = f"/tasks/{task['id']}"
+    for body in ({"due_date": None}, {"due_date": None, "status": "done"}):
+        fault(owner.patch(f"{path}/details", body), 422, "validation_error", "repeat")
+    fault(owner.patch(path, {"repeat": None}), 422, "validation_error", "repeat")
+    fault(owner.patch(f"{path}/details", {"repeat_from": "today"}), 422, "validation_error", "repeat_from")
+    changed = change(owner, task, repeat=None, repeat_from=None, due_date=None)
+    assert (changed["repeat"], changed["repeat_from"]) == (None, "due_date")
+    fault(owner.patch(f"{path}/details", {"repeat": WEEKLY}), 422, "validation_error", "repeat")
+
+
+# The task that follows
+
+
+def in_batch(owner, task):
+    changes = {"tasks": [task["number"]], "changes": {"status": "done"}}
+    return owner.patch("/tasks/batch", changes)
+
+
+def by_external_id(owner, task):
+    body = {"project_id": task["project_id"], "title": task["title"], "status": "done"}
+    return owner.put(f"/tasks/by-external-id/{task['external_id']}", body)
+
+
+def accepted(owner, task):
+    owner.patch(f"/tasks/{task['id']}", {"status": "review"})
+    return owner.patch(f"/tasks/{task['id']}/details", {"status": "done"})
+
+
+WAYS = {
+    "POST complete": lambda owner, task: owner.post(f"/tasks/{task['id']}/complete"),
+    "PATCH status": lambda owner, task: owner.patch(f"/tasks/{task['id']}", {"status": "done"}),
+    "in a batch": in_batch,
+    "by external id": by_external_id,
+    "out of review": accepted,
+    "by four people at once": lambda owner, task: (
+        at_once(*[lambda: complete(owner, task)] * 4) and in_batch(owner, task)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_that_is_done_is_followed_by_one(owner, join, milestone, way):
+    project, ana = {"id": milestone["project_id"]}, join()
+    fields = {"description": "1. [X] one\n- [ ] two\n[x] no box", "labels": ["Home"], "metadata": {"a": 1}}
+    fields |= {"priority": "high", "assignee_id": ana.member["id"], "milestone_id": milestone["id"]}
+    fields |= {"start_date": "2031-01-03T09:00:00Z", "external_id": project["id"]}
+    other = owner.make_task(project)
+    task = made(owner, project, **fields)
+    owner.make_task(project)
+    change(owner, task, before=other["number"])
+    for _ in range(2):
+        owner.data(WAYS[way](owner, task)) if way != "out of review" or not following(owner, task) else None
+    (new,) = following(owner, task)
+    kept = ["title", "labels", "metadata", "priority", "assignee_id", "milestone_id", "repeat", "created_by"]
+    assert {name: new[name] for name in kept} == {name: task[name] for name in kept}
+    assert new["description"] == "1. [ ] one\n- [ ] two\n[x] no box"
+    assert (new["checks"], new["status"], new["version"]) == ({"done": 0, "total": 2}, "todo", 1)
+    assert (new["start_date"], new["due_date"]) == ("2031-01-10T09:00:00.000Z", "2031-01-13T23:59:59.999Z")
+    done = stored(owner, task["id"])
+    assert (done["status"], done["repeat"], done["next_number"]) == ("done", None, new["number"])
+    in_order = owner.data(owner.get("/tasks", project_id=project["id"], sort="rank"))["tasks"]
+    assert [one["id"] for one in in_order[:3]] == [task["id"], new["id"], other["id"]]
+    assert unread(ana, "task")[0][1]["number"] == new["number"]
+    (entry,) = owner.data(owner.get(f"/tasks/{new['id']}/activity"))["activity"]
+    assert entry["action"] == "created"
+
+
+def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receiver):
+    owner = hooked.client()
+    task = made(owner, owner.make_project())
+    complete(owner, task)
+    complete(owner, task)
+    change(owner, task, status="todo")
+    names = [call.event["event"] for call in receiver.all_here()]
+    assert names == ["task.created", "task.completed", "task.created", "task.updated", "task.deleted"]
+
+
+def test_a_closed_milestone_and_an_archived_project_take_no_next_task(owner, milestone):
+    project = {"id": milestone["project_id"]}
+    first, last = (made(owner, project, milestone_id=milestone["id"]) for _ in range(2))
+    owner.data(owner.patch(f"/milestones/{milestone['id']}", {"closed": True}))
+    complete(owner, first)
+    assert [new["milestone_id"] for new in following(owner, first)] == [None]
+    owner.data(owner.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    assert complete(owner, last)["repeat"] is None
+    assert following(owner, last) == []
+
+
+def test_after_its_end_a_rule_makes_no_task_and_comes_back_if_the_last_one_is_reopened(owner, project):
+    task = made(owner, project, repeat=f"{WEEKLY};UNTIL=20310112")
+    assert complete(owner, task)["repeat"] is None
+    assert following(owner, task) == []
+    assert change(owner, task, status="todo")["repeat"] == task["repeat"]
+
+
+TOUCHES = {
+    "a change": lambda owner, new: change(owner, new, title="Touched"),
+    "a comment": lambda owner, new: comment(owner, new, "Touched"),
+    "a blocked task": lambda owner, new: owner.make_task({"id": new["project_id"]}, blocked_by=[new["id"]]),
+    "a claim": lambda owner, new: owner.data(owner.post(f"/tasks/{new['id']}/claim")),
+}
+
+
+@pytest.mark.parametrize("touch", [None, *TOUCHES])
+def test_a_reopened_task_takes_back_what_followed_it_unless_somebody_has_touched_that(owner, project, touch):
+    task = made(owner, project, repeat="FREQ=MONTHLY", due_date="2031-01-31")
+    complete(owner, task)
+    (new,) = following(owner, task)
+    assert (new["due_date"][:10], new["repeat"]) == ("2031-02-28", "FREQ=MONTHLY;INTERVAL=1;BYMONTHDAY=31")
+    if touch:
+        TOUCHES[touch](owner, new)
+    reopened = change(owner, task, status="in_progress")
+    assert reopened["repeat"] == (None if touch else task["repeat"])
+    assert [one["id"] for one in following(owner, task)] == ([new["id"]] if touch else [])
+    complete(owner, task)
+    assert len(following(owner, task)) == 1
+
+
+def test_several_are_completed_and_reopened_in_one_batch(owner, project):
+    tasks = [made(owner, project) for _ in range(3)]
+
+    def change_all(status):
+        body = {"tasks": [task["id"] for task in tasks], "changes": {"status": status}}
+        return owner.data(owner.patch("/tasks/batch", body))["tasks"]
+
+    change_all("done")
+    assert [len(following(owner, task)) for task in tasks] == [1, 1, 1]
+    change(owner, following(owner, tasks[0])[0], priority="low")
+    assert [task["repeat"] for task in change_all("todo")] == [None, WEEKLY, WEEKLY]
+    assert [len(following(owner, task)) for task in tasks] == [1, 0, 0]
+
+
+def test_what_an_agent_has_claimed_and_a_person_accepts_is_free_again(server, owner, project):
+    bot = server.client(server.flask("member", "add", "Bot that repeats", "--agent").stdout.strip())
+    fields = {
+        "project": project["id"],
+        "title": "Check links",
+        "due_date": "2031-01-06",
+        "repeat": WEEKLY.lower(),
+    }
+    task = stored(owner, use(bot, "create_task", **fields)["number"])
+    assert use(bot, "claim_task", task_id=task["number"], minutes=30)["repeat"] == WEEKLY
+    use(bot, "complete_task", task_id=task["number"])
+    assert following(owner, task) == []
+    complete(owner, task)
+    (new,) = following(owner, task)
+    assert (new["assignee_id"], new["status"], new["claimed_until"]) == (None, "todo", None)
+    assert use(bot, "claim_task", project=project["id"])["number"] == new["number"]
+    use(bot, "update_task", task_id=new["number"], repeat="")
+    assert stored(owner, new["id"])["repeat"] is None
+
+
+def test_one_is_skipped_without_being_completed(owner, project, task):
+    first = made(owner, project, repeat="FREQ=MONTHLY", due_date="2031-01-31", start_date="2031-01-30")
+    moved = owner.data(owner.post(f"/tasks/{first['id']}/skip"))
+    assert (moved["status"], moved["due_date"][:10], moved["start_date"][:10]) == (
+        "todo",
+        "2031-02-28",
+        "2031-02-27",
+    )
+    moved = owner.data(owner.post(f"/tasks/{first['id']}/skip"))
+    assert moved["due_date"][:10] == "2031-03-31"
+    fault(owner.post(f"/tasks/{task['id']}/skip"), 422, "validation_error", "repeat")
+    last = made(owner, project, repeat=f"{WEEKLY};UNTIL=20310106")
+    fault(owner.post(f"/tasks/{last['id']}/skip"), 422, "validation_error", "repeat")
+    old = {"If-Match": '"1"'}
+    assert owner.post(f"/tasks/{first['id']}/skip", headers=old).status_code == 412
+
+
+def test_after_a_kill_a_task_is_open_or_done_with_one_that_follows_it(launch):
+    server = launch()
+    owner = server.client()
+    project = owner.make_project()
+    tasks = [made(owner, project) for _ in range(40)]
+
+    def complete_some(some):
+        client = server.client()
+        try:
+            for task in some:
+                client.post(f"/tasks/{task['id']}/complete")
+        except requests.ConnectionError:
+            return
+
+    def kill():
+        while not any(row["n"] for row in server.rows("SELECT COUNT(repeats) AS n FROM task")):
+            pass
+        server.kill()
+
+    at_once(kill, *[lambda part=part: complete_some(tasks[part::4]) for part in range(4)])
+    owner = server.start().client()
+    for task in tasks:
+        is_done = stored(owner, task["id"])["status"] == "done"
+        assert len(following(owner, task)) == is_done
+        complete(owner, task)
+        assert len(following(owner, task)) == 1
+
+
+# In and out
+
+
+def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
+    server, other = launch(), launch()
+    owner = server.client()
+    first = made(owner, owner.make_project(name="Chores"), repeat_from="completed_at")
+    complete(owner, first)
+    for name, options in (("all.jsonl", ["--format", "jsonl"]), ("all.csv", [])):
+        exported = tmp_path / name
+        assert invoke(server, "export", *options, exported).exit_code == 0
+        invoke(other, "import", exported, "--apply")
+        tasks = other.client().data(other.client().get("/tasks", sort="created_at"))["tasks"]
+        rules = [
+            (one["number"], one["status"], one["repeat"], one["repeat_from"], one["repeats"]) for one in tasks
+        ]
+        assert rules == [(1, "done", None, "completed_at", None), (2, "todo", WEEKLY, "completed_at", 1)]
+    done = tmp_path / "done.jsonl"
+    done.write_text(
+        json.dumps({"id": tasks[1]["id"], "title": "A task", "project": "Chores", "status": "done"})
+    )
+    invoke(other, "import", done, "--apply")
+    assert following(other.client(), tasks[1]) == []
+    change(other.client(), tasks[1], status="todo")
+    complete(other.client(), tasks[1])
+    assert len(following(other.client(), tasks[1])) == 1
+
+
+# A year
+
+
+@pytest.fixture
+def year(tmp_path):
+    """A throwaway server's owner, and what sets its clock ahead to noon of a day in Berlin."""
+    settings = {"TASKS_WORKSPACE__TIMEZONE": "Europe/Berlin", "TASKS_LIMITS__REQUESTS_PER_MINUTE": "0"}
+    with begun(tmp_path, environment_in(tmp_path), **settings) as process:
+        owner = client(process.stdout.readline())
+
+        def go(day):
+            at = datetime.fromisoformat(owner.get("/health").json()["meta"]["timestamp"])
+            hours = (datetime.combine(day, time(12), BERLIN) - at) // timedelta(hours=1)
+            if hours:
+                now = ask(owner, "POST", "clock", advance=f"{hours}h").json()["data"]["now"]
+                assert now[:10] == str(day)
+
+        yield owner, go
+
+
+def next_of(owner, task):
+    complete(owner, task)
+    (new,) = following(owner, task)
+    return new
+
+
+def test_the_year_of_a_household(year):
+    owner, go = year
+    day = date(datetime.now(UTC).year + 1, 1, 1)
+    go(day)
+    project = owner.make_project(name="Household")
+    bins = made(owner, project, title="Put the bins out", due_date=str(day), repeat="FREQ=WEEKLY")
+    for week in range(53):  # over both changes of the clocks
+        go(day + timedelta(7 * week))
+        bins = next_of(owner, bins)
+        assert bins["due_date"] == day_ends(day + timedelta(7 * week + 7))
+    late = day + timedelta(7 * 56 + 2)  # by three weeks and two days
+    go(late)
+    assert next_of(owner, bins)["due_date"] == day_ends(day + timedelta(7 * 57))
+    plants = made(
+        owner, project, due_date=str(late), repeat="FREQ=DAILY;INTERVAL=10", repeat_from="completed_at"
+    )
+    go(late + timedelta(4))
+    assert next_of(owner, plants)["due_date"] == day_ends(late + timedelta(14))
+
+
+def test_the_year_of_a_bookkeeper(year):
+    owner, go = year
+    first = date(datetime.now(UTC).year + 1, 1, 31)
+    ends = [date(first.year + month // 12, month % 12 + 1, 1) - timedelta(1) for month in range(1, 20)]
+    go(first)
+    closing = made(
+        owner, owner.make_project(), title="Close the books", due_date=str(first), repeat="FREQ=MONTHLY"
+    )
+    for end, following_end in zip(ends[:13], ends[1:14], strict=True):
+        go(end)
+        new = next_of(owner, closing)
+        assert new["due_date"] == day_ends(following_end)
+        if end.month == 6:  # by mistake
+            reopened = change(owner, closing, status="in_progress")
+            assert (following(owner, closing), reopened["due_date"]) == ([], day_ends(end))
+            new = next_of(owner, closing)
+            assert new["due_date"] == day_ends(following_end)
+        closing = new
+    go(ends[15] - timedelta(9))  # by three weeks, and the next one is missed too
+    assert next_of(owner, closing)["due_date"] == day_ends(ends[15])
