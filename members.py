@@ -868,23 +868,17 @@ class Activity(Identified):
         return cls.select_newest().where(cls.is_deletion_of_task, cls.number == placeholder("number"))
 
     @statement
-    def last_move(cls: Any):
-        """The key with which a task was given its status, and its name unless it is a session's."""
-        moves = cls.select(cls.key, via()).join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
-        is_move = (cls.task_id == placeholder("task_id")) & (cls.action == "moved")
-        is_move &= cls.is_hidden.is_null() & fn.JSON_EXTRACT(cls.changes, "$.status").is_null(False)
-        return moves.where(is_move).order_by(cls.id.desc()).limit(1)
-
-    @statement
     def last_change(cls: Any):
-        """The last changes of a task in which the field at `:path` changed."""
-        has_field = fn.JSON_EXTRACT(cls.changes, placeholder("path")).is_null(False)
-        is_of_task = (cls.task_id == placeholder("task_id")) & (cls.entity == "task")
-        return cls.select(cls.changes).where(is_of_task, has_field).order_by(cls.id.desc()).limit(1)
+        """What changed in a task when the field at `:path` changed last; the key, and its name as in `via`."""
+        rows = cls.select(cls.changes, cls.key, via())
+        rows = rows.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
+        is_change = (cls.task_id == placeholder("task_id")) & (cls.entity == "task") & cls.is_hidden.is_null()
+        is_change &= fn.JSON_EXTRACT(cls.changes, placeholder("path")).is_null(False)
+        return rows.where(is_change).order_by(cls.id.desc()).limit(1)
 
     @classmethod
     def last_change_of(cls, task_id: str, field: str) -> Row:
-        """What changed in a task when this field changed last; empty if it never has."""
+        """Return what changed in a task when this field changed last; empty if it never has."""
         return orjson.loads(cls.last_change.value(task_id=task_id, path=f"$.{field}") or "{}")
 
     @classmethod

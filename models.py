@@ -661,15 +661,14 @@ class Task(Entity):
     def select_shown(cls) -> Query:
         assignee, creator, followers = Member.alias("assignee"), Member.alias("creator"), cls.alias()
         attachments = Attachment.select(Attachment.id).where(Attachment.task == cls.id)
+        next_number = followers.select(fn.MAX(followers.number)).where(followers.repeats == cls.number)
         return (
             cls.select(
                 *cls.shown_columns(),
                 Blocker.shown(cls.number, is_open=False).alias("done_blockers"),
                 Blocker.shown(cls.number, reverse=True).alias("blocks"),
                 cls.comment_count(),
-                followers.select(fn.MAX(followers.number))
-                .where(followers.repeats == cls.number)
-                .alias("next_number"),
+                next_number.alias("next_number"),
                 fn.EXISTS(attachments).alias("attachments"),
                 *joined(Project, "project", "id", "name", "status", "owner_id"),
                 *joined(Milestone, "milestone", "id", "title", "due_date"),
@@ -928,9 +927,8 @@ class Task(Entity):
             return {}
         if number := cls.shown(task["id"])["next_number"]:
             following = cls.shown(cls.id_of(number))
-            if following["version"] > 1 or any(
-                map(following.get, ("comment_count", "attachments", "blocks"))
-            ):
+            parts = ("comment_count", "attachments", "blocks")
+            if following["version"] > 1 or any(map(following.get, parts)):
                 return {}
             cls.remove(transaction, following["id"])
         return {} if task["repeat"] or not task["due_date"] else {"repeat": [None, completed["repeat"][0]]}
@@ -962,7 +960,7 @@ class Task(Entity):
         if task["status"] == "todo" and task["assignee_id"] in (None, me):
             claimed = {"status": "in_progress", "assignee_id": me, "claimed_until": until}
             return cls.edit(transaction, id, claimed, versions)
-        move = Activity.last_move.one(task_id=id) or {"key_id": None, "via": None}
+        move = Activity.last_change.one(task_id=id, path="$.status") or {"key_id": None, "via": None}
         is_mine = task["status"] == "in_progress" and task["assignee_id"] == me
         if is_mine and move["key_id"] == transaction.actor["key_id"]:
             if until:

@@ -8,7 +8,6 @@ from itertools import chain, count
 from times import instant
 
 REPEAT_FROM = ("due_date", "completed_at")  # from which the next due date is counted
-MAX_RULE = 100  # characters
 WEEKDAYS = "MO,TU,WE,TH,FR,SA,SU"
 PARTS = {
     "FREQ": "DAILY|WEEKLY|MONTHLY|YEARLY",
@@ -77,9 +76,8 @@ def next_dates(task: dict, at: str, repeat_from: str = "due_date") -> dict | Non
         if start:
             begun = datetime.fromisoformat(start).astimezone(zone)
             place = day.toordinal() - (due.date() - begun.date()).days
-            earliest = date(1970, 1, 2).toordinal()  # that the API accepts, in any time zone
-            start = instant(min(_at(date.fromordinal(max(place, earliest)), begun), moment))
-    except (OverflowError, ValueError):  # after the year 9999
+            start = instant(min(_at(date.fromordinal(place), begun), moment))
+    except (OverflowError, ValueError):  # after the year 9999, or a start before the year 1
         return None
     until = parts.get("UNTIL", "99999999")
     if (f"{day:%Y%m%d}" if len(until) == 8 else f"{moment:%Y%m%dT%H%M%SZ}") > until:

@@ -22,7 +22,7 @@ import outbox
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import BadBody
 from lists import OBJECTS, SORTS
-from repeat import ACCEPTED_RULE, MAX_RULE, REPEAT_FROM, parse_rule
+from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
@@ -406,7 +406,7 @@ class Rule(Text):
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         rule = super()._deserialize(value, *arguments, **options).upper()
         try:
-            parse_rule(rule[:MAX_RULE])
+            parse_rule(rule)
         except ValueError as error:
             raise ValidationError(ACCEPTED_RULE) from error
         return rule
@@ -552,7 +552,7 @@ class TaskInput(Strict):
         metadata={"description": "As a whole list, each spelled as it was first used; case does not count."},
     )
     metadata = JSONObject(MAX_METADATA)
-    repeat = Rule(MAX_RULE, allow_none=True, metadata={"description": "A part of RFC 5545's RRULE."})
+    repeat = Rule(100, allow_none=True, metadata={"description": "A part of RFC 5545's RRULE."})
     repeat_from = Choice(REPEAT_FROM, allow_none=True)
     external_id = Name(255, allow_none=True)
     blocked_by = ListOf(

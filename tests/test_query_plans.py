@@ -76,7 +76,7 @@ READS = [
     (Activity, "pruning", "activity_hidden (id<?)"),
     (Activity, "forgotten", "activity_hidden (id>? AND id<?)"),
     (Activity, "recent", "activity_shown"),
-    (Activity, "last_move", "activity_task (task_id=?)"),
+    (Activity, "last_change", "activity_task (task_id=?)"),
     (StoredAnswer, "pruning", "stored_answer_created_at"),
     (Notice, "latest", "notice_member (member_id=? AND id<?)"),
     (Notice, "unread", "notice_unread (member_id=?)"),
@@ -110,7 +110,7 @@ IN_ORDER = (
     "open_of_owner",
     "of_flow",
     "recent",
-    "last_move",
+    "last_change",
 )
 
 

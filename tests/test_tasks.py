@@ -15,9 +15,9 @@ def test_a_new_task_has_defaults_and_every_key(owner, project):
     assert UUID.fullmatch(task["id"])
     assert INSTANT.fullmatch(task["created_at"])
     unset = ("milestone_id", "description", "assignee_id", "start_date", "due_date", "completed_at")
-    unset += ("external_id", "claimed_until", "question_id", "checks")
+    unset += ("external_id", "claimed_until", "question_id", "checks", "repeat", "repeats")
     default = dict.fromkeys(unset) | {"status": "todo", "priority": "medium", "version": 1}
-    default |= {"labels": [], "rank": str(5_000_000_000 + task["number"])}
+    default |= {"repeat_from": "due_date", "labels": [], "rank": str(5_000_000_000 + task["number"])}
     default |= {"blocked_by": [], "metadata": {}, "created_by": project["owner"]["id"]}
     assert task == default | {name: task[name] for name in ("id", "number", "created_at")} | {
         "project_id": project["id"],
@@ -88,6 +88,7 @@ def test_a_task_is_shown_with_its_context(owner, project, milestone, join):
         "assignee": {name: assignee[name] for name in PROFILE},
         "creator": project["owner"],
         "comment_count": 2,
+        "next_number": None,
         "done_blockers": [],
         "blocks": [],
         "attachments": [attachment],
