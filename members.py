@@ -869,7 +869,7 @@ class Activity(Identified):
 
     @statement
     def last_change(cls: Any):
-        """What changed in a task when the field at `:path` changed last; the key, and its name as in `via`."""
+        """What changed in a task when the field at `:path` changed last, and with which key."""
         rows = cls.select(cls.changes, cls.key, via())
         rows = rows.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
         is_change = (cls.task_id == placeholder("task_id")) & (cls.entity == "task") & cls.is_hidden.is_null()

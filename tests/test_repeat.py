@@ -8,6 +8,7 @@ import pytest
 import requests
 from harness import at_once, fault, invoke
 from test_inbox import change, comment, unread
+from test_readme import API, block
 from test_throwaway import ask, begun, client, environment_in
 from test_tools import stored, use
 
@@ -224,6 +225,16 @@ def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receive
     change(owner, task, status="todo")
     names = [call.event["event"] for call in receiver.all_here()]
     assert names == ["task.created", "task.completed", "task.created", "task.updated", "task.deleted"]
+
+
+def test_it_is_as_the_page_of_the_api_shows_it(owner, project):
+    task = owner.make_task(
+        project, **json.loads(block("json", '"project_id"', API)) | {"project_id": project["id"]}
+    )
+    complete(owner, task)
+    shown = json.loads(block("json", '"repeats"', API)) | {"repeats": task["number"]}
+    (new,) = following(owner, task)
+    assert {name: new[name] for name in shown} == shown
 
 
 def test_a_closed_milestone_and_an_archived_project_take_no_next_task(owner, milestone):
