@@ -898,6 +898,7 @@ class Task(Entity):
             Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
             if planned["repeat"] and transaction.tells:
                 cls._add_next(transaction, task, planned["repeat"])
+                task = cls.stored(id)  # to place the next one may have changed its rank
         return task, changes
 
     @classmethod

@@ -351,7 +351,6 @@ SCHEMAS: dict[str, Row] = {
     "sort": {"type": "string", "enum": ["created_at", "updated_at", "-updated_at", "due_date", "-priority"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
     "metadata": {"type": "string", "description": "JSON object"},
-    "repeat": {"type": "string", "description": "RRULE"},
 }
 # The schemas of the arguments that are accepted in more forms than are declared.
 ACCEPTED: dict[str, Row] = {
@@ -654,7 +653,7 @@ class ToolCall:
             people=first_lines([clipped(person["full_name"]) for person in people], 6),
         )
 
-    @tool("News, your tasks, urgent ones, projects, team, latest changes.")
+    @tool("News, your tasks, urgent ones, projects, team, changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
@@ -717,7 +716,7 @@ class ToolCall:
         following = offset + len(tasks) if len(tasks) < len(rows) else pagination["next_offset"]
         return {"tasks": tasks, "total": total_of(pagination)} | present(next_offset=following)
 
-    @tool("A task with latest comments.", "task_id")
+    @tool("A task and comments.", "task_id")
     def get_task(self, task_id: int | str) -> Row:
         task = self.task(self.path_of(task_id))
         made = present(
@@ -771,7 +770,7 @@ class ToolCall:
         return {"done": done} | present(refused=refused)
 
     @tool(
-        "Create a task, and more with fields of their own; blocker -1 is the first, -2 the next.",
+        "Create a task, and more with fields of their own; blocker -1 is the first. repeat: RRULE.",
         "project title",
         f"{PLAN} external_id more",
         scope="agent",
@@ -808,7 +807,7 @@ class ToolCall:
         return self.full(task) | note
 
     @tool(
-        "Take a task; without task_id your most urgent ready one, else nobody's. minutes: then it goes back.",
+        "Take a task, by default your most urgent ready one or nobody's. minutes: then it goes back.",
         optional="task_id project minutes",
         scope="agent",
         for_team=True,
@@ -939,7 +938,7 @@ class ToolCall:
         shown = ["id", "name"] + ["status"] * (project["status"] == "archived")
         return {name: project[name] for name in shown} | note
 
-    @tool("Your next and last meetings.")
+    @tool("Your meetings.")
     def list_meetings(self) -> Row:
         meetings = self.get("/meetings")["meetings"]
         self.every("projects")

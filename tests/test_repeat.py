@@ -227,6 +227,22 @@ def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receive
     assert names == ["task.created", "task.completed", "task.created", "task.updated", "task.deleted"]
 
 
+def test_after_many_each_one_is_still_beside_the_one_before_and_has_the_version_that_was_answered(
+    owner, project
+):
+    first, other = made(owner, project, repeat="FREQ=DAILY"), owner.make_task(project)
+    tasks = [first]
+    for _ in range(130):
+        done = complete(owner, tasks[-1])
+        shown = stored(owner, done["id"])
+        assert shown["version"] == done["version"]
+        tasks.append(stored(owner, shown["next_number"]))
+    in_order = sorted(
+        map(lambda task: stored(owner, task["id"]), [*tasks, other]), key=lambda task: task["rank"]
+    )
+    assert [task["id"] for task in in_order] == [task["id"] for task in [*tasks, other]]
+
+
 def test_it_is_as_the_page_of_the_api_shows_it(owner, project):
     task = owner.make_task(
         project, **json.loads(block("json", '"project_id"', API)) | {"project_id": project["id"]}
