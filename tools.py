@@ -653,7 +653,7 @@ class ToolCall:
             people=first_lines([clipped(person["full_name"]) for person in people], 6),
         )
 
-    @tool("News, your tasks, urgent ones, projects, team, changes.")
+    @tool("News, your and urgent tasks, projects, team, changes.")
     def get_context(self) -> Row:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
@@ -912,7 +912,7 @@ class ToolCall:
         comment, note = self.comment(self.path_of(task_id), content, **more)
         return {"id": comment["id"], "created": short_time(comment["created_at"])} | note
 
-    @tool("A project and its milestones.", "project")
+    @tool("A project with milestones.", "project")
     def get_project(self, project: str) -> Row:
         path = f"/projects/{self.project_id(project)}"
         found, rows = self.get(path), self.get(f"{path}/milestones")["milestones"]
