@@ -225,6 +225,10 @@ def test_the_events_come_in_order_and_a_repeated_call_sends_none(hooked, receive
     change(owner, task, status="todo")
     names = [call.event["event"] for call in receiver.all_here()]
     assert names == ["task.created", "task.completed", "task.created", "task.updated", "task.deleted"]
+    tasks = [task["number"], made(owner, {"id": task["project_id"]})["number"]]
+    owner.data(owner.patch("/tasks/batch", {"tasks": tasks, "changes": {"status": "done"}}))
+    names = [call.event["event"] for call in receiver.all_here()][1:]
+    assert names == ["task.updated", "task.completed"] * 2 + ["task.created"] * 2
 
 
 def test_after_many_each_one_is_still_beside_the_one_before_and_has_the_version_that_was_answered(
@@ -396,6 +400,7 @@ def test_an_import_takes_rules_and_makes_no_next_task(launch, tmp_path):
     )
     invoke(other, "import", done, "--apply")
     assert following(other.client(), tasks[1]) == []
+    assert stored(other.client(), tasks[1]["id"])["repeat"] == WEEKLY
     change(other.client(), tasks[1], status="todo")
     complete(other.client(), tasks[1])
     assert len(following(other.client(), tasks[1])) == 1
