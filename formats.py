@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import schemas
 from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
+from repeat import next_dates
+from times import now
 from transfer import IMPORTED, TIMES, Dates, Line, Report, Words, cells_of, columns_of, word_of
 
 PROGRAMS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
@@ -176,6 +179,7 @@ class Export:
 
     def task(self, item: Row) -> Row:
         """The fields of a task, as an import takes them."""
+        item = item | repetition_of_vikunja(item) if self.program == "vikunja" else item
         task, (status, other) = Row(), self.choice(item, "status")
         for name in FIELDS:
             if paths := self.paths.get(name):
@@ -324,11 +328,45 @@ class Export:
                 words = f"{content} {times[content]}"
                 id = digest(f"{caseless(self.project or '')}\n{words}")[:16]
                 self.former[f"todoist:{id}"] = f"todoist:{digest(words)[:16]}"
-                task = row | {"id": [id], "section": section, "labels": re.findall(r"(?<!\S)@(\S+)", content)}
+                task = (
+                    row
+                    | repetition_of_todoist(row)
+                    | {"id": [id], "section": section, "labels": re.findall(r"(?<!\S)@(\S+)", content)}
+                )
                 task |= {"CONTENT": [re.sub(r"\s*(?<!\S)@\S+", "", content).strip() or content], "notes": []}
                 yield task
             elif kind:
                 self.report.drop(f"row of type {kind}", f"line {row['line']}", "row")
+
+
+def repetition_of_todoist(row: Row) -> Row:
+    """The rule that "every Monday" means in Todoist, and the next such day, unless there is a deadline."""
+    words = " ".join(row.get("DATE", [""])[0].lower().split())
+    match = re.fullmatch(r"every(!?) (?:(day)|(weekday|workday)|((?:mo|tu|we|th|fr|sa|su)[a-z]*))", words)
+    if not match:
+        return {}
+    days = match[4][:2].upper() if match[4] else "MO,TU,WE,TH,FR"
+    rule = "FREQ=DAILY" if match[2] else f"FREQ=WEEKLY;BYDAY={days}"
+    yesterday = now(-86400)
+    dates = next_dates({"repeat": rule, "due_date": yesterday, "start_date": None}, yesterday) or {}
+    day = datetime.fromisoformat(dates["due_date"]).astimezone(schemas.Instant.zone).date().isoformat()
+    return {"repeat": [rule], "DATE": [] if row.get("DEADLINE") else [day]} | (
+        {"repeat_from": ["completed_at"]} if match[1] else {}
+    )
+
+
+def repetition_of_vikunja(task: Row) -> Row:
+    """The rule of a task of Vikunja, which repeats after seconds, monthly (1) or from its completion (2)."""
+    seconds, mode = task.get("repeat_after") or 0, task.get("repeat_mode")
+    if not seconds and mode != 1:
+        return {}
+    days, rest = divmod(seconds, 86400) if isinstance(seconds, int) else (0, 1)
+    unit, number = ("DAILY", days) if days % 7 else ("WEEKLY", days // 7)
+    is_dated = str(task.get("due_date") or "0001") > "0002" and not task.get("done")
+    if not is_dated or (mode != 1 and (rest or not 0 < number < 100)):
+        return {"repetition": True}
+    rule = "FREQ=MONTHLY" if mode == 1 else f"FREQ={unit};INTERVAL={number}"
+    return {"repeat": rule} | ({"repeat_from": "completed_at"} if mode == 2 else {})
 
 
 @lru_cache(maxsize=1000)

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import subprocess
+from datetime import datetime
 
 import pytest
 from harness import ROOT, Server, invoke
@@ -439,3 +440,46 @@ def test_every_field_and_program_is_told():
     names = {name for schema in schemas.IMPORTS.values() for name in schema.fields} | set(transfer.EXPORTED)
     assert [name for name in sorted(names) if f"`{name}`" not in told] == []
     assert re.findall("### (.*)", told.lower())[: len(formats.PROGRAMS)] == list(formats.PROGRAMS)
+
+
+def test_tasks_of_todoist_and_vikunja_repeat_where_a_rule_says_the_same(workspace):
+    weekdays = "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
+    todoist = {
+        "every day": ("FREQ=DAILY", "due_date"),
+        "Every Monday": ("FREQ=WEEKLY;BYDAY=MO", "due_date"),
+        "every! workday": (weekdays, "completed_at"),
+        "every 3 months": (None, "due_date"),
+    }
+    text = HEAD + "".join(f"task,{words},,,4,1,,,{words},en,UTC,,,,\n" for words in todoist)
+    said = workspace.take(text, "--from", "todoist", project="Todoist")
+    assert 'dropped: due_date that cannot be read, such as "every 3 months" (1 task)' in said
+    assert "0 new, 0 changed, 4 unchanged" in workspace.take(text, "--from", "todoist", project="Todoist")
+    found = {row["title"]: (row["repeat"], row["repeat_from"]) for row in workspace.rows()}
+    assert found == todoist
+    monday = next(row["due_date"] for row in workspace.rows() if row["title"] == "Every Monday")
+    assert datetime.fromisoformat(monday).weekday() == 0
+    vikunja = {
+        (86400, 0): ("FREQ=DAILY;INTERVAL=1", "due_date"),
+        (1209600, 2): ("FREQ=WEEKLY;INTERVAL=2", "completed_at"),
+        (0, 1): ("FREQ=MONTHLY", "due_date"),
+        (3600, 0): (None, "due_date"),
+        (86400 * 100, 0): (None, "due_date"),
+    }
+    tasks = [
+        {
+            "id": at,
+            "title": str(key),
+            "done": False,
+            "due_date": "2031-01-06T09:00:00Z",
+            "repeat_after": key[0],
+        }
+        | {"repeat_mode": key[1]}
+        for at, key in enumerate(vikunja, 1)
+    ]
+    file = [{"id": 1, "title": "Vikunja", "views": [], "buckets": [], "tasks": tasks}]
+    said = workspace.take(file, "--from", "vikunja", project="Vikunja")
+    assert "dropped: repetition (2 tasks)" in said
+    found = {
+        row["title"]: (row["repeat"], row["repeat_from"]) for row in workspace.rows() if "(" in row["title"]
+    }
+    assert found == {str(key): rule for key, rule in vikunja.items()}
