@@ -40,7 +40,7 @@ import schemas
 import tools
 from database import LOCK_SECONDS, Row, check_in_place, db, to_json
 from errors import Conflict, Forbidden, Gone, Invalid, NotFound, PreconditionFailed, TooMany, not_found
-from lists import change_page, history_page, task_page
+from lists import change_page, history_page, task_page, today
 from meetings import Meeting, Whiteboard, calendar
 from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
@@ -1143,6 +1143,21 @@ def read_inbox(transaction: Transaction, **which: str) -> Row:
     """Mark what the caller was told as read: up to a notice, or of a task."""
     reading = Notice.reading_of_task if "task_id" in which else Notice.reading
     return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
+
+
+@api.post("/inbox/snooze")
+@operation(schemas.SnoozeInput(), schemas.SNOOZED, scope="agent")
+def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
+    """Put off what the caller is told of a task until a time, also in `/today`; null ends that."""
+    return Notice.snooze(transaction, task_id, until)
+
+
+@api.get("/today")
+@operation(gives=schemas.TODAY_SHOWN)
+def get_today() -> Row:
+    """Show what waits for the caller, the meetings of the day, and what agents are doing meanwhile."""
+    day = datetime.fromisoformat(now()).astimezone(schemas.Instant.zone).date()
+    return today(request().caller["id"], schemas.Instant(ends_day=True).deserialize(day.isoformat()))
 
 
 # Webhooks -------------------------------------------------------------------------------------

@@ -12,18 +12,20 @@ from operator import add
 from typing import Any
 
 import orjson
-from peewee import SQL, Case, Expression, Query, Select, fn
+from peewee import OP, SQL, Case, Expression, Query, Select, fn
 
-from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, placeholder, rowid
+from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, json_object, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
 from models import (
     COUNT_LIMIT,
+    MAX_LISTED,
     PRIORITIES,
     Blocker,
     Comment,
     Milestone,
+    Notice,
     Project,
     Task,
     TaskCount,
@@ -235,6 +237,52 @@ def history_page(*, limit: int, **filters: Any) -> Row:
     rows = activities(frozenset(filters)).all(most=limit + 1, **filters)
     shown, pagination = newest_of(rows, limit)
     return {"activity": shown, "pagination": pagination}
+
+
+# What waits for a member. A comment is the one that asks or mentions them, or else the task's last one.
+TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
+MOST_TODAY = 50  # entries of a kind
+_last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id).alias("said")
+_mine = Notice.select().where(Notice.member == placeholder("member_id"))
+_asks, _submits = Notice.comment == Task.question_id, Task.status == "review"
+_waits = Case(Notice.reason, [("question", _asks), ("review", _submits)], Notice.read_at.is_null())
+
+
+def _today(chosen: Any, *order: Any) -> Statement:
+    """The first of the tasks of a subquery of `rowid` and `said`, in this order, each with that comment."""
+    said = {"author_id": Comment.author, "created_at": Comment.created_at}
+    said |= {"id": Comment.id, "excerpt": fn.SUBSTR(Comment.content, 1, MAX_LISTED)}
+    comment = Comment.select(json_object(said)).where(Comment.id == SQL('"chosen"."said"'))
+    task = json_object({name: Task._meta.columns[name] for name in TODAY.split()})
+    shown = [fn.JSON(task).alias("task"), fn.JSON(comment).alias("comment")]
+    return Statement(Task.in_order(chosen.order_by(*order).limit(MOST_TODAY), shown))
+
+
+_told = _mine.select(rowid(Task), Case(Notice.reason, [("review", _last)], Notice.comment).alias("said"))
+_told = _told.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
+TOLD = _today(_told.where(Notice.reason == placeholder("reason")), fn.MIN(Notice.id))
+_due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
+_due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
+DUE = _today(Task.select(rowid(Task), _last).where(_due), Task.due_date, Task.id)
+# What agents have moved, of what was changed last by whoever has keys for agents.
+_keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
+_moves = Activity.select(Activity.key).where(Activity.task_id == Task.id, Activity.action == "moved")
+_by_agents = Expression(_moves.order_by(Activity.id.desc()).limit(1), OP.IN, _keys)
+_held = (Task.status == "in_progress") & Task.assignee.in_(_keys.select(ApiKey.member))
+_recent = Task.select(rowid(Task)).where(_held).order_by(SQL("+updated_at DESC"))  # by no index of all
+_work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), _last])
+_work = _work.where(_by_agents, FILTERS["archived"])
+WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
+
+
+def today(member_id: str, until: str) -> Row:
+    """Return what waits for a member until this time, by kind, and what agents are working on."""
+    mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
+    reasons = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
+    lists: Row = {kind: TOLD.all(**mine, reason=reason) for kind, reason in reasons.items()}
+    meetings = [one for one in Meeting.of(member_id) if one["when"] == "upcoming"]
+    lists["meetings"] = [one for one in meetings if one["starts_at"] <= until]
+    return lists | {"due": DUE.all(**mine), "working": WORK.all()}
 
 
 # What the changes show of each kind: its own columns, except a whiteboard's content, which may be large.

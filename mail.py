@@ -244,7 +244,8 @@ def send_digest() -> bool:
     if not member:
         return False
     after, seen_at = member["mailed_until"], member["seen_at"]
-    news = Notice.news.all(member_id=member["id"], after=after, seen_at=seen_at, most=MOST_NOTICES + 1)
+    since = {"after": after, "seen_at": seen_at, "now": now()}
+    news = Notice.news.all(member_id=member["id"], **since, most=MOST_NOTICES + 1)
     if not news:  # the member has just read it
         return True
     shown, base_url = news[:MOST_NOTICES], mailing["SERVER"]["base_url"]

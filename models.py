@@ -1123,6 +1123,8 @@ Task.add_index(Task.external_id, unique=True, where=_has_external_id, name="task
 Task.add_index(Task.claimed_until, where=Task.claimed_until.is_null(False), name="task_claimed")
 Task.add_index(Task.rank, name="task_rank")
 Task.add_index(Task.repeats, where=Task.repeats.is_null(False), name="task_repeats")
+_due = [Task.assignee, Task.due_date, Task.id, Task.status, Task.project]
+Task.add_index(*_due, where=Task.is_open_with_date, name="task_assignee_due")
 
 
 def remove_member(transaction: Transaction, id: str) -> Iterator[Changed]:
@@ -1557,8 +1559,11 @@ class Notice(Identified):
     excerpt = TextField()
     created_at = TextField()
     read_at = TextField(null=True)
+    snoozed_until = TextField(null=True)
 
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
+    is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
+    is_new: ClassVar[Any] = read_at.is_null() & is_awake
     DAYS = 90.0  # for which it is kept
     MAX_EXCERPT = 200  # characters
     is_of_comment: ClassVar[Any] = (task == placeholder("task_id")) & (actor == placeholder("author_id"))
@@ -1586,7 +1591,7 @@ class Notice(Identified):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
             for member in told:
-                cls.replacement.run(**row, id=transaction.new_id(), member_id=member)
+                cls.replacement.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
 
     @statement
     def forgetting(cls: Any):
@@ -1627,14 +1632,14 @@ class Notice(Identified):
     def news(cls: Any):
         """What is unread, after a notice, and after the member has seen the page."""
         is_new = (cls.id > placeholder("after")) & (cls.created_at > placeholder("seen_at"))
-        return cls.select_newest(Task.due_date).where(cls.read_at.is_null(), is_new)
+        return cls.select_newest(Task.due_date).where(cls.is_new, is_new)
 
     @statement
     def to_tell(cls: Any):
         """A member to send a digest: of notices, made by `:until`, neither read nor seen on the page."""
         seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
         seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
-        is_new = cls.read_at.is_null() & (cls.id > Member.mailed_until) & (cls.created_at > seen)
+        is_new = cls.is_new & (cls.id > Member.mailed_until) & (cls.created_at > seen)
         is_new &= (cls.member == Member.id) & (cls.created_at <= placeholder("until"))
         may_be_told = (Member.status == Member.ACTIVE) & (Member.mail != "never")
         may_be_told &= Member.mail_at <= placeholder("now")
@@ -1644,19 +1649,33 @@ class Notice(Identified):
 
     @statement
     def unread(cls: Any):
-        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_unread)
+        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_unread, cls.is_awake)
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
         """The member's latest notices before the one with this id, newest first, and how many are unread."""
         rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
         shown, pagination = newest_of(rows, limit)
-        return {"notices": shown, "unread": cls.unread.value(member_id=member_id), "pagination": pagination}
+        unread = cls.unread.value(member_id=member_id, now=now())
+        return {"notices": shown, "unread": unread, "pagination": pagination}
+
+    @classmethod
+    def snooze(cls, transaction: Transaction, task_id: str, until: str | None) -> Row:
+        """Put off the actor's notices of a task until this time; None ends that. Raises `Invalid`.
+
+        If there are none, a read one of reason `due` is stored, so that a due task can be put off too.
+        """
+        check_references(cls, {"task_id": task_id})
+        mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
+        if not cls.update_where(mine, **snoozed) and until:
+            made = {"id": transaction.new_id(), "created_at": transaction.at, "read_at": transaction.at}
+            cls.insertion.run(**mine, **made, **snoozed, reason="due", excerpt="")
+        return {"task_id": task_id, **snoozed}
 
     @statement
     def reading(cls: Any):
         read = cls.update({cls.read_at: placeholder("now")})
-        return read.where(cls.is_unread, cls.id <= placeholder("until"))
+        return read.where(cls.is_unread, cls.is_awake, cls.id <= placeholder("until"))
 
     @statement
     def reading_of_task(cls: Any):
@@ -1710,5 +1729,6 @@ class Notice(Identified):
 Notice.add_index(Notice.member, Notice.id, name="notice_member")
 Notice.add_index(Notice.task, name="notice_task")
 Notice.add_index(Notice.comment, where=Notice.comment.is_null(False), name="notice_comment")
+Notice.add_index(Notice.member, Notice.reason, Notice.task, name="notice_reason")
 _of_unread = [Notice.member, Notice.task, Notice.reason]
 Notice.add_index(*_of_unread, unique=True, where=Notice.read_at.is_null(), name="notice_unread")

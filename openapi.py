@@ -101,6 +101,7 @@ TAGS = {
 }
 # Parts of paths whose operations are in the group of another name.
 TAG_OF = {"changes": "activity", "labels": "tasks", "docs": "documentation", "openapi.json": "documentation"}
+TAG_OF["today"] = "inbox"
 TAG_OF |= dict.fromkeys(("me", "enroll", "session"), "members")
 LINK_END = "^[A-Za-z0-9_-]{43}$"
 HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}

@@ -21,7 +21,7 @@ import models
 import outbox
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
 from errors import BadBody
-from lists import OBJECTS, SORTS
+from lists import OBJECTS, SORTS, TODAY
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
 from times import instant
 
@@ -712,6 +712,13 @@ class InboxReadInput(Strict):
     EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 
 
+class SnoozeInput(Strict):
+    task_id = Id(required=True)
+    until = Instant(required=True, allow_none=True, metadata={"description": "Null ends the pause."})
+
+    EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
+
+
 class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
@@ -1201,7 +1208,7 @@ COMMENTS = answer_with("CommentList", comments=many(CommentShown), pagination=ne
 NoticeTaskShown = shown(models.Task, "id number title status", "NoticeTask")
 NoticeShown = shown(
     models.Notice,
-    "id reason excerpt created_at read_at actor task",
+    "id reason excerpt created_at read_at snoozed_until actor task",
     actor=nested(ProfileShown, allow_none=True),
     task=nested(NoticeTaskShown),
 )
@@ -1209,6 +1216,14 @@ INBOX = answer_with(
     "Inbox", notices=many(NoticeShown), unread=fields.Integer(), pagination=nested(HistoryPaginationShown)
 )
 INBOX_READ = answer_with("InboxRead", read=fields.Integer())
+SNOOZED = shown(models.Notice, "task_id snoozed_until", "Snoozed", task_id=Id())
+TodayTaskShown = shown(models.Task, TODAY, "TodayTask")
+SaidShown = shown(models.Comment, "id author_id created_at excerpt", "Said", excerpt=fields.String())
+TodayEntryShown = answer_with(
+    "TodayEntry", task=nested(TodayTaskShown), comment=nested(SaidShown, allow_none=True)
+)
+TODAY_LISTS = dict.fromkeys(("questions", "reviews", "mentions", "due", "working"), many(TodayEntryShown))
+TODAY_SHOWN = answer_with("Today", **TODAY_LISTS, meetings=many(MeetingShown))
 MEETINGS = answer_with("MeetingList", meetings=many(MeetingShown))
 MEMBERS = answer_with("MemberList", members=many(MemberShown))
 PROJECTS = answer_with("ProjectList", projects=many(ListedProjectShown))

@@ -72,6 +72,7 @@ def test_who_is_assigned_is_told_of_what_and_by_whom(ana, ben, project):
         "actor": {name: ana.member[name] for name in ("id", "full_name", "email", "role")},
         "excerpt": "",
         "read_at": None,
+        "snoozed_until": None,
     }
 
 

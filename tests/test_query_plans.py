@@ -38,7 +38,7 @@ LISTS = {
     "get_context of what is overdue": (
         "archived assignee_id due_before open",
         "-priority",
-        "task_(assignee|assignee_id|overdue)",
+        "task_(assignee|assignee_id|assignee_due|overdue)",
     ),
     "claim_task": ("archived ready unassigned", "-priority", "task_status_id"),
     "claim_task of the caller's own": ("archived assignee_id ready", "-priority", "task_assignee(_id)?"),

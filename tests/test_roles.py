@@ -25,7 +25,8 @@ FOR = {
         GET /tasks/<task:id>/activity|GET /activity
         GET /tasks/<task:id>/attachments|GET /tasks/<task:id>/attachments/<attachment_id>
         GET /projects|GET /projects/<id>|GET /projects/<id>/milestones|GET /milestones/<id>
-        GET /inbox|POST /inbox/read|GET /labels|GET /changes|POST /calendar|DELETE /calendar
+        GET /inbox|POST /inbox/read|POST /inbox/snooze|GET /today
+        GET /labels|GET /changes|POST /calendar|DELETE /calendar
         GET /whiteboards|GET /whiteboards/<id>|GET /keys|POST /keys|DELETE /keys/<id>
     """,
     TEAM: """
@@ -74,7 +75,7 @@ OF_AGENTS = """
     POST /tasks/<task:id>/copy|POST /tasks/<task:id>/skip
     POST /tasks/<task:id>/complete|PATCH /tasks/<task:id>/complete|PUT /tasks/<task:id>/complete
     POST /tasks/<task:id>/comments|PATCH /tasks/<task:id>/comments/<comment_id>
-    POST /tasks/<task:id>/attachments|POST /inbox/read
+    POST /tasks/<task:id>/attachments|POST /inbox/read|POST /inbox/snooze
 """
 OF_AGENTS = {name.strip() for name in OF_AGENTS.strip().replace("\n", "|").split("|")}
 RIGHTS = {

@@ -1,0 +1,12 @@
+"""Notices can be put off, and what waits for a member is found by indexes."""
+
+STATEMENTS = [
+    'ALTER TABLE "notice" ADD COLUMN "snoozed_until" TEXT',
+    'CREATE INDEX "notice_reason" ON "notice" ("member_id", "reason", "task_id")',
+    'CREATE INDEX "task_assignee_due" ON "task" ("assignee_id", "due_date", "id", "status", "project_id") WHERE (("status" != \'done\') AND ("due_date" IS NOT NULL))',
+]
+
+
+def up(migrator, db):
+    for statement in STATEMENTS:
+        db.execute_sql(statement)

@@ -1,0 +1,189 @@
+"""GET /today: what waits for a member, in its order, and what puts it off."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from harness import fault
+from test_keys import make_key
+
+KINDS = ["questions", "reviews", "mentions", "due", "meetings", "working"]
+TOMORROW = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+
+
+@pytest.fixture(scope="module")
+def people(server, owner, join):
+    """Somebody for whom things wait, a colleague, a client, and the colleague's agent."""
+    ada, bo = join(full_name="Ada Today"), join(full_name="Bo Today")
+    cleo = join("client", full_name="Cleo Today")
+    agent = server.client(make_key(bo, name="builder", scope="agent")["api_key"])
+    return ada, bo, cleo, agent
+
+
+@pytest.fixture
+def ada(people):
+    return people[0]
+
+
+@pytest.fixture
+def bo(people):
+    return people[1]
+
+
+def today(client):
+    found = client.data(client.get("/today"))
+    assert sorted(found) == sorted(KINDS)
+    return found
+
+
+def titles(client, kind):
+    return [entry["task"]["title"] for entry in today(client)[kind]]
+
+
+def said(entry):
+    return entry["comment"]["excerpt"], entry["comment"]["author_id"]
+
+
+def say(client, task, content, **fields):
+    return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content} | fields), 201)
+
+
+def change(client, task, **fields):
+    return client.data(client.patch(f"/tasks/{task['id']}/details", fields))
+
+
+def snooze(client, task, until):
+    return client.data(client.post("/inbox/snooze", {"task_id": task["id"], "until": until}))
+
+
+def unread(client):
+    return client.data(client.get("/inbox"))["unread"]
+
+
+def test_a_question_waits_for_whom_it_asks_until_it_is_answered(ada, bo, project):
+    first, second = (bo.make_task(project, title=title) for title in ("First", "Second"))
+    for task in (first, second):
+        say(bo, task, "Blue, @Ada Today?", question=True)
+    assert titles(ada, "questions") == ["First", "Second"]
+    assert titles(bo, "questions") == []
+    entry = today(ada)["questions"][0]
+    assert said(entry) == ("Blue, @Ada Today?", bo.member["id"])
+    ada.data(ada.post("/inbox/read", {"task_id": first["id"]}))  # looking at it answers nothing
+    assert titles(ada, "questions") == ["First", "Second"]
+    say(ada, first, "Green")
+    assert titles(ada, "questions") == ["Second"]
+    say(bo, first, "Sure, @Owner of the tests?")
+    change(bo, second, status="done")
+    assert titles(ada, "questions") == []
+
+
+def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, people, project):
+    *_, agent = people
+    tasks = [ada.make_task(project, title=title) for title in ("One", "Two")]
+    for task in tasks:
+        agent.data(agent.post(f"/tasks/{task['id']}/claim", {}))
+        say(agent, task, f"Built {task['title']}")
+        change(agent, task, status="review")
+    ada.data(ada.post("/inbox/read", {"task_id": tasks[0]["id"]}))
+    shown = [(entry["task"]["title"], said(entry)[0]) for entry in today(ada)["reviews"]]
+    assert shown == [("One", "Built One"), ("Two", "Built Two")]
+    change(ada, tasks[0], status="todo")
+    change(ada, tasks[1], status="done")
+    assert today(ada)["reviews"] == []
+
+
+def test_a_mention_waits_until_it_is_read(ada, bo, project):
+    task = bo.make_task(project, title="Read me")
+    say(bo, task, "See this, @Ada Today")
+    (entry,) = today(ada)["mentions"]
+    assert said(entry) == ("See this, @Ada Today", bo.member["id"])
+    assert {name: entry["task"][name] for name in ("id", "version")} == {"id": task["id"], "version": 1}
+    ada.data(ada.post("/inbox/read", {"task_id": task["id"]}))
+    assert today(ada)["mentions"] == []
+
+
+def test_what_is_due_by_the_end_of_the_day_waits_for_its_assignee(ada, bo, project):
+    now = datetime.now(UTC)
+    mine = {"assignee_id": ada.member["id"]}
+    days = {"Late": now - timedelta(days=400), "Today": now, "Tomorrow": now + timedelta(days=1)}
+    tasks = {
+        title: ada.make_task(project, title=title, due_date=f"{day:%Y-%m-%d}", **mine)
+        for title, day in reversed(days.items())
+    }
+    assert titles(ada, "due") == ["Late", "Today"]
+    change(ada, tasks["Today"], status="review")  # where it waits for somebody else
+    change(ada, tasks["Late"], assignee_id=bo.member["id"])
+    assert titles(ada, "due") == []
+    assert titles(bo, "due") == ["Late"]
+    bo.data(bo.patch(f"/projects/{project['id']}", {"status": "archived"}))
+    assert titles(bo, "due") == []
+
+
+def test_the_meetings_that_have_not_ended_today_are_listed(ada, bo):
+    now = datetime.now(UTC)
+    ends = now.replace(hour=23, minute=59, second=59, microsecond=0)
+
+    def meet(title, starts_at, ends_at=None):
+        times = {"starts_at": starts_at.isoformat(), "ends_at": ends_at and ends_at.isoformat()}
+        body = {"title": title, "participant_ids": [ada.member["id"]]} | times
+        bo.data(bo.post("/meetings", body), 201)
+
+    meet("Over", now - timedelta(days=2), now - timedelta(days=1))
+    meet("Under way", now - timedelta(hours=1), ends)
+    meet("In two days", now + timedelta(days=2))
+    meetings = [meeting for meeting in today(ada)["meetings"] if meeting["title"] != "Sync"]
+    assert [(one["title"], one["organizer"]["full_name"]) for one in meetings] == [("Under way", "Bo Today")]
+
+
+def test_what_agents_have_claimed_is_shown_to_all_and_what_people_do_is_not(ada, bo, people, project):
+    *_, cleo, agent = people
+    claimed, own = (bo.make_task(project, title=title) for title in ("Claimed", "By hand"))
+    agent.data(agent.post(f"/tasks/{claimed['id']}/claim", {"minutes": 30}))
+    change(bo, own, status="in_progress", assignee_id=bo.member["id"])
+    say(agent, claimed, "Half done")
+    (entry,) = today(cleo)["working"]
+    assert (entry["task"]["title"], said(entry)[0]) == ("Claimed", "Half done")
+    assert entry["task"]["claimed_until"]
+    change(bo, claimed, status="todo")
+    assert today(ada)["working"] == []
+
+
+@pytest.mark.parametrize("kind", ["questions", "reviews", "mentions", "due"])
+def test_what_is_put_off_is_left_out_until_then_or_until_that_is_undone(ada, bo, project, kind):
+    task = (ada if kind == "reviews" else bo).make_task(project, title=kind)
+    if kind == "due":
+        task = change(ada, task, assignee_id=ada.member["id"], due_date="2026-01-01")
+    elif kind == "reviews":
+        change(bo, task, status="review")
+    else:
+        say(bo, task, "Well, @Ada Today?", question=kind == "questions")
+    before = unread(ada)
+    assert kind in titles(ada, kind)
+    snoozed = snooze(ada, task, TOMORROW)
+    assert snoozed["task_id"] == task["id"]
+    assert kind not in titles(ada, kind)
+    assert unread(ada) == before - (kind != "due")
+    (notice,) = [one for one in ada.data(ada.get("/inbox"))["notices"] if one["task"]["id"] == task["id"]]
+    assert notice["snoozed_until"] == snoozed["snoozed_until"]
+    ada.data(ada.post("/inbox/read", {"until": notice["id"]}))  # what is put off stays unread
+    assert snooze(ada, task, None) == {"task_id": task["id"], "snoozed_until": None}
+    assert kind in titles(ada, kind)
+    assert unread(ada) == (kind != "due")
+    change(ada, task, status="todo" if kind == "reviews" else "done")
+
+
+def test_a_new_comment_is_shown_though_the_task_is_put_off(ada, bo, project):
+    task = bo.make_task(project, title="Again")
+    say(bo, task, "Once, @Ada Today")
+    snooze(ada, task, TOMORROW)
+    assert titles(ada, "mentions") == []
+    say(bo, task, "Twice, @Ada Today")
+    assert titles(ada, "mentions") == ["Again"]
+    ada.data(ada.post("/inbox/read", {"task_id": task["id"]}))
+
+
+def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
+    for body, field in (
+        ({"task_id": task["id"]}, "until"),
+        ({"task_id": "00000000-0000-7000-8000-000000000000", "until": TOMORROW}, "task_id"),
+    ):
+        fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)
