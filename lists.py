@@ -239,39 +239,43 @@ def history_page(*, limit: int, **filters: Any) -> Row:
     return {"activity": shown, "pagination": pagination}
 
 
-# What waits for a member. A comment is the one that asks or mentions them, or else the task's last one.
+# What waits for a member.
 TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
 MOST_TODAY = 50  # entries of a kind
-_last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id).alias("said")
+_last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
+_task = Task.select(rowid(Task), SQL("NULL").alias("said"))
 _mine = Notice.select().where(Notice.member == placeholder("member_id"))
 _asks, _submits = Notice.comment == Task.question_id, Task.status == "review"
 _waits = Case(Notice.reason, [("question", _asks), ("review", _submits)], Notice.read_at.is_null())
 
 
 def _today(chosen: Any, *order: Any) -> Statement:
-    """The first of the tasks of a subquery of `rowid` and `said`, in this order, each with that comment."""
+    """The first of the tasks of a subquery, by `rowid`, each with the comment `said`, or its last if null."""
     said = {"author_id": Comment.author, "created_at": Comment.created_at}
     said |= {"id": Comment.id, "excerpt": fn.SUBSTR(Comment.content, 1, MAX_LISTED)}
-    comment = Comment.select(json_object(said)).where(Comment.id == SQL('"chosen"."said"'))
+    comment = Comment.select(json_object(said)).where(
+        Comment.id == fn.COALESCE(SQL('"chosen"."said"'), _last)
+    )
     task = json_object({name: Task._meta.columns[name] for name in TODAY.split()})
     shown = [fn.JSON(task).alias("task"), fn.JSON(comment).alias("comment")]
     return Statement(Task.in_order(chosen.order_by(*order).limit(MOST_TODAY), shown))
 
 
-_told = _mine.select(rowid(Task), Case(Notice.reason, [("review", _last)], Notice.comment).alias("said"))
+_said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, ""))])
+_told = _mine.select(rowid(Task), _said.alias("said"))
 _told = _told.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
 TOLD = _today(_told.where(Notice.reason == placeholder("reason")), fn.MIN(Notice.id))
 _due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
-DUE = _today(Task.select(rowid(Task), _last).where(_due), Task.due_date, Task.id)
+DUE = _today(_task.where(_due), Task.due_date, Task.id)
 # What agents have moved, of what was changed last by whoever has keys for agents.
 _keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
-_moves = Activity.select(Activity.key).where(Activity.task_id == Task.id, Activity.action == "moved")
-_by_agents = Expression(_moves.order_by(Activity.id.desc()).limit(1), OP.IN, _keys)
+_is_move = (Activity.task_id == Task.id) & (Activity.action == "moved") & Activity.is_hidden.is_null()
+_moved_by = Activity.select(Activity.key).where(_is_move).order_by(Activity.id.desc()).limit(1)
 _held = (Task.status == "in_progress") & Task.assignee.in_(_keys.select(ApiKey.member))
-_recent = Task.select(rowid(Task)).where(_held).order_by(SQL("+updated_at DESC"))  # by no index of all
-_work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), _last])
-_work = _work.where(_by_agents, FILTERS["archived"])
+_recent = _task.where(_held).order_by(SQL("+updated_at DESC"))  # by no index of all
+_work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), SQL("said")])
+_work = _work.where(Expression(_moved_by, OP.IN, _keys), FILTERS["archived"])
 WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
 
 
