@@ -3,6 +3,7 @@ import { capital, now, refusalsOf } from "./words.js";
 
 const root = document.documentElement.dataset.api;
 const unanswered = new Map(); // an Idempotency-Key for each creation that got no answer yet
+const KEPT_MOST = 10_000; // characters
 let newest = "";
 
 export const serverTime = () => newest || now();
@@ -36,7 +37,8 @@ async function send(method, path, { query = {}, body, version, once } = {}) {
   const chosen = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const url = root + path + (chosen.length ? `?${new URLSearchParams(chosen)}` : "");
   const options = { method, headers, body: isJson ? JSON.stringify(body) : body };
-  options.keepalive = method === "DELETE"; // it may be sent when the page goes
+  // It may be sent when the page goes, for which browsers take 64 KiB.
+  options.keepalive = method === "DELETE" || options.body?.length < KEPT_MOST;
   const answer = await fetch(url, options).catch(() => null);
   if (!answer) throw new CallError(0, "The server cannot be reached");
   if (!answer.ok) throw await failureOf(answer, body);
@@ -54,16 +56,18 @@ async function call(method, path, options) {
 export const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 export const get = (path, query) => call("GET", path, { query });
-export const post = (path, body) => call("POST", path, { body });
+export const post = (path, body, once) => call("POST", path, { body, once });
 export const patch = (path, body, version) => call("PATCH", path, { body, version });
 export const remove = (path, query) => call("DELETE", path, { query });
 export const download = async (path) => (await send("GET", path)).blob();
 
+/** An Idempotency-Key. */
+export const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-"); // randomUUID() is missing without TLS
+
 /** Create something once, also when it is sent again because the answer was lost. */
 export async function create(path, body, content = JSON.stringify(body)) {
   const request = `${path} ${content}`;
-  const random = crypto.getRandomValues(new Uint32Array(4)); // randomUUID() is missing without TLS
-  if (!unanswered.has(request)) unanswered.set(request, random.join("-"));
+  if (!unanswered.has(request)) unanswered.set(request, newKey());
   const created = await call("POST", path, { body, once: unanswered.get(request) });
   unanswered.delete(request);
   return created;

@@ -1,5 +1,5 @@
 // What the reader is told: tasks that became theirs, who named, asked or answered them, what they can go on with.
-import { get, post } from "./api.js";
+import { get, post, serverTime } from "./api.js";
 import { notifyFault } from "./notices.js";
 import { Avatar, button, Empty, Moment } from "./parts.js";
 import { showTab } from "./place.js";
@@ -20,6 +20,7 @@ const REASONS = {
   due: "Due soon:", // which nobody does
   sent_back: "sent back",
 };
+const isUnread = ({ read_at, snoozed_until }) => !read_at && !(snoozed_until > serverTime());
 const UNTOLD = { notices: [], unread: 0, hasMore: false };
 
 export const inbox = new Store(UNTOLD);
@@ -36,7 +37,7 @@ const textOf = ({ actor, reason, task }) =>
 /** Notices, where those of one person and task that follow one another are one, with their `reasons`. */
 function grouped(notices) {
   const groups = [];
-  const keyOf = ({ id, task, actor, read_at }) => `${task.id} ${actor?.id ?? id} ${!read_at}`;
+  const keyOf = ({ id, task, actor, ...notice }) => `${task.id} ${actor?.id ?? id} ${isUnread(notice)}`;
   for (const notice of notices) {
     const last = groups.at(-1);
     const isSame = last && keyOf(last) === keyOf(notice) && !last.reasons.includes(notice.reason);
@@ -75,7 +76,7 @@ function announce(notice) {
 
 /** The ids of tasks with something unread, as one text. */
 export const unreadTasks = () =>
-  inbox.value.notices.flatMap(({ read_at, task }) => (read_at ? [] : [task.id])).join(" ");
+  inbox.value.notices.filter(isUnread).map(({ task }) => task.id).join(" ");
 
 /** Mark as read what is told of a task, which the reader has opened. */
 export async function readOf(task_id) {
@@ -84,11 +85,12 @@ export async function readOf(task_id) {
 }
 
 function Told({ notice }) {
-  const { actor, reasons, task, excerpt, created_at, read_at } = notice;
-  return html`<li class="entry line ${read_at ? "" : "unread"}">
+  const { actor, reasons, task, excerpt, created_at } = notice;
+  const isNew = isUnread(notice);
+  return html`<li class="entry line ${isNew ? "unread" : ""}">
     ${actor && html`<${Avatar} person=${actor} />`}
     <div class="grow">
-      ${!read_at && html`<span class="skip">New: </span>`}
+      ${isNew && html`<span class="skip">New: </span>`}
       ${actor && html`<b>${actor.full_name}</b>`} ${deedOf(reasons)}${" "}
       <a href=${link({ task: task.number })}>#${task.number} ${task.title}</a>
       ${excerpt && html`<p class="dim">${excerpt.split("\n")[0]}</p>`}

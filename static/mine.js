@@ -15,7 +15,7 @@ import { go, link, useStore } from "./store.js";
 import { dayOf, mondayOf, STATUSES } from "./words.js";
 import { isTeam, projectOf, workspace } from "./workspace.js";
 
-export const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "rank" };
+const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "rank" };
 const DUE_GROUPS = ["Overdue", "Today", "This week", "Later", "No date"];
 
 function dueGroupOf(task) {

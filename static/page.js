@@ -8,7 +8,7 @@ import { Find } from "./find.js";
 import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
-import { Mine, OWN } from "./mine.js";
+import { Mine } from "./mine.js";
 import { faultText, notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
@@ -18,6 +18,7 @@ import { Records } from "./records.js";
 import { refresh, startRefresh } from "./refresh.js";
 import { address, go, useStore, viewLink } from "./store.js";
 import { NewTask, TaskDialog } from "./task.js";
+import { forgetToday, loadToday, Today } from "./today.js";
 import { Week } from "./week.js";
 import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
@@ -43,16 +44,17 @@ const SHORTCUTS = {
   e: "Open a card",
   x: "Select a card, as Shift or Ctrl with a click does",
   Del: "Delete a card, or those that are selected",
+  "a r h d": "In Today: accept, reply or send back, later, done",
   c: "Comment on the opened task, on which the letters above work, too",
   Esc: "Close what is open, leave the search, or select nothing",
   "?": "This list",
 };
 
-/** Without an address, whoever has open tasks begins with these. */
-async function chooseView() {
-  if (location.href.includes("#") || sessionStorage.getItem("place")) return;
-  const { pagination } = await get("/tasks", { ...OWN, limit: 1 });
-  if (pagination.total && !location.hash) go({ view: "mine" }, { replace: true });
+/** Without an address, one begins with what waits. */
+function chooseView() {
+  if (location.href.includes("#") || sessionStorage.getItem("place")) return null;
+  go({ view: "today" }, { replace: true });
+  return loadToday();
 }
 
 /** Load all at the same time: each request after another would take its own time on a slow network. */
@@ -268,6 +270,7 @@ const list = (name) => () => html`<div class="page"><${Records} of=${name} /></d
 
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
+  today: { title: "Today", view: Today },
   mine: { title: "My tasks", view: Mine },
   "": { title: "Board" },
   inbox: { title: "Inbox", view: Inbox },
@@ -428,7 +431,7 @@ function Workspace() {
         <h1 id="title" tabindex="-1">${title}</h1>
         ${project && (!view || view === ProjectView) && other}
       </div>
-      ${(!view || view === Mine) && isTeam() && isKnown && project?.status !== "archived" && add()}
+      ${(!view || [Today, Mine].includes(view)) && isTeam() && isKnown && project?.status !== "archived" && add()}
       ${view ? html`<${view} />` : html`<${Board} onNewTask=${newTask} />`}
     </main>
     ${chosen.task && isLoaded && html`<${TaskDialog} key=${chosen.task} name=${chosen.task} />`}
@@ -448,6 +451,7 @@ function Page() {
     showTab({ title: workspaceName, unread: 0 });
     forgetWorkspace();
     forgetInbox();
+    forgetToday();
     openedTitles.length = 0;
     for (const column of columns) column.clear();
   }, [isOut]);

@@ -30,6 +30,8 @@ export const Dot = ({ status }) => html`<span class="dot status"
 // Drawn on 16 by 16, by the name of a view or of a thing.
 const ICONS = {
   "": "M2 3h3v10H2zM6.5 3h3v7h-3zM11 3h3v5h-3z",
+  today:
+    "M8 4.500a3.500 3.500 0 1 1 0 7 3.500 3.500 0 0 1 0-7zM7.250 0h1.500v3h-1.500zM7.250 13h1.500v3h-1.500zM0 7.250h3v1.500H0zM13 7.250h3v1.500h-3z",
   mine: "M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1zm0 1.500a5.500 5.500 0 1 0 0 11 5.500 5.500 0 0 0 0-11zM7 10 4.500 7.500l1-1L7 8l3.500-3.500 1 1z",
   week: "M2 14V8h2.500v6zM6.750 14V2h2.500v12zM11.500 14V5H14v9z",
   find: "M6.500 1a5.500 5.500 0 0 1 4.400 8.800l3.600 3.600-1.100 1.100-3.600-3.600A5.500 5.500 0 1 1 6.500 1zm0 1.500a4 4 0 1 0 0 8 4 4 0 0 0 0-8z",

@@ -18,15 +18,13 @@ def own(page):
     return page.locator("main .title")
 
 
-def test_one_begins_with_ones_own_tasks_and_orders_and_completes_them(sign_in, ana, owner, project):
-    page = sign_in(ana.key)
-    expect(page.get_by_role("heading", level=1)).to_have_text("All projects")  # nothing is Ana's yet
+def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
     mine = {"assignee_id": ana.member["id"]}
     late = owner.make_task(project, title="Late", due_date="2020-01-01", **mine)
     far = owner.make_task(project, title="Far", due_date="2099-01-01", **mine)
     for title in ("First", "Second", "Third"):
         owner.make_task(project, title=title, **mine)
-    page = sign_in(ana.key)
+    page = sign_in(ana.key, "#view=mine")
     expect(page.get_by_role("heading", level=1)).to_have_text("My tasks")
     expect(page.get_by_role("heading", level=2)).to_have_text(["Overdue 1", "Later 1", "No date 3"])
     ui.check_page(page)

@@ -1,0 +1,203 @@
+"""Today, the page's first view: what waits is dealt with where it stands, by one key or button."""
+
+import itertools
+
+import board as ui
+import pytest
+from harness import wait_until
+from playwright.sync_api import expect
+from test_keys import make_key
+
+names = map("Mia Walker {}".format, itertools.count(1))
+
+
+class Desk:
+    """A member for whom things wait, an agent that asks and submits, and the page of the member."""
+
+    def __init__(self, server, owner, join, role="member"):
+        self.owner, self.name = owner, next(names)
+        self.member = join(role, full_name=self.name)
+        self.colleague = join(full_name=f"Colleague of {self.name}")
+        self.agent = server.client(make_key(self.colleague, name="builder", scope="agent")["api_key"])
+        self.project = owner.make_project(name=f"Of {self.name}")
+
+    def say(self, client, task, content, **fields):
+        path = f"/tasks/{task['id']}/comments"
+        return client.data(client.post(path, {"content": content} | fields), 201)
+
+    def ask(self, title):
+        task = self.colleague.make_task(self.project, title=title)
+        self.say(self.agent, task, f"Which one, @{self.name}?", question=True)
+        return task
+
+    def submit(self, title):
+        task = self.member.make_task(self.project, title=title)
+        self.agent.data(self.agent.post(f"/tasks/{task['id']}/claim", {}))
+        self.say(self.agent, task, "It is on the branch.")
+        self.agent.data(self.agent.patch(f"/tasks/{task['id']}", {"status": "review"}))
+        return task
+
+    def mention(self, title):
+        task = self.colleague.make_task(self.project, title=title)
+        self.say(self.colleague, task, f"@{self.name}, it is online.")
+        return task
+
+    def due(self, title):
+        fields = {"assignee_id": self.member.member["id"], "due_date": "2026-01-15"}
+        return self.owner.make_task(self.project, title=title, **fields)
+
+    def waiting(self):
+        lists = self.member.data(self.member.get("/today"))
+        kinds = ("questions", "reviews", "mentions", "due")
+        return [entry["task"]["title"] for kind in kinds for entry in lists[kind]]
+
+    def said(self, task):
+        comments = self.owner.data(self.owner.get(f"/tasks/{task['id']}/comments"))["comments"]
+        return [comment["content"] for comment in comments]
+
+
+@pytest.fixture
+def desk(server, owner, join):
+    return Desk(server, owner, join)
+
+
+def rows(page):
+    return page.locator("main li.own")
+
+
+def dismiss_all(page):
+    """Let what was done be sent at once."""
+    while (notices := ui.notice(page).locator(".notice")).count():
+        ui.press(notices.first, "Dismiss")
+
+
+def answer(page, key, text):
+    page.keyboard.press(key)
+    expect(page.locator("main textarea")).to_be_focused()
+    page.keyboard.type(text)
+    page.keyboard.press("Control+Enter")
+
+
+def test_thirty_things_are_worked_off_by_keys_alone(desk, sign_in):
+    questions = [desk.ask(f"Question {number}") for number in range(10)]
+    reviews = [desk.submit(f"Review {number}") for number in range(10)]
+    [desk.mention(f"Mention {number}") for number in range(5)]
+    due = [desk.due(f"Due {number}") for number in range(5)]
+    held = desk.colleague.make_task(desk.project, title="Under way")
+    desk.agent.data(desk.agent.post(f"/tasks/{held['id']}/claim", {"minutes": 30}))
+    page = sign_in(desk.member.key)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Today")
+    expect(rows(page)).to_have_count(30)
+    expect(ui.link(page, "Question 0")).to_be_focused()
+    titles = page.locator("main .title").all_inner_texts()
+    assert titles == desk.waiting()
+    for title in titles:
+        expect(ui.link(page, title)).to_be_focused()
+        kind = title.split()[0]
+        if kind == "Question":
+            answer(page, "r", "The blue one")
+        elif title == "Review 1":
+            answer(page, "r", "A test is missing")
+        else:
+            page.keyboard.press({"Review": "a", "Mention": "d", "Due": "d"}[kind])
+        expect(ui.link(page, title)).to_have_count(0)
+    expect(page.get_by_text("Done for now.")).to_be_visible()
+    expect(page.locator("#today-end")).to_be_focused()
+    working = page.get_by_role("list", name="Agents are working on")
+    expect(working).to_contain_text("Under way claimed until")
+    dismiss_all(page)
+    wait_until(lambda: not desk.waiting())
+    assert desk.said(questions[3])[-1] == "The blue one"
+    assert desk.said(reviews[1])[-1] == "A test is missing"
+    statuses = [ui.stored(desk.owner, task)["status"] for task in (reviews[0], reviews[1], due[4])]
+    assert statuses == ["done", "todo", "done"]
+
+
+def test_each_has_buttons_and_nothing_is_faulty(desk, sign_in):
+    for make in (desk.ask, desk.submit, desk.mention, desk.due):
+        make(f"To {make.__name__}")
+    page = sign_in(desk.member.key, "#view=today")
+    offered = [row.get_by_role("button").all_inner_texts() for row in rows(page).all()]
+    assert offered == [
+        ["Reply… r", "Later h"],
+        ["Accept a", "Send back… r", "Later h"],
+        ["Reply… r", "Done d", "Later h"],
+        ["Done d", "Later h"],
+    ]
+    ui.check_page(page)
+    ui.press(page, "Reply: To ask")
+    ui.check_page(page)
+    page.keyboard.press("Escape")
+    expect(ui.link(page, "To ask")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(ui.link(page, "To submit")).to_be_focused()
+    page.keyboard.press("e")
+    ui.press(page.get_by_role("dialog", name="To submit"), "Close")
+    expect(ui.link(page, "To submit")).to_be_focused()
+    ui.press(page, "Later: To ask")
+    ui.press(page, "Later: To due")
+    dismiss_all(page)
+    wait_until(lambda: desk.waiting() == ["To submit", "To mention"])
+    expect(page.get_by_role("link", name="Inbox 1 unread")).to_be_visible()  # one was opened
+
+
+def test_what_is_undone_was_never_sent_and_a_reply_can_be_changed(desk, sign_in):
+    task = desk.ask("Colour")
+    desk.due("Paint")
+    page = sign_in(desk.member.key, "#view=today")
+    expect(ui.link(page, "Colour")).to_be_focused()
+    answer(page, "r", "Grene")
+    expect(ui.link(page, "Paint")).to_be_focused()
+    page.keyboard.press("d")
+    expect(rows(page)).to_have_count(0)
+    for title in ("Paint", "Colour"):
+        ui.press(ui.notice(page).locator(".notice", has_text=title), "Undo")
+        expect(ui.link(page, title)).to_be_focused()
+    assert desk.waiting() == ["Colour", "Paint"]
+    page.keyboard.press("r")
+    expect(page.locator("main textarea")).to_have_value("Grene")
+    page.locator("main textarea").fill("Green")
+    page.keyboard.press("Control+Enter")
+    dismiss_all(page)
+    wait_until(lambda: desk.said(task)[1:] == ["Green"])
+    assert desk.waiting() == ["Paint"]
+
+
+def test_what_is_done_offline_is_kept_and_sent_once(desk, sign_in):
+    question, review = desk.ask("Tunnel"), desk.submit("Bridge")
+    page = sign_in(desk.member.key, "#view=today")
+    expect(ui.link(page, "Tunnel")).to_be_focused()
+    page.context.set_offline(True)
+    answer(page, "r", "Under the river")
+    page.keyboard.press("a")
+    dismiss_all(page)
+    expect(page.get_by_text("2 changes will be sent when you are online again.")).to_be_visible()
+    assert desk.waiting() == ["Tunnel", "Bridge"]
+    page.context.set_offline(False)
+    page.reload()
+    wait_until(lambda: not desk.waiting())
+    expect(page.get_by_text("Done for now.")).to_be_visible()
+    assert desk.said(question)[1:] == ["Under the river"]
+    assert ui.stored(desk.owner, review)["status"] == "done"
+
+
+def test_what_somebody_else_has_changed_meanwhile_is_left_as_it_is(desk, sign_in):
+    task = desk.submit("Late")
+    page = sign_in(desk.member.key, "#view=today")
+    expect(ui.link(page, "Late")).to_be_focused()
+    page.keyboard.press("a")
+    desk.owner.data(desk.owner.patch(f"/tasks/{task['id']}", {"status": "in_progress"}))
+    dismiss_all(page)
+    expect(ui.fault(page)).to_contain_text("“Late” stays as it is.")
+    assert ui.stored(desk.owner, task)["status"] == "in_progress"
+
+
+def test_a_client_is_offered_what_a_client_may_do(server, owner, join, sign_in):
+    desk = Desk(server, owner, join, "client")
+    task = desk.mention("For clients")
+    page = sign_in(desk.member.key)
+    expect(rows(page).get_by_role("button")).to_have_text(["Reply… r", "Done d", "Later h"])
+    page.keyboard.press("a")
+    answer(page, "r", "Thank you")
+    dismiss_all(page)
+    wait_until(lambda: desk.said(task)[1:] == ["Thank you"])
