@@ -1566,15 +1566,6 @@ class Notice(Identified):
     is_new: ClassVar[Any] = read_at.is_null() & is_awake
     DAYS = 90.0  # for which it is kept
     MAX_EXCERPT = 200  # characters
-    is_of_comment: ClassVar[Any] = (task == placeholder("task_id")) & (actor == placeholder("author_id"))
-    is_of_comment &= excerpt == placeholder("said")
-    # A comment that was sent twice is deleted once: its notice then belongs to the other one.
-    _same: ClassVar[Any] = Comment.select(SQL("1")).where(
-        Comment.task == placeholder("task_id"),
-        Comment.author == placeholder("author_id"),
-        fn.SUBSTR(Comment.content, 1, MAX_EXCERPT) == placeholder("said"),
-    )
-    is_of_comment &= ~fn.EXISTS(_same)
 
     @statement
     def replacement(cls: Any):
