@@ -9,7 +9,7 @@ from harness import tables
 
 from database import Statement, statement
 from gateway import Flow, FlowTask
-from lists import MADE, OBJECTS, _page, activities
+from lists import DUE, MADE, OBJECTS, TOLD, WORK, _page, activities
 from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, StoredAnswer, Task
 from outbox import Delivery, Webhook
@@ -153,6 +153,18 @@ def test_a_statement_reads_the_index_made_for_it_and_no_table_of_tasks(plan, tab
     assert not {f"SCAN {alias}" for alias in re.findall(r'"task" AS "(t\d)"', query.sql)} & {*steps}, steps
     if name in IN_ORDER:
         assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+def test_what_waits_for_a_member_is_read_from_indexes(plan):
+    indexes = {
+        TOLD: "notice_reason (member_id=? AND reason=?)",
+        DUE: "task_assignee_due (assignee_id=?",
+        WORK: "task_assignee (assignee_id=? AND status=?)",
+    }
+    for query, index in indexes.items():
+        steps = plan(query)
+        assert any(f"INDEX {index}" in step for step in steps), steps
+        assert not any(re.match(r"SCAN t\d$", step) for step in steps if "t1" in step), steps
 
 
 def test_the_sweeper_finds_what_is_due_without_reading_tasks(plan):
