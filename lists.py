@@ -264,7 +264,8 @@ def _today(chosen: Any, *order: Any) -> Statement:
 _said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, ""))])
 _told = _mine.select(rowid(Task), _said.alias("said"))
 _told = _told.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
-TOLD = _today(_told.where(Notice.reason == placeholder("reason")), fn.MIN(Notice.id))
+KINDS = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
+TOLD = {kind: _today(_told.where(Notice.reason == KINDS[kind]), fn.MIN(Notice.id)) for kind in KINDS}
 _due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
@@ -282,8 +283,7 @@ WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
 def today(member_id: str, until: str) -> Row:
     """Return what waits for a member until this time, by kind, and what agents are working on."""
     mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
-    reasons = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
-    lists: Row = {kind: TOLD.all(**mine, reason=reason) for kind, reason in reasons.items()}
+    lists: Row = {kind: told.all(**mine) for kind, told in TOLD.items()}
     meetings = [one for one in Meeting.of(member_id) if one["when"] == "upcoming"]
     lists["meetings"] = [one for one in meetings if one["starts_at"] <= until]
     return lists | {"due": DUE.all(**mine), "working": WORK.all()}

@@ -1720,6 +1720,7 @@ class Notice(Identified):
 Notice.add_index(Notice.member, Notice.id, name="notice_member")
 Notice.add_index(Notice.task, name="notice_task")
 Notice.add_index(Notice.comment, where=Notice.comment.is_null(False), name="notice_comment")
-Notice.add_index(Notice.member, Notice.reason, Notice.task, name="notice_reason")
+_waits = (Notice.reason == "question") | (Notice.reason == "review") | (Notice.reason == "mentioned")
+Notice.add_index(Notice.member, Notice.reason, Notice.task, where=_waits, name="notice_reason")
 _of_unread = [Notice.member, Notice.task, Notice.reason]
 Notice.add_index(*_of_unread, unique=True, where=Notice.read_at.is_null(), name="notice_unread")

@@ -38,7 +38,7 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     (cookie,) = page.context.cookies()
     assert (cookie["httpOnly"], cookie["value"] == OWNER_KEY) == (True, False)
     second.goto(f"{server.base}/")
-    expect(second.get_by_role("heading", level=1)).to_have_text("All projects")
+    expect(second.get_by_role("heading", level=1)).to_have_text("Today")
     assert not any(OWNER_KEY in address for address in [*addresses, page.url])
     assert OWNER_KEY not in server.log.read_text()
     ui.press(ui.user_menu(page), "Sign out")

@@ -157,7 +157,7 @@ def test_a_statement_reads_the_index_made_for_it_and_no_table_of_tasks(plan, tab
 
 def test_what_waits_for_a_member_is_read_from_indexes(plan):
     indexes = {
-        TOLD: "notice_reason (member_id=? AND reason=?)",
+        **dict.fromkeys(TOLD.values(), "notice_reason (member_id=? AND reason=?)"),
         DUE: "task_assignee_due (assignee_id=?",
         WORK: "task_assignee (assignee_id=? AND status=?)",
     }
