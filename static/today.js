@@ -55,11 +55,11 @@ const ACTS = {
 };
 
 const draftOfReply = ({ id }) => draftOf(`a comment on ${id}`); // also the opened task's
-const placeOfActs = () => draftOf("Today");
+const KEPT = "acts of Today"; // of this reader alone: a change of readers clears what the tab keeps
 
 function keepActs(all) {
   acts.replace(all);
-  sessionStorage.setItem(placeOfActs(), JSON.stringify(all));
+  sessionStorage.setItem(KEPT, JSON.stringify(all));
 }
 
 function takeBack({ id, task, body }) {
@@ -89,7 +89,7 @@ let turn = Promise.resolve();
 const send = () => (turn = turn.then(sendLeft));
 
 onRefresh(() => {
-  const kept = JSON.parse(sessionStorage.getItem(placeOfActs()) ?? "[]"); // before the page was loaded again
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // before the page was loaded again
   if (!acts.value.length) acts.replace(kept.map((act) => ({ ...act, isLeft: true })));
   void send();
 });
