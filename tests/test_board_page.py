@@ -83,8 +83,8 @@ def test_a_revoked_session_leads_back_and_what_was_typed_waits_for_its_owner_alo
     page.go_forward()
     ui.press(dialog, "Add a description")
     dialog.get_by_label("Description").fill("Half a thought")
-    owner.data(owner.delete(f"/keys/{ui.me(page)['key']['id']}"))
-    ui.comment(dialog, "Half a sentence")
+    dialog.get_by_label("New comment").fill("Half a sentence")
+    owner.data(owner.delete(f"/keys/{ui.me(page)['key']['id']}"))  # the next request of the page is refused
     expect(page.get_by_role("alert").filter(has_text="You are signed out")).to_be_visible()
     expect(dialog).to_be_hidden()
     assert page.title() == "Workspace"
@@ -261,7 +261,8 @@ def test_days_are_the_workspaces(sign_in, launch):
     owner = server.client()
     project = owner.make_project()
     task = owner.make_task(project, title="By the API", due_date="2098-01-02T17:00:00Z")
-    page = sign_in(base=server.base, timezone_id="America/Los_Angeles")
+    address = f"#project={project['id']}"
+    page = sign_in(address=address, base=server.base, timezone_id="America/Los_Angeles")
     new = ui.new_task(page)
     new.get_by_label("Title").fill("By the page")
     new.get_by_label("Due date").fill("2098-07-02")
