@@ -303,7 +303,9 @@ def get_context() -> Row:
 def get_health() -> Row:
     """Say whether the service can answer; in detail to whoever has a key."""
     check_in_place()
-    waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
+    with db.viewed_by(request().viewer):
+        waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
+        mailed = mail_state()
     if request().caller is None:
         return {"status": "ok"}
     return {
@@ -314,7 +316,7 @@ def get_health() -> Row:
             "database": "ok",
             "writes_refused_since": db.refused_since,
             "webhooks": waiting,
-            "mail": mail_state(),
+            "mail": mailed,
         },
     }
 
@@ -617,6 +619,7 @@ def invite_member(transaction: Transaction, **fields: Any) -> Row:
     member, token, expires_at, new = Invitation.invite(transaction, invitation_days(), **fields)
     if not new:
         request().success_status = 200
+    announce(transaction, Task.take_unseen(transaction, member))
     emit(transaction, "member.invited", {"member": member})
     return with_link(member, token, expires_at)
 
@@ -642,6 +645,7 @@ def get_member(id: str) -> Row:
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
     """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
     earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
+    announce(transaction, Task.take_unseen(transaction, member))
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
         return member
     renewed = with_link(*Invitation.renew(transaction, id, invitation_days()))  # the old link has ended
@@ -832,7 +836,8 @@ def show_calendar(key: str) -> Any:
     current = request()
     current.caller = ApiKey.caller(key, CALENDAR) or not_found("calendar")
     current.app.count(current)
-    data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
+    with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
+        data = calendar(current.caller["id"], current.config, schemas.Instant.zone)
     answer = werkzeug.Response(data, 200, {"Cache-Control": "private, no-cache"}, content_type=CALENDAR_TYPE)
     answer.add_etag()
     return answer.make_conditional(current.environ)
@@ -887,7 +892,7 @@ OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 
 
 @api.get("/tasks")
-@operation(schemas.LIST_TASKS, schemas.TASKS)
+@operation(schemas.LIST_TASKS, schemas.TASKS, raises=(Gone,))
 def list_tasks(wait: int, **filters: Any) -> Row:
     """List tasks, newest first unless sorted otherwise; the filters combine; `wait` until there are some."""
     for name in ("assignee_id", "created_by"):
@@ -897,7 +902,10 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters["unassigned"] = filters.pop("assignee_id")
     if filters.get("status") == "open":
         filters["open"] = filters.pop("status")
-    read = partial(task_page, **filters)
+
+    def read() -> Row:
+        return task_page(**filters, since=request().caller["projects_since"])
+
     if "q" in filters:
         read = partial(search, read)
     return awaited(wait, read, lambda page: page["pagination"]["total"])
@@ -1124,7 +1132,8 @@ def list_changes(wait: int, **query: Any) -> Row:
     """List what has changed after a cursor; without one, all that there is; `wait` until something has."""
 
     def read() -> Row:
-        return change_page(**query, of_tasks=request().caller["role"] == "client")
+        caller = request().caller
+        return change_page(**query, of_tasks=caller["role"] == "client", since=caller["projects_since"])
 
     return awaited(wait, read, lambda page: page["changes"] or page["pagination"]["has_more"])
 

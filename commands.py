@@ -268,19 +268,33 @@ def member_list() -> None:
 @click.argument("full_name")
 @click.option("--role", type=click.Choice(members.ROLES), default="member", show_default=True)
 @click.option("--phone", "phone_number", help="The person's phone number.")
+@click.option(
+    "--project", "projects", multiple=True, help="Show a client only this project; may be repeated."
+)
 @as_option
 @in_database
-def member_invite(address: str, email: str | None, **fields: str | None) -> None:
+def member_invite(address: str, email: str | None, projects: tuple[str, ...], **fields: str | None) -> None:
     """Invite a person, and print the enrollment link for that person."""
-    invitation = load_fields(schemas.INVITE_MEMBER, email=address, **fields)
+    ids = [find_project(name) for name in projects] or None
+    invitation = load_fields(schemas.INVITE_MEMBER, email=address, project_ids=ids, **fields)
     config = current_app.config
     configure_webhooks()
     with models.write(fetch_actor(email, "admin")) as transaction:
         days = config["WORKSPACE"]["invitation_days"]
         member, token, expires_at, _ = members.Invitation.invite(transaction, days, **invitation)
+        for task, changes in models.Task.take_unseen(transaction, member):
+            webhooks.emit(transaction, "task.updated", {"task": task, "changes": changes})
         webhooks.emit(transaction, "member.invited", {"member": member})
     print_link(members.Invitation.link(config, token), expires_at)
     webhooks.deliver(transaction)
+
+
+def find_project(name: str) -> str:
+    """Return the id of the project with this name or id. Raises `ClickException`."""
+    ids = [row["id"] for row in models.Project.listing() if name in (row["id"], row["name"])]
+    if len(ids) != 1:
+        raise click.ClickException(f"{len(ids) or 'no'} projects are named {name}; give an id")
+    return ids[0]
 
 
 @member_commands.command("link")
@@ -668,6 +682,9 @@ def database_problems() -> list[str]:
             problems.append(f"attachments without all of their content: {count}; restore a backup")
         if not members.Member.active_owners.one():
             problems.append(NO_OWNER)
+        for row in members.Member.everyone():
+            if row["kind"] == "client" and row["project_ids"] is None:
+                click.echo(f"note: {row['email']} is a client who sees all projects")
         for row in members.Member.unreached.all(since=times.now(-86400)):
             problems.append(f"mail to {row['email']}: {row['mail_error']}")
         return problems + backup_problems() + delivery_problems()

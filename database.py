@@ -8,6 +8,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 from peewee import (
@@ -61,24 +62,54 @@ PRAGMAS = {
 LOG_BYTES = 256 * 1024 * 1024  # of the log, after which a checkpoint waits for readers
 
 
+class Viewer(NamedTuple):
+    """A member for whom only some rows exist (`Base.SEEN`)."""
+
+    id: str
+    of_few: bool  # whether these are so few that it is quickest to read them all (`views`)
+
+
 class ThreadState(threading.local):
     """What the database keeps for each thread."""
 
     writer: sqlite3.Connection | None = None  # during a write transaction
+    viewer: Viewer | None = None  # for whom this thread reads; None for somebody who sees everything
     ends_at = math.inf  # the time, as `time.monotonic`, at which a read is interrupted
+
+
+class LimitedDatabase(SqliteDatabase):
+    """Connections for viewers, on which a temporary view hides each table.
+
+    SQLite looks for a name in `temp` before `main`. So a statement that knows nothing of viewers reads the
+    rows of `Base.SEEN`, and none of a table without it. A new view makes SQLite prepare statements again.
+    """
+
+    def __init__(self, *, of_few: bool):
+        self.of_few = of_few  # as `Viewer.of_few`
+        super().__init__(None, pragmas=PRAGMAS | {"temp_store": "memory"})
+
+    def _connect(self) -> sqlite3.Connection:
+        check_in_place()
+        connection = super()._connect()  # type: ignore[misc]
+        connection.create_function("viewer", 0, lambda: db._thread.viewer and db._thread.viewer.id)
+        for sql in views(connection, of_few=self.of_few):
+            connection.execute(sql)
+        connection.execute("PRAGMA query_only = 1")
+        return connection
 
 
 class Database(SqliteDatabase):
     """SQLite, with one connection through which all threads write, and one for each thread that reads.
 
     A commit empties the page caches of all other connections. With one connection for writing, a write
-    finds the pages that the last one used.
+    finds the pages that the last one used. A thread that reads for a `Viewer` does so through another one.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadState()
         # In memory: each page that a savepoint may have to restore would else go to a temporary file.
         self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
+        self._limited = LimitedDatabase(of_few=False), LimitedDatabase(of_few=True)
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # that the connection for writing had made when the transaction began
         self.refused_since: str | None = None  # when the first write failed after the last commit
@@ -86,7 +117,8 @@ class Database(SqliteDatabase):
 
     def init(self, database: str | None, *arguments: Any, **options: Any) -> None:
         super().init(database, *arguments, check_same_thread=False, **options)
-        self._writer.init(database, *arguments, check_same_thread=False, **options)
+        for other in (self._writer, *self._limited):
+            other.init(database, *arguments, check_same_thread=False, **options)
         self._wait = 0
 
     def _connect(self) -> sqlite3.Connection:
@@ -94,7 +126,9 @@ class Database(SqliteDatabase):
         return super()._connect()  # type: ignore[misc]
 
     def connection(self) -> sqlite3.Connection:
-        """The connection for what peewee itself executes: in a write transaction the writer's."""
+        """The connection of what this thread executes: the viewer's, in a write transaction the writer's."""
+        if viewer := self._thread.viewer:
+            return self._limited[viewer.of_few].connection()
         return self._thread.writer or super().connection()  # type: ignore[misc]
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
@@ -103,10 +137,11 @@ class Database(SqliteDatabase):
 
     def read(self, sql: str, parameters: Row, most: int = 0) -> list[tuple]:
         """Every row of the result. Raises `sqlite3.DataError` for a value of over `most` bytes, if set."""
-        if (connection := self._thread.writer) is None:
+        thread = self._thread
+        if (connection := thread.writer) is None or thread.viewer:
             # `connection` takes as long as a short statement.
-            connection = self._state.conn or self.connection()  # type: ignore[attr-defined]
-            thread, steps = self._thread, SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
+            connection = (not thread.viewer and self._state.conn) or self.connection()  # type: ignore[attr-defined]
+            steps = SEARCH_STEPS if "q" in parameters else PROGRESS_STEPS
             connection.set_progress_handler(lambda: time.monotonic() > thread.ends_at, steps)
         if not most:
             return connection.execute(sql, parameters).fetchall()
@@ -127,6 +162,15 @@ class Database(SqliteDatabase):
             yield
         finally:
             self._thread.ends_at = math.inf
+
+    @contextmanager
+    def viewed_by(self, viewer: Viewer | None) -> Iterator[None]:
+        """Let the body read what this member sees, also in a transaction; None sees everything."""
+        before, self._thread.viewer = self._thread.viewer, viewer
+        try:
+            yield
+        finally:
+            self._thread.viewer = before
 
     @contextmanager
     def writing(self, *, first: bool = False) -> Iterator[None]:
@@ -221,7 +265,8 @@ class Database(SqliteDatabase):
 
     def disconnect(self) -> None:
         """Close all connections, which a fork must not share; to be called while there is one thread."""
-        self._writer.close()
+        for other in (self._writer, *self._limited):
+            other.close()
         self._wait = 0  # the next connection has SQLite's own
         self.close()
 
@@ -513,7 +558,14 @@ def deletion_of_some(model: Any, condition: Expression, *order: Any) -> Query:
 
 
 class Base(Model):
-    """A table of this database."""
+    """A table of this database.
+
+    `SEEN` and `SEEN_AS` are the SQL of the table's view for a `Viewer`. A name in them is a view too.
+    `seen_project` and `seen_task` contain the ids that the viewer sees, and `viewer()` is the viewer's id.
+    """
+
+    SEEN: ClassVar[str] = "0"  # the condition of the rows
+    SEEN_AS: ClassVar[Row] = {}  # the columns that are shown in another way
 
     class Meta:
         database = db
@@ -539,6 +591,35 @@ class Base(Model):
         assignments = {column[name]: placeholder(name) for name in names}
         conditions = [column[name] == placeholder(f"read_{name}") for name in expected]
         return Statement(cls.update(assignments).where(*conditions))
+
+
+def views(connection: sqlite3.Connection, *, of_few: bool) -> Iterator[str]:
+    """Yield the statements that hide every table of the file behind a view.
+
+    If a viewer sees few tasks, queries begin with these. If not, they leave out the rows of others.
+    """
+    classes: list[Any] = [Base]
+    for model in classes:  # which grows
+        classes += model.__subclasses__()
+    models = {model._meta.table_name: model for model in classes}
+    ids = "SELECT value AS id FROM JSON_EACH((SELECT project_ids FROM main.member WHERE id = viewer()))"
+    yield f"CREATE TEMP VIEW seen_project AS {ids}"  # noqa: S608
+    yield "CREATE TEMP VIEW seen_task AS SELECT id FROM task"
+    for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+        if table.startswith("sqlite_"):
+            continue
+        model, shown, seen = models.get(table), "*", Base.SEEN
+        if model:
+            names = [field.column_name for field in model._meta.sorted_fields]
+            shown = ", ".join(f'{model.SEEN_AS.get(name, f"{table}.{name}")} AS "{name}"' for name in names)
+            shown += "" if model._meta.without_rowid else ", rowid AS rowid"
+            seen = model.SEEN
+        if of_few:  # more likely, SQLite would look for them in the order of the result
+            seen = re.sub(r"\w+ IN seen_\w+", r"LIKELIHOOD(\g<0>, 0.001)", seen)
+        else:
+            seen = seen.replace("task_id IN seen_task", "EXISTS (SELECT 1 FROM task WHERE task.id = task_id)")
+            seen = seen.replace("project_id IN", "+project_id IN")
+        yield f'CREATE TEMP VIEW "{table}" AS SELECT {shown} FROM main."{table}" WHERE {seen}'  # noqa: S608
 
 
 class Identified(Base):

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from peewee import OP, SQL, Case, Expression, Query, Select, fn
 
-from database import PAGE_BYTES, Row, Statement, caseless, columns, fold, json_object, placeholder, rowid
+from database import PAGE_BYTES, Row, Statement, caseless, columns, db, fold, json_object, placeholder, rowid
 from errors import Gone
 from meetings import Meeting, Participant, Whiteboard
 from members import HIDDEN_DAYS, Activity, ApiKey, Member
@@ -35,6 +35,7 @@ from models import (
 )
 from times import first_id, now
 
+OTHER_PROJECTS = "you see other projects than before; begin again without after"
 _words = fn.JSON_EACH(placeholder("other_words"))
 
 
@@ -51,7 +52,7 @@ def _matches(*, other_words: bool) -> Any:
     return has(Task.search) | Task.id.in_(commented) | (Task.number == placeholder("number"))
 
 
-PARAMETERS = {"now", "number", "after_id"}  # of the filters' conditions
+PARAMETERS = {"now", "number", "after_id", "since"}  # of the filters' conditions
 URGENCY = Case(Task.priority, [(name, place) for place, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
@@ -118,7 +119,8 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     """One page of the tasks that pass every filter, with its pagination.
 
     With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
-    `include="comment_count"` each task has its number of comments.
+    `include="comment_count"` each task has its number of comments. `since` is the caller's `projects_since`.
+    Raises `Gone` if that is later than `after`.
     """
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
@@ -153,18 +155,25 @@ def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int
         return _fitting(page, limit // 2, **parameters)
 
 
-def _changes(limit: int, include: str, *, after: tuple[str, str] | None = None, **filters: Any) -> Row:
-    """A page of the tasks by the times of their changes, which rise with the commits (`follow_clock`)."""
+def _changes(limit: int, include: str, *, after: tuple | None = None, **filters: Any) -> Row:
+    """A page of the tasks by the times of their changes, which rise with the commits (`follow_clock`).
+
+    If the caller's projects have changed, a cursor also holds `since`: most tasks are older than that.
+    """
+    since = filters.get("since")
+    if after and since and after[2] != since and after[0] < since:
+        raise Gone(OTHER_PROJECTS)
     if after and after[0] > now(86400):  # the clock was wrong when it was made: begin again
         after = None
     if after:
-        filters["after"], filters["after_id"] = after
+        filters["after"], filters["after_id"], _ = after
     names = frozenset(filters) - PARAMETERS
     tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **filters)
     total = len(tasks) if left >= 0 and len(tasks) < limit else _total(names).value(**filters)
-    last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after
+    last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after and after[:2]
+    cursor = "_".join([*last, *([since] if since else [])]) if last else None
     shown = pagination(total, limit, 0, total > len(tasks), len(tasks))
-    shown |= {"next_after": last and "_".join(last)} | ({"next_offset": None} if after else {})
+    shown |= {"next_after": cursor} | ({"next_offset": None} if after else {})
     return {"tasks": tasks, "pagination": shown}
 
 
@@ -220,9 +229,7 @@ ACTIVITY_FILTERS: dict[str, Expression] = {
 @lru_cache(maxsize=128)
 def activities(filters: frozenset[str]) -> Statement:
     """The newest activities that pass these filters."""
-    query = Activity.select_newest()
-    conditions = [ACTIVITY_FILTERS[name] for name in sorted(filters)]
-    return Statement(query.where(*conditions) if conditions else query)
+    return Statement(Activity.select_newest(*(ACTIVITY_FILTERS[name] for name in sorted(filters))))
 
 
 def history_page(*, limit: int, **filters: Any) -> Row:
@@ -315,28 +322,39 @@ def _made(*tables: Any) -> Statement:
 
 MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
 
+# What a viewer may name in a request that writes.
+_named: list[Any] = [table.select_stored() for table in (Task, Comment, Member, ApiKey)]
+_named = [rows.select(rows.model.id).where(rows.model.id.in_(each("ids"))) for rows in _named]
+NAMED = Statement(reduce(add, _named))
 
-def change_page(*, limit: int, of_tasks: bool, after: tuple | None = None) -> Row:
+
+def change_page(*, limit: int, of_tasks: bool, since: str | None = None, after: tuple | None = None) -> Row:
     """A page of the changes after a cursor, in the order of commits; without one, all objects come first.
 
     A cursor holds two ids: of the last activity that was reported, and of the newest when it was made. If one
     of them is missing now, a backup was restored or old activity deleted, and the client has to begin again:
-    `Gone` is raised. While all objects are being listed, a cursor also holds the id of the last one.
+    `Gone` is raised, as for a cursor that is older than `since`, the caller's `projects_since`. While all
+    objects are being listed, a cursor also holds the id of the last one.
     """
-    newest = Activity.newest.value()
-    told, known, last = after or (newest, newest, "0")
-    is_kept = all(Activity.stored_row.one(id=id) for id in {told, known})
-    if not is_kept or Activity.forgotten.value(after=told, until=first_id(now(-HIDDEN_DAYS * 86400))):
+    with db.viewed_by(None):  # cursors name activities that a viewer does not see
+        newest = Activity.newest.value()
+        told, known, last = after or (newest, newest, "0")
+        places = {id: Activity.place.value(id=id) for id in (told, known)}
+        is_forgotten = Activity.forgotten.value(after=told, until=first_id(now(-HIDDEN_DAYS * 86400)))
+    if is_forgotten or not all(places.values()):
         raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
+    if since and told < first_id(since):
+        raise Gone(OTHER_PROJECTS)
     if last:
         entries = MADE[of_tasks].all(after=last, most=limit + 1)
     else:
-        entries = Activity.following.all(after=told, most=limit + 1, of_tasks=of_tasks)
+        entries = Activity.following.all(place=places[told], most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
-        return change_page(limit=limit // 2, of_tasks=of_tasks, after=after)
-    cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
+        return change_page(limit=limit // 2, of_tasks=of_tasks, since=since, after=after)
+    with db.viewed_by(None):
+        cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
     place = {"next_after": "_".join(cursor), "has_more": more or bool(last)}
     return {"changes": changes, "pagination": place}
 
@@ -347,7 +365,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
     Returns None if there are several activities, and their objects have over `PAGE_BYTES`.
     """
     changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
-    new, blocking, released = set(), [], []
+    new, blocking, released, come = set(), [], [], []
     for entry in entries:
         key, fields = (entry["entity"], entry["entity_id"]), orjson.loads(entry["changes"].encode())
         changed.pop(key, None)
@@ -357,9 +375,13 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
             new.add(key)
         elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
             blocking.append(entry["number"])
+        if "project_id" in fields and fields["project_id"][0] is None:  # where the viewer does not see it
+            come.append(entry["entity_id"])
     affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
     for row in affected:
         changed.setdefault(("task", row["id"]), entries[-1] | {"action": "updated"})
+    for row in Comment.of_tasks.all(ids=come) if come else ():
+        changed.setdefault(("comment", row["id"]), entries[-1] | {"action": "updated"})
     left = PAGE_BYTES if len(entries) > 1 else math.inf
     for kind, statement in OBJECTS.items():
         if ids := [id for name, id in changed if name == kind]:

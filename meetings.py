@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, ClassVar
 
 from peewee import CompositeKey, Expression, ForeignKeyField, Query, TextField
 
@@ -26,6 +26,9 @@ class Meeting(Resource):
     updated_at = TextField()
 
     NOUN = "meeting"
+    _ATTENDED = "SELECT meeting_id FROM main.participant WHERE member_id = viewer()"
+    SEEN = f"organizer_id = viewer() OR id IN ({_ATTENDED})"  # noqa: S608
+    SEEN_AS: ClassVar[Row] = {"project_id": "(SELECT id FROM project WHERE id = project_id)"}
 
     @classmethod
     def attended(cls) -> Expression:
@@ -110,6 +113,8 @@ class Participant(Base):
     meeting = ForeignKeyField(Meeting, on_delete="CASCADE", index=False)
     member = ForeignKeyField(Member)
 
+    SEEN = "EXISTS (SELECT 1 FROM meeting WHERE meeting.id = meeting_id)"
+
     class Meta:
         primary_key = CompositeKey("meeting", "member")
 
@@ -154,6 +159,7 @@ class Whiteboard(Resource):
     updated_at = TextField()
 
     NOUN = "whiteboard"
+    SEEN = "project_id IN seen_project"
 
     @statement
     def latest(cls: Any):

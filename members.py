@@ -13,16 +13,18 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import orjson
-from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, TextField, fn
+from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, Select, TextField, fn
 
 from database import (
     ChoiceField,
     EncodedJSON,
     EncodedJSONField,
     Identified,
+    JSONField,
     Row,
     caseless,
     columns,
+    db,
     deletion_of_some,
     digest,
     fold,
@@ -45,6 +47,7 @@ ENTITIES = ("task", "project", "comment", "meeting", "whiteboard", "member")  # 
 ACTIONS = ("created", "updated", "moved", "deleted")
 
 MAX_CHANGE = 1024  # bytes, as JSON, of an old or new value in an activity
+FEW_TASKS = 2000  # of a client; lists of so many are sorted within a few ms
 MAX_MENTIONS = 50  # signs @ of a text that are looked at
 # What of a Markdown text names nobody. Each part is bounded, or takes all it reads, so that no text is slow.
 UNSAID = re.compile(
@@ -178,6 +181,7 @@ class Entity(Identified):
         id, task_id = row["id"], row["id"] if cls.NOUN == "task" else row.get("task_id")
         described = {"entity": cls.NOUN, "entity_id": id, "task_id": task_id, "title": row[cls.TITLE]}
         described |= {name: row.get(name) for name in ("number", "is_hidden")}
+        described["project_id"] = task_id and row.get("project_id")
         Activity.add(transaction, changes or {}, action=action, **described)
 
 
@@ -196,9 +200,19 @@ class Member(Entity):
     mail_at = TextField(constraints=[SQL("DEFAULT ''")])  # no digest is sent before
     mailed_until = TextField(constraints=[SQL("DEFAULT ''")])  # the newest notice that was in a digest
     mail_error = TextField(null=True)  # of the last mail: when, and why it was not taken
+    project_ids = JSONField(null=True)  # the only projects that a client sees; null for all
+    projects_since = TextField(null=True)  # when `project_ids` changed last
 
     NOUN, TITLE = "member", "full_name"
     ACTIVE = "active"
+    # Other clients look like removed members: what they wrote shows their name, and no address.
+    IS_KNOWN: ClassVar[str] = "CASE WHEN role != 'client' OR id = viewer() THEN"
+    SEEN = "1"
+    SEEN_AS: ClassVar[Row] = {
+        "status": f"{IS_KNOWN} status ELSE 'removed' END",
+        "email": f"{IS_KNOWN} email ELSE '' END",
+        "phone_number": f"{IS_KNOWN} phone_number END",
+    }
 
     @classmethod
     def select_stored(cls) -> Any:
@@ -208,11 +222,38 @@ class Member(Entity):
     @classmethod
     def select_shown(cls) -> Query:
         kind = Case(cls.role, [("client", "client")], "team").alias("kind")
-        return cls.select_stored().select(*columns(cls, "mail_at", "mailed_until", "mail_error"), kind)
+        hidden = ("mail_at", "mailed_until", "mail_error", "projects_since")
+        return cls.select_stored().select(*columns(cls, *hidden), kind)
 
     @statement
     def by_email(cls: Any):
         return cls.select_shown().where(cls.email == placeholder("email"))
+
+    @staticmethod
+    def sees(member: Row, project_id: str) -> bool:
+        """Return whether the member sees this project and what is in it."""
+        return member["project_ids"] is None or project_id in member["project_ids"]
+
+    @classmethod
+    def with_projects(cls, role: str, fields: Row) -> Row:
+        """Return the fields of a member with this role; a role of the team sees all projects.
+
+        Raises `Invalid` for `project_ids` that do not exist, and for those of a role of the team.
+        """
+        ids = fields.get("project_ids")
+        if role != "client" and ids is not None:
+            raise Invalid(("project_ids", f"must be null: a member with the role {role} sees all projects"))
+        known = {known for (known,) in db.read("SELECT id FROM project", {})} if ids else ()
+        if unknown := [place for place, id in enumerate(ids or []) if id not in known]:
+            raise Invalid(*((f"project_ids.{place}", "no such project") for place in unknown))
+        return fields if role == "client" else fields | {"project_ids": None}
+
+    @classmethod
+    def forget_project(cls, transaction: Transaction, id: str) -> None:
+        """Remove a deleted project from the lists of those who see only some; the last one leaves none."""
+        for row in cls.everyone():
+            left = [other for other in row["project_ids"] or () if other != id]
+            cls.change(transaction, row, differences(row, {"project_ids": row["project_ids"] and left}))
 
     @statement
     def active_owners(cls: Any):
@@ -234,18 +275,20 @@ class Member(Entity):
         return [row for row in cls.everyone() if row["status"] == cls.ACTIVE and row["kind"] == "team"]
 
     @classmethod
-    def mentioned(cls, text: str) -> list[str]:
+    def mentioned(cls, text: str, project_id: str) -> list[str]:
         """Return the ids of the members that a text mentions, by @ and a full name, or a team member's first.
 
         A name that several members share mentions none of them. If a client has the name of a team member, it
-        mentions the team member. Code, quotes, links, HTML comments and `\\@` mention nobody.
+        mentions the team member. It mentions nobody who does not see the project. Code, quotes, links, HTML
+        comments and `\\@` mention nobody.
         """
         text = caseless(UNSAID.sub(" ", text)) if "@" in text else ""
         places = [sign.end() for sign in islice(re.finditer(r"(?<![\w@])@(?=\w)", text), MAX_MENTIONS)]
         clients: dict[str, list[str]] = {}
         firsts: dict[str, list[str]] = {}
         team: dict[str, list[str]] = {}
-        for row in cls.shown_rows.all() if places else ():
+        everyone = cls.shown_rows.all() if places else ()
+        for row in (row for row in everyone if cls.sees(row, project_id)):
             name = caseless(row["full_name"])
             if row["kind"] == "client":
                 clients.setdefault(name, []).append(row["id"])
@@ -297,8 +340,10 @@ class Member(Entity):
         stored = cls.stored(id)
         changes = differences(stored, fields)
         old_role, new_role = changes.get("role", (None, None))
-        if transaction.actor["role"] not in ADMINS and (new_role or id != transaction.actor["id"]):
+        is_for_admins = changes.keys() & {"role", "project_ids"} or id != transaction.actor["id"]
+        if transaction.actor["role"] not in ADMINS and is_for_admins:
             raise Forbidden("your own name and phone number you may change; the rest takes owner or admin")
+        changes = differences(stored, cls.with_projects(new_role or stored["role"], fields))
         if "owner" in (old_role, new_role):
             only_owner(transaction, "make or unmake an owner")
             cls._keep_an_owner(stored)
@@ -309,7 +354,8 @@ class Member(Entity):
                 only_owner(transaction, "change an owner's address")
             if ApiKey.limit_of(transaction.actor):
                 raise Forbidden("the key in use expires; who signs in by a new address would outlive it")
-            cls.check_free(fields["email"])
+            if transaction.actor.get("project_ids") is None:  # others must not learn whose address it is
+                cls.check_free(fields["email"])
             if transaction.actor["role"] not in ADMINS:
                 Invitation.mail_to(transaction, id, new_email=changes.pop("email")[1])
         cls.change(transaction, stored, changes)
@@ -335,6 +381,7 @@ class Member(Entity):
                 Invitation.store(transaction, member_id=stored["id"], token_hash=token_hash, **mail)
         if new:
             reset = {"mail_at": "", "mail_error": None} if new.keys() & {"email", "mail"} else {}
+            reset |= {"projects_since": transaction.at} if "project_ids" in new else {}
             cls.set_columns(stored["id"], **new | reset)
             cls.record(transaction, "updated", stored | new, changes)
 
@@ -454,6 +501,7 @@ class Invitation(Credential):
             raise Conflict(f"{email} is already a member")
         if "owner" in (fields["role"], stored and stored["role"]):
             only_owner(transaction, "invite an owner")
+        fields = Member.with_projects(fields["role"], fields)
         if stored:
             Member.set_columns(stored["id"], **{"phone_number": None, **fields})
             member = Member.shown(stored["id"])
@@ -610,6 +658,13 @@ _is_to_mail = Invitation.mail_at.is_null(False)
 Invitation.add_index(Invitation.mail_at, where=_is_to_mail, name="invitation_mail_at")
 
 
+# How many tasks are in the projects of a member who sees only some.
+TASKS_SEEN = SQL(
+    "(SELECT COALESCE(SUM(todo + in_progress + review + done), 0) FROM task_count "
+    "WHERE project_id IN (SELECT value FROM JSON_EACH(project_ids)))"
+)
+
+
 class ApiKey(Credential):
     name = TextField()
     scope = ChoiceField((*SCOPES, CALENDAR))
@@ -624,6 +679,7 @@ class ApiKey(Credential):
     signed_in_at = TextField(null=True)  # of a session: when a proxy last signed its member in again
 
     NOUN = "key"
+    SEEN = "1"  # answers show the names of keys; who may list which ones, `_is_visible` decides
     is_started: ClassVar[Any] = is_session.is_null(False) | started_with.is_null(False)  # as a session
     # The one place where a key counts: in the header, in the cookie, or in the path of a calendar.
     kind: ClassVar[Any] = Case(None, [(scope == CALENDAR, CALENDAR), (is_started, "session")], "key")
@@ -779,7 +835,8 @@ class ApiKey(Credential):
 
     @statement
     def by_hash(cls: Any):
-        of_member = [getattr(Member, name) for name in PROFILE]
+        of_member = [getattr(Member, name) for name in (*PROFILE, "project_ids", "projects_since")]
+        of_member.append(Case(None, [(Member.project_ids.is_null(False), TASKS_SEEN)]).alias("tasks_seen"))
         fields = [cls.id, cls.prefix, cls.expires_at, cls.last_used_at]
         fields += [cls.makers, cls.is_session]
         of_key = [field.alias(f"key_{field.name}") for field in fields]
@@ -818,6 +875,15 @@ ApiKey.add_index(ApiKey.member, ApiKey.id, where=ApiKey.revoked_at.is_null(), na
 # What they did --------------------------------------------------------------------------------
 
 
+# What a viewer sees of `changes`: that a task came from elsewhere, or all, with the numbers of seen tasks.
+_SEEN_NUMBERS = "JSON((SELECT JSON_GROUP_ARRAY(number) FROM main.task WHERE +project_id IN seen_project AND "
+_SEEN_NUMBERS += "number IN (SELECT value FROM JSON_EACH(changes, '$.{}[{}]'))))"
+_SEEN_PAIR = f"'$.{{0}}', JSON_ARRAY({_SEEN_NUMBERS.format('{0}', 0)}, {_SEEN_NUMBERS.format('{0}', 1)})"
+_SEEN_CHANGES = "CASE WHEN JSON_EXTRACT(changes, '$.project_id[0]') NOT IN seen_project "
+_SEEN_CHANGES += "THEN JSON_OBJECT('project_id', JSON_ARRAY(NULL, project_id)) ELSE JSON_REPLACE(changes, "
+_SEEN_CHANGES += f"{_SEEN_PAIR.format('blocked_by')}, {_SEEN_PAIR.format('blocks')}) END"
+
+
 class Activity(Identified):
     """What was done: a row for each change, written in the change's transaction."""
 
@@ -833,7 +899,11 @@ class Activity(Identified):
     key = ForeignKeyField(ApiKey, null=True, on_delete="SET NULL", index=False)
     number = IntegerField(null=True)  # of that task
     is_hidden = IntegerField(null=True)  # 1 for a change that the history does not tell
+    project_id = TextField(null=True)  # of the task, at that time
 
+    # What was done to a task before it came to the viewer's projects is not shown, nor after it has left.
+    SEEN = "project_id IN seen_project AND (action = 'deleted' AND entity = 'task' OR task_id IN seen_task)"
+    SEEN_AS: ClassVar[Row] = {"changes": _SEEN_CHANGES}
     is_deletion_of_task: ClassVar[Any] = (action == "deleted") & (entity == "task")
     is_shown: ClassVar[Any] = (placeholder("of_tasks") == 0) | task_id.is_null(False)
 
@@ -843,29 +913,39 @@ class Activity(Identified):
         return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
 
     @statement
+    def place(cls: Any):
+        """The number of an activity in the order of commits."""
+        return cls.select(rowid(cls)).where(cls.id == placeholder("id"))
+
+    @statement
     def following(cls: Any):
-        """What was done after an activity, with `:of_tasks` only to tasks and their comments."""
-        other = cls.alias()
-        place = other.select(rowid(other)).where(other.id == placeholder("after"))
-        rows = cls.select().where(rowid(cls) > place, cls.is_shown)
+        """What was done after a place, with `:of_tasks` only to tasks and their comments."""
+        rows = cls.select().where(rowid(cls) > placeholder("place"), cls.is_shown)
         return rows.order_by(rowid(cls)).limit(placeholder("most"))
 
     @classmethod
-    def select_newest(cls, *hidden: str) -> Query:
-        """Activities with their actors, newest first, at most `:most`."""
-        activities = with_member(cls.actor, "actor_id", "request_id", "is_hidden", *hidden, key=cls.key)
-        shown = activities.where(cls.is_hidden.is_null())
-        return shown.order_by(cls.id.desc()).limit(placeholder("most"))
+    def select_newest(cls, *conditions: Any, hidden: tuple[str, ...] = ()) -> Query:
+        """Activities that meet the conditions, with their actors, newest first, at most `:most`.
+
+        A subquery selects them, so that only these rows are read with their actors.
+        """
+        places = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
+        chosen = places.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
+        hidden = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *hidden)
+        selected = [*columns(cls, *hidden), via(), *profile(Member, "actor")]
+        rows = Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
+        rows = rows.join(Member, JOIN.LEFT_OUTER, on=(cls.actor == Member.id))
+        return rows.join(ApiKey, JOIN.LEFT_OUTER, on=(cls.key == ApiKey.id))
 
     @statement
     def recent(cls: Any):
         """What was done, without deletions; with `:of_tasks` only to tasks and their comments."""
-        return cls.select_newest("task_id", "number").where(cls.action != "deleted", cls.is_shown)
+        return cls.select_newest(cls.action != "deleted", cls.is_shown, hidden=("task_id", "number"))
 
     @statement
     def deletion_of(cls: Any):
         """The deletion of the task with this number."""
-        return cls.select_newest().where(cls.is_deletion_of_task, cls.number == placeholder("number"))
+        return cls.select_newest(cls.is_deletion_of_task, cls.number == placeholder("number"))
 
     @statement
     def last_change(cls: Any):
@@ -919,6 +999,8 @@ class Activity(Identified):
 
 _is_told, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)
 Activity.add_index(Activity.id, Activity.action, where=_is_told, name="activity_shown")
+_has_project = Activity.project_id.is_null(False)
+Activity.add_index(Activity.project_id, Activity.id, where=_has_project, name="activity_project")
 Activity.add_index(Activity.task_id, Activity.id, where=_is_of_task & _is_told, name="activity_task")
 Activity.add_index(Activity.id, where=Activity.is_hidden.is_null(False), name="activity_hidden")
 Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")

@@ -267,6 +267,7 @@ class Project(Resource):
     updated_at = TextField()
 
     NOUN, TITLE = "project", "name"
+    SEEN = "id IN seen_project"
 
     @classmethod
     def _select(cls, *description: Any) -> Query:
@@ -347,6 +348,7 @@ class Project(Resource):
             if field.on_delete == "SET NULL":
                 for row in Statement(table.select().where(field == placeholder("id"))).all(id=id):
                     table.record(transaction, "updated", row, {field.column_name: [id, None]})
+        Member.forget_project(transaction, id)
         cls.remove(transaction, id)
 
 
@@ -363,6 +365,7 @@ class TaskCount(Base):
     review = IntegerField()
     done = IntegerField()
 
+    SEEN = "project_id IN seen_project"
     FILTERS = frozenset({"project_id", "status", "archived"})
 
     @classmethod
@@ -389,6 +392,8 @@ class DueCount(Base):
     due_date = TextField()
     open = IntegerField()
 
+    SEEN = "project_id IN seen_project"
+
     class Meta:
         primary_key = CompositeKey("project", "due_date")
         without_rowid = True
@@ -410,6 +415,7 @@ class Milestone(Resource):
     updated_at = TextField()
 
     NOUN = "milestone"
+    SEEN = "project_id IN seen_project"
 
     @classmethod
     def select_shown(cls) -> Query:
@@ -486,6 +492,7 @@ class Task(Entity):
     search = TextField()  # title and description, folded: SQLite itself folds ASCII only
 
     NOUN = "task"
+    SEEN = "project_id IN seen_project"
     LATE_DAYS = 7.0  # after its due date, a task is told no more that it is due
     is_undated: ClassVar[Any] = due_date.is_null()
     is_labelled: ClassVar[Any] = labels != "[]"
@@ -598,7 +605,7 @@ class Task(Entity):
     @statement
     def ranked_between(cls: Any):
         is_between = (cls.rank > placeholder("low")) & (cls.rank < placeholder("high"))
-        rows = cls.select(cls.id, cls.number, cls.title, cls.version)
+        rows = cls.select(cls.id, cls.number, cls.title, cls.version, cls.project)
         return rows.where(is_between, cls.id != placeholder("id")).order_by(cls.rank)
 
     @statement
@@ -791,12 +798,14 @@ class Task(Entity):
 
     @classmethod
     def _misplaced(cls, project_id: str, rows: Row) -> Iterator[tuple[str, str]]:
-        """Yield why a task of this project cannot be new in the project or the milestone of these rows."""
-        project, milestone = rows.get("project_id"), rows.get("milestone_id")
+        """Yield why a task of this project cannot have a new project, milestone or assignee in `rows`."""
+        project, milestone, assignee = map(rows.get, ("project_id", "milestone_id", "assignee_id"))
         if project and project["status"] == "archived":
             yield "project_id", "the project is archived and takes no new tasks"
         if milestone and milestone["project_id"] != project_id:
             yield "milestone_id", "belongs to another project"
+        if assignee and not Member.sees(assignee, project_id):
+            yield "assignee_id", "is a client who does not see the project"
 
     @staticmethod
     def _check_done(transaction: Transaction, *statuses: str) -> None:
@@ -859,7 +868,8 @@ class Task(Entity):
             ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
             changes |= differences(stored, dict.fromkeys(ended - fields.keys()))
         new = {name: changes[name][1] for name in changes.keys() - blocked}
-        placing = new | ({"milestone_id": fields["milestone_id"]} if is_elsewhere else {})
+        kept = stored | fields if is_elsewhere else {}
+        placing = {name: kept[name] for name in ("milestone_id", "assignee_id") if kept} | new
         check_references(cls, placing, partial(cls._misplaced, project_id))
         cls._check_dates(stored, new | {"repeat": planned["repeat"]})
         cls._check_external_id(new)
@@ -881,6 +891,8 @@ class Task(Entity):
         if not changes:  # but the rank, of which the history tells nothing
             cls.record(transaction, "updated", task | {"is_hidden": 1})
             return task, {}
+        if is_elsewhere:  # for followers who see only the project that it leaves
+            cls.record(transaction, "deleted", stored | {"is_hidden": 1})
         action = "moved" if changes.keys() & {"status", "project_id"} else "updated"
         cls.record(transaction, action, task, changes)
         Notice.acted(transaction, id)
@@ -943,7 +955,8 @@ class Task(Entity):
         ids = (task["created_by"], Project.stored(task["project_id"])["owner_id"])
         me = transaction.actor.get("id")
         rows = filter(None, (Member.stored_row.one(id=id) for id in ids if id != me))
-        return [row["id"] for row in rows if row["status"] == Member.ACTIVE][:1]
+        seeing = (row for row in rows if Member.sees(row, task["project_id"]))
+        return [row["id"] for row in seeing if row["status"] == Member.ACTIVE][:1]
 
     @classmethod
     def claim(
@@ -1000,6 +1013,22 @@ class Task(Entity):
                 task, changes = cls.edit(transaction, row["id"], free, None)
                 Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
                 yield task, changes
+
+    @statement
+    def out_of_sight(cls: Any):
+        """The tasks of a member in other projects than these."""
+        is_elsewhere = cls.project.not_in(each("project_ids"))
+        return cls.select(cls.id, cls.claimed_until).where(
+            cls.assignee == placeholder("member_id"), is_elsewhere
+        )
+
+    @classmethod
+    def take_unseen(cls, transaction: Transaction, member: Row) -> Iterator[Changed]:
+        """Unassign a client from the tasks in projects that the client does not see; yield each."""
+        if (ids := member["project_ids"]) is not None:
+            for row in cls.out_of_sight.all(member_id=member["id"], project_ids=ids):
+                free = {"assignee_id": None} | ({"status": "todo"} if row["claimed_until"] else {})
+                yield cls.edit(transaction, row["id"], free, None)
 
     @statement
     def due_soon(cls: Any):
@@ -1200,6 +1229,8 @@ class Blocker(Base):
     task = ForeignKeyField(Task, column_name="task_number", on_delete="CASCADE", index=False)
     blocker = ForeignKeyField(Task, column_name="blocker_number", on_delete="CASCADE")
 
+    SEEN = "(SELECT COUNT(*) FROM task WHERE number IN (task_number, blocker_number)) = 2"
+
     class Meta:
         primary_key = CompositeKey("task", "blocker")
         without_rowid = True
@@ -1258,7 +1289,8 @@ class Blocker(Base):
         """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
         for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
-            Notice.tell(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
+            if free["assignee_id"] and Member.sees(Member.stored(free["assignee_id"]), task["project_id"]):
+                Notice.tell(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
 
     @statement
     def affected(cls: Any):
@@ -1336,6 +1368,8 @@ class PartOfTask(Entity):
 
     task = ForeignKeyField(Task, field="id", on_delete="CASCADE", index=False)
 
+    SEEN = "task_id IN seen_task"
+
     @classmethod
     def of_task(cls, task_id: str, id: str) -> Row:
         """The row as the API shows it. Raises `NotFound`, also for another task's."""
@@ -1390,9 +1424,9 @@ class Comment(PartOfTask):
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
         row["search"] = fold(content)
-        cls.insertion.run(**row, mentions=Member.mentioned(content))
+        cls.insertion.run(**row, mentions=Member.mentioned(content, task["project_id"]))
         comment = cls.shown(row["id"])
-        super().record(transaction, "created", comment | {"title": task["title"], "number": task["number"]})
+        super().record(transaction, "created", comment | cls._titled(task))
         return comment
 
     @classmethod
@@ -1450,9 +1484,10 @@ class Comment(PartOfTask):
     @classmethod
     def rewrite(cls, transaction: Transaction, comment: Row, *, content: str, **made: str | None) -> Row:
         """Change a comment, and what is `made` elsewhere; notify those whom it newly mentions."""
-        new = {"edited_at": transaction.at, **made, "content": content, "mentions": Member.mentioned(content)}
-        cls.set_columns(comment["id"], **new, search=fold(content))
         task = Task.stored(comment["task_id"])
+        new: Row = {"edited_at": transaction.at, **made, "content": content}
+        new["mentions"] = Member.mentioned(content, task["project_id"])
+        cls.set_columns(comment["id"], **new, search=fold(content))
         Notice.mention(transaction, task, comment["content"], content, comment["id"])
         cls.record(transaction, "updated", comment | new, {"content": [None, None]})
         return comment | new
@@ -1473,8 +1508,17 @@ class Comment(PartOfTask):
     def record(cls, transaction: Transaction, action: str, row: Row, changes: Row | None = None) -> None:
         """Note it under the task's title; the activity does not keep what the author took back."""
         task = Task.stored(row["task_id"])
-        titled = row | {"title": task["title"], "number": task["number"]}
-        super().record(transaction, action, titled, changes)
+        super().record(transaction, action, row | cls._titled(task), changes)
+
+    @staticmethod
+    def _titled(task: Row) -> Row:
+        """What the activity of a comment holds of its task."""
+        return {name: task[name] for name in ("title", "number", "project_id")}
+
+    @statement
+    def of_tasks(cls: Any):
+        """The ids of the comments on these tasks."""
+        return cls.select(cls.id).where(cls.task.in_(each("ids")))
 
 
 Comment.add_index(Comment.task, Comment.id, name="comment_task")
@@ -1543,6 +1587,8 @@ class AttachmentContent(Base):
     attachment = ForeignKeyField(Attachment, primary_key=True, on_delete="CASCADE")
     data = BlobField()
 
+    SEEN = "EXISTS (SELECT 1 FROM attachment WHERE attachment.id = attachment_id)"
+
     @statement
     def of_attachment(cls: Any):
         return cls.select(cls.data).where(cls.attachment == placeholder("id"))
@@ -1561,6 +1607,8 @@ class Notice(Identified):
     read_at = TextField(null=True)
     snoozed_until = TextField(null=True)
 
+    # Triggers keep out, and delete, the notices of tasks that their members do not see (migration 0032).
+    SEEN = "member_id = viewer() AND task_id IN seen_task"
     is_unread: ClassVar[Any] = (member == placeholder("member_id")) & read_at.is_null()
     is_awake: ClassVar[Any] = snoozed_until.is_null() | (snoozed_until <= placeholder("now"))
     is_new: ClassVar[Any] = read_at.is_null() & is_awake
@@ -1595,7 +1643,7 @@ class Notice(Identified):
         cls, transaction: Transaction, task: Row, old: str | None, new: str | None, comment: str | None = None
     ) -> None:
         """Tell those whom an edited text newly names; what told the others that it named them is gone."""
-        before, after = ({*Member.mentioned(text or "")} for text in (old, new))
+        before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
         reason = "question" if comment and comment == task["question_id"] else "mentioned"
         cls.tell(transaction, task, reason, *after - before, comment_id=comment)
         if gone := [*before - after]:

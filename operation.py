@@ -15,8 +15,9 @@ from werkzeug.datastructures import MultiDict
 
 import limits
 import schemas
-from database import Row, db, digest
+from database import Row, Viewer, db, digest
 from errors import ApiError, Forbidden, Invalid, TooMany, Unavailable
+from lists import NAMED
 from members import SCOPES, Transaction, permit
 from models import StoredAnswer, Task, write
 from webhooks import deliver, emit
@@ -74,13 +75,13 @@ class Declaration:
             is_read = current.method in ("GET", "HEAD")
             if self.role is not None:
                 authorize(current.caller, self.role, "read" if is_read or self.of_session else self.scope)
-            ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
-            if is_read:
-                with db.limit(limits.QUERY_SECONDS):
+            with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
+                ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
+                if is_read:
                     # Where no key is needed, parameters are ignored, as those of monitors.
                     query = read_query(self.takes, current.query_string if self.role else b"")
                     data = view(**ids, **query)
-            else:
+            if not is_read:
                 with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
                     data = perform(view, ids | read_arguments(self), self)
             if self.after_delivery:
@@ -129,7 +130,7 @@ def awaited(
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
-            with db.limit(limits.QUERY_SECONDS):
+            with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
                 data = read()
             if ending.is_set() or has_some(data):
                 break
@@ -185,6 +186,8 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
         if role is not None:  # the key or the role may have changed while the body arrived
             transaction.actor = current.authenticate()
             authorize(transaction.actor, role, "read" if declaration.of_session else declaration.scope)
+            if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
+                arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
         run = partial(view, transaction, **arguments)
         data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
         for event, task in transaction.also:
@@ -193,6 +196,14 @@ def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
         counts = deliver(transaction)
         current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
     return data
+
+
+def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
+    """Return which arguments are ids of what the viewer does not see; the view must not find it either."""
+    ids = {name: arguments.get(name) for name in ("id", "comment_id", "member_id") if arguments.get(name)}
+    with db.viewed_by(viewer):
+        seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
+    return [name for name, id in ids.items() if id not in seen]
 
 
 def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | None:

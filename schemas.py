@@ -390,7 +390,7 @@ class Instant(fields.String):
 class ListOf(fields.List):
     """A list whose length is checked before its items, of which there may be very many."""
 
-    def __init__(self, item: fields.Field, what: str, length: validate.Length | None = None, **options: Any):
+    def __init__(self, item: fields.Field, what: str, length: Any = None, **options: Any):
         messages = {**MESSAGES, "invalid": f"must be a list of {what}"}
         super().__init__(item, validate=length, error_messages=messages, **options)
 
@@ -636,6 +636,7 @@ class Cursor(fields.String):
         return match.groups()
 
 
+TIME = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
 WAITING = f"For how many seconds to wait until there is something; {limits.WAITS} may wait, others get a 429."
 WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, metadata={"description": WAITING})
 
@@ -661,7 +662,7 @@ class TaskQuery(PageQuery):
         ["true"],
         metadata={"description": "To do now: not blocked, and no question; nobody's, or of `assignee_id`."},
     )
-    after = Cursor(rf"([0-9]{{4}}-[0-9-]{{5}}T[0-9:]{{8}}\.[0-9]{{3}}Z)_({Id.PATTERN.pattern})")
+    after = Cursor(f"({TIME})_({Id.PATTERN.pattern})(?:_({TIME}))?")
     q = Text(
         200,
         metadata={
@@ -719,12 +720,29 @@ class SnoozeInput(Strict):
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
 
+def each_once(values: list[Any]) -> None:
+    """Raise `ValidationError` if a list names a project twice."""
+    if len({str(value).lower() for value in values}) < len(values):
+        raise ValidationError("must not name a project twice")
+
+
+PROJECTS_AT_MOST = validate.Length(max=100, error="must be at most {max} projects")
+PROJECTS_SEEN = "The only projects that a client sees, with what is in them; null for all, `[]` for none."
+
+
 class MemberInput(Strict):
     email = Email(required=True)
     full_name = Name(required=True)
     role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
     mail = Choice(members.MAIL, metadata={"description": "When a digest of what is unread is mailed."})
+    project_ids = ListOf(
+        Id(),
+        "projects' ids",
+        [PROJECTS_AT_MOST, each_once],
+        allow_none=True,
+        metadata={"description": PROJECTS_SEEN},
+    )
 
     EXAMPLE = {"email": "ana@example.com", "full_name": "Ana Lima", "role": "member"}
 
@@ -1037,7 +1055,8 @@ MeetingShown = shown(
 )
 MemberShown = shown(
     members.Member,
-    "id full_name email role phone_number kind status joined_at created_at mail",
+    "id full_name email role phone_number kind status joined_at created_at mail project_ids",
+    project_ids=fields.List(Id(), allow_none=True, metadata={"description": PROJECTS_SEEN}),
     kind=Choice(("team", "client")),
     status=Choice(("active", "invited")),
 )

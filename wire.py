@@ -29,7 +29,7 @@ from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
-from database import DATABASE_ERRORS, Row, is_outage, to_json
+from database import DATABASE_ERRORS, Row, Viewer, is_outage, to_json
 from errors import (
     ApiError,
     BadBody,
@@ -41,7 +41,7 @@ from errors import (
     Unavailable,
     Unsupported,
 )
-from members import KEY_PREFIX, ApiKey
+from members import FEW_TASKS, KEY_PREFIX, ApiKey
 from metrics import OTHER, figures
 from schemas import API, API_VERSION
 from settings import port_of
@@ -83,6 +83,12 @@ class Request(werkzeug.Request):
     @property
     def config(self) -> Mapping[str, Any]:
         return self.app.config
+
+    @property
+    def viewer(self) -> Viewer | None:
+        """The caller, if that is a client who sees only some projects."""
+        ids = self.caller and self.caller["project_ids"]
+        return None if ids is None else Viewer(self.caller["id"], self.caller["tasks_seen"] <= FEW_TASKS)
 
     @property
     def client_address(self) -> str:

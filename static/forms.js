@@ -7,10 +7,11 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 import { ruleInWords } from "./repeat.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
 import { activeMembers, labelPairs, memberOf, milestoneOf, projectOf } from "./workspace.js";
-import { projectsThatAre, teamPairs } from "./workspace.js";
+import { projectPairs, projectsThatAre, readersOf, teamPairs } from "./workspace.js";
 
 const SCHEMAS = JSON.parse(document.getElementById("schemas").textContent);
 const LONG = 1000; // characters, above which a text has lines
+export const EVERY_PROJECT = "all"; // is chosen alone, and sent as null
 
 function numbersOf(typed) {
   if (/^[#,\s\d]*$/.test(typed)) return (typed.match(/\d+/g) ?? []).map(Number);
@@ -22,6 +23,14 @@ const instantOf = (typed) => (typed ? new Date(typed).toISOString() : null);
 // How a kind of field shows a stored value, and sends what was typed.
 const TEXT = { shown: (value) => value ?? "", sent: (typed) => typed.trim() || null };
 const SEVERAL = { shown: (value) => value ?? [], sent: (chosen) => chosen };
+const PROJECTS = {
+  shown: (value) => value ?? [EVERY_PROJECT],
+  sent: (chosen) => (chosen.includes(EVERY_PROJECT) ? null : chosen),
+  tidied: (chosen) =>
+    chosen.at(-1) === EVERY_PROJECT
+      ? [EVERY_PROJECT]
+      : chosen.filter((id) => id !== EVERY_PROJECT),
+};
 const FIELD_KINDS = {
   text: TEXT,
   lines: TEXT,
@@ -35,6 +44,7 @@ const FIELD_KINDS = {
   date: { ...TEXT, shown: dayOf },
   "datetime-local": { shown: localTimeOf, sent: instantOf },
   people: SEVERAL,
+  projects: PROJECTS,
   labels: SEVERAL,
   tasks: {
     shown: (value) => (value ?? []).map((one) => `#${one.number ?? one}`).join(" "),
@@ -45,6 +55,7 @@ const FIELD_KINDS = {
 
 function fieldKind(name, { type, format, enum: values, maxLength }) {
   if (name === "labels") return name;
+  if (name === "project_ids") return "projects";
   if (type.includes("array")) return name.endsWith("_ids") ? "people" : "tasks";
   if (type.includes("object")) return "json";
   if (type.includes("integer")) return "number";
@@ -72,9 +83,10 @@ export const hasField = (operation, name) => Object.hasOwn(SCHEMAS[operation].pr
 /** The `[value, words]` pairs of a choice; `none` stands for no value where there may be none. */
 function pairsOf({ name, values, none, pairs }, chosen) {
   if (name === "labels") return labelPairs(chosen);
+  if (name === "project_ids") return [[EVERY_PROJECT, "All projects"], ...projectPairs()];
   if (name.endsWith("_ids")) return activeMembers().map(({ id, full_name }) => [id, full_name]);
   const known = {
-    project_id: () => projectsThatAre("active").map((project) => [project.id, project.name]),
+    project_id: () => projectsThatAre("active").map(({ id, name }) => [id, name + readersOf(id)]),
   };
   const all = values?.filter(Boolean).map((value) => [value, inWords(value)]);
   const listed = pairs ?? all ?? known[name]?.() ?? teamPairs();
@@ -114,7 +126,7 @@ function Field({ field, value, change, save, disabled }) {
   const common = { name, disabled, required, maxLength, placeholder, onInput };
   Object.assign(common, { class: look, value, onBlur: save });
   const choose = (chosen) => {
-    change(chosen);
+    change(FIELD_KINDS[kind].tidied?.(chosen) ?? chosen);
     save?.();
   };
   const choice =
@@ -128,6 +140,7 @@ function Field({ field, value, change, save, disabled }) {
   const controls = {
     choice,
     people: choice,
+    projects: choice,
     labels: choice,
     lines: () => lines({ rows: 4 }),
     tasks: () => html`<input ...${common} placeholder="None" />`,

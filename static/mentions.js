@@ -1,27 +1,27 @@
 // Completes names after an @ while one types.
 import { html, useRef, useState } from "./preact.js";
 import { hasWordWith } from "./words.js";
-import { activeMembers } from "./workspace.js";
+import { whoSee } from "./workspace.js";
 
 const NAMES_MOST = 5;
 
-/** The members whose name has a word that begins with what stands between an @ and the caret. */
-function matching({ value, selectionStart }) {
+/** The members who see the project, and whose name has a word that begins with what stands between an @ and the caret. */
+function matching(project, { value, selectionStart }) {
   const [, typed] =
     /(?<![\p{L}\p{N}@.])@([\p{L}\p{M} .'-]{0,40})$/u.exec(value.slice(0, selectionStart)) ?? [];
   if (typed === undefined) return null;
   const isMeant = ({ full_name }) => hasWordWith(full_name, typed);
-  const names = activeMembers().filter(isMeant).slice(0, NAMES_MOST);
+  const names = whoSee(project).filter(isMeant).slice(0, NAMES_MOST);
   return names.length ? { typed, names: names.map(({ full_name }) => full_name) } : null;
 }
 
 /** A text's field with a list of names: arrows choose, Enter or Tab takes one over, Escape closes the list. */
-export function Mentions({ children }) {
+export function Mentions({ project, children }) {
   const place = useRef(null);
   const [found, setFound] = useState(null);
   const [at, setAt] = useState(0);
   const look = ({ target }) => {
-    setFound(matching(target));
+    setFound(matching(project, target));
     setAt(0);
   };
   const take = (name) => {

@@ -2,7 +2,7 @@
 import { create, get, patch, post, remove, serverTime } from "./api.js";
 import { getTasks } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
-import { Form } from "./forms.js";
+import { EVERY_PROJECT, Form } from "./forms.js";
 import { notify, notifyFault } from "./notices.js";
 import { Avatar, button, Copyable, DateOf, Dialog, Empty, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
@@ -24,7 +24,9 @@ function Place({ location }) {
   return html`<a href=${location} rel="noopener noreferrer" target="_blank">${words}</a>`;
 }
 
-const CLIENT = "A client reads everything: all projects, comments, files and addresses.";
+const CLIENT = "A client of all projects reads everything: all comments, files and addresses.";
+const CLIENT_OF_SOME =
+  "This client sees the chosen projects with all comments and files, and the team's addresses.";
 const NOTE_MOST = 100_000; // characters
 
 function nextHour() {
@@ -137,16 +139,22 @@ const KINDS = {
   members: {
     noun: "member",
     add: "invite_member",
-    names: ["full_name", "email", "role", "phone_number"],
+    names: ["full_name", "email", "role", "project_ids", "phone_number"],
     addWords: "Invite",
     addPath: "/members/invite",
     isSecret: true,
-    initial: () => ({ role: "member" }),
-    drawn: (field, value, { names }) => html`${names.map((name) => field(name))}
-      ${names.includes("role") && value("role") === "client" && html`<p class="band">${CLIENT}</p>`}`,
+    initial: () => ({ role: "member", project_ids: [] }),
+    sent: (fields) =>
+      (fields.role ?? "client") === "client" ? fields : { ...fields, project_ids: null },
+    drawn: (field, value, { names }) => {
+      const isClient = names.includes("role") && value("role") === "client";
+      const shown = names.filter((name) => isClient || name !== "project_ids");
+      const about = isClient && value("project_ids").includes(EVERY_PROJECT) ? CLIENT : CLIENT_OF_SOME;
+      return html`${shown.map((name) => field(name))} ${isClient && html`<p class="band">${about}</p>`}`;
+    },
     namesToChange: () => [
       "full_name",
-      ...(rights().isAdmin ? ["email", "role"] : []),
+      ...(rights().isAdmin ? ["email", "role", "project_ids"] : []),
       "phone_number",
     ],
     mayAdd: () => rights().isAdmin,
@@ -157,7 +165,8 @@ const KINDS = {
       `Removed ${full_name}. Their keys and sessions end, and their tasks are unassigned.`,
     group: ({ status, kind }) =>
       status === "invited" ? "Invited" : kind === "team" ? "Team" : "Clients",
-    facts: ({ role, email, phone_number }) => html`${pill(inWords(role))}
+    facts: ({ role, email, phone_number, project_ids }) => html`${pill(inWords(role))}
+      ${project_ids && html`<span>${project_ids.map((id) => projectOf(id)?.name).join(", ") || "No project"}</span>`}
       <a href="mailto:${email}">${email}</a> <span>${phone_number}</span>`,
     actions: (row) => {
       const make = () => post(`/members/${row.id}/invitation`);

@@ -276,7 +276,7 @@ function Comment({ comment, isSent, isOpen, picture }) {
   </li>`;
 }
 
-function Comments({ id, comments, said, question, picture, sendBack }) {
+function Comments({ id, project, comments, said, question, picture, sendBack }) {
   const [sent, setSent] = useState(null); // shown until the server has answered
   const send = async (body) => {
     setSent({ author: session.value.member, content: body.content, created_at: serverTime() });
@@ -291,7 +291,7 @@ function Comments({ id, comments, said, question, picture, sendBack }) {
   const settings = { content: { ...CONTENT, label: "New comment" }, question: ASKED };
   const form = html`<${Form} operation="add_comment" draft=${draftOfComment(id)} label=${sendBack ? "Send back" : "Send"} onSave=${send}
     names=${["content", ...(isTeam() ? ["question"] : [])]} ...${{ settings }}>
-    ${(field) => html`<${Mentions}>${field("content", { isBare: true })}<//>${isTeam() && field("question")}`}
+    ${(field) => html`<${Mentions} ...${{ project }}>${field("content", { isBare: true })}<//>${isTeam() && field("question")}`}
   <//>`;
   return html`<section class="stack">
     <h3 id="comments-title" tabindex="-1">Comments</h3>
@@ -469,7 +469,7 @@ export function TaskDialog({ name }) {
       <${TaskForm} ...${{ task, take, picture }} />
       <div class="stack">
         <${Attachments} attachments=${attachments.filter(isKept)} add=${add} />
-        <${Comments} ...${{ id, said, picture }} comments=${comments.filter(isKept)} question=${task.question_id}
+        <${Comments} ...${{ id, said, picture }} project=${task.project_id} comments=${comments.filter(isKept)} question=${task.question_id}
           sendBack=${isReturning && task.status === "review" ? sendBack : null} />
         <details onToggle=${(event) => setHistory(event.target.open)}>
           <summary>History</summary>${hasHistory && html`<${TaskHistory} id=${id} />`}

@@ -29,6 +29,7 @@ const LABELS = {
   mail: "E-mail digest",
   repeat: "Repeats",
   repeat_from: "Counts from",
+  project_ids: "Sees",
 };
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

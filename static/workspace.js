@@ -134,6 +134,20 @@ export const activeMembers = () => ofStatus("members", "active");
 export const labelPairs = (others) =>
   [...new Set([...workspace.value.labels, ...others])].map((label) => [label, label]);
 
+/** The active members who see a project. */
+export const whoSee = (project) =>
+  activeMembers().filter(({ project_ids }) => project_ids?.includes(project) ?? true);
+
+/** Which clients see a project of all that they do not see, as words that follow its name. */
+export function readersOf(project) {
+  const isReader = (one) => !isMe(one) && one.project_ids?.includes(project);
+  const readers = workspace.value.members.filter(isReader);
+  return readers.length ? ` (seen by ${readers.map(({ full_name }) => full_name).join(", ")})` : "";
+}
+
+/** All projects as `[value, words]` pairs to choose from. */
+export const projectPairs = () => workspace.value.projects.map(({ id, name }) => [id, name]);
+
 /** The team as `[value, words]` pairs to choose from. */
 export const teamPairs = () =>
   activeMembers().flatMap(({ id, kind, full_name }) => (kind === "team" ? [[id, full_name]] : []));

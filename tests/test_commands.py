@@ -398,3 +398,20 @@ def test_a_database_that_cannot_be_read_is_one_line(made):
     made.database.write_bytes(b"no database " * 1000)
     for words in (["key", "list"], ["member", "list"], ["deliver"], ["seed"], ["project", "create", "x"]):
         assert refusal(made, *words) == f"Error: {made.database}: file is not a database\n"
+
+
+def test_a_client_is_invited_to_some_projects_and_doctor_names_the_clients_who_see_all(made):
+    for name in ("Website", "Shop", "Twice", "Twice"):
+        says(made, "project", "create", name)
+    invite = ("member", "invite", "carla@example.com", "Carla", "--role", "client")
+    says(made, *invite, "--project", "Website", "--project", "Shop")
+    ids = {row["id"] for row in made.rows("SELECT id FROM project WHERE name IN ('Website', 'Shop')")}
+    (carla,) = made.rows("SELECT * FROM member WHERE full_name = 'Carla'")
+    assert len(ids) == 2
+    assert all(id in carla["project_ids"] for id in ids)
+    says(made, "member", "invite", "clive@example.com", "Clive", "--role", "client")
+    assert "2 projects are named Twice" in refusal(made, *invite, "--project", "Twice")
+    assert "no projects are named Nowhere" in refusal(made, *invite, "--project", "Nowhere")
+    said = invoke(made, "doctor").output
+    assert "clive@example.com is a client who sees all projects" in said
+    assert "carla@example.com" not in said

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from harness import tables
 
-from database import Statement, statement
+from database import Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import DUE, MADE, OBJECTS, TOLD, WORK, _page, activities
 from members import Activity, ApiKey, Invitation
@@ -222,3 +222,30 @@ def test_every_statement_of_every_table_can_be_prepared(seeded):
             assert "insertion" in names
             for name in names:
                 explained(database, "EXPLAIN", getattr(table, name))
+
+
+@pytest.fixture(params=["before ANALYZE", "after ANALYZE"])
+def plan_of_client(request, seeded, tmp_path):
+    """The plan of a query of a client who sees few tasks."""
+    copy = tmp_path / "copy.db"
+    with closing(sqlite3.connect(seeded.database)) as original, closing(sqlite3.connect(copy)) as database:
+        original.backup(database)
+        is_before = request.param == "before ANALYZE"
+        database.execute("DROP TABLE IF EXISTS sqlite_stat1" if is_before else "ANALYZE")
+    with closing(sqlite3.connect(copy)) as database:
+        database.create_function("viewer", 0, lambda: "nobody")
+        for sql in views(database, of_few=True):
+            database.execute(sql)
+        yield lambda query: [row[3] for row in explained(database, "EXPLAIN QUERY PLAN", query)]
+
+
+def test_a_client_who_sees_few_tasks_reads_an_index_of_each_table(plan_of_client):
+    pages = [_page(frozenset(filters.split()), sort, "") for filters, sort, _ in LISTS.values()]
+    histories = [activities(frozenset(filters.split())) for filters in HISTORIES]
+    others = [MADE[True], Activity.recent, Task.urgent, Task.labelled, Task.shown_row, Notice.latest]
+    for query in (*pages, *histories, *others):
+        steps = plan_of_client(query)
+        scans = [
+            step for step in steps if re.match("SCAN main.(task|activity|comment|notice|attachment)\\b", step)
+        ]
+        assert not scans, (query.sql, steps)

@@ -1,0 +1,57 @@
+"""On the page: of which projects a client is, and that nothing else is there for such a client."""
+
+import board as ui
+from harness import OWNER_KEY
+from playwright.sync_api import expect
+
+
+def choose_project(page, form, name):
+    """Choose by typing; the picker of several stays open."""
+    ui.choice(form, "Sees").click()
+    page.get_by_role("option", name=name).click()
+    page.keyboard.press("Escape")
+
+
+def test_an_owner_says_which_projects_a_client_sees(sign_in, owner):
+    seen, other = owner.make_project(name="Zeppelin"), owner.make_project(name="Yonder")
+    page = sign_in(OWNER_KEY, "#view=people")
+    page.get_by_role("button", name="Invite").first.click()
+    form = page.locator("dialog, [role=dialog]").first
+    form.get_by_label("Name", exact=True).fill("Carla Client")
+    form.get_by_label("E-mail", exact=True).fill("carla@example.com")
+    expect(ui.choice(form, "Sees")).to_have_count(0)
+    ui.pick(form, "Role", "Client")
+    choose_project(page, form, "Zeppelin")
+    expect(ui.choice(form, "Sees")).to_have_text("Zeppelin")
+    expect(form).to_contain_text("This client sees the chosen projects")
+    form.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog", name="Invitation")).to_be_visible()
+    members = owner.data(owner.get("/members"))["members"]
+    (carla,) = [member for member in members if member["full_name"] == "Carla Client"]
+    assert carla["project_ids"] == [seen["id"]]
+    page.keyboard.press("Escape")
+    row = page.get_by_role("listitem").filter(has_text="Carla Client")
+    expect(row).to_contain_text("Zeppelin")
+    row.get_by_role("button", name="Edit").click()
+    choose_project(page, form, "All projects")
+    expect(ui.choice(form, "Sees")).to_have_text("All projects")
+    expect(form).to_contain_text("reads everything")
+    form.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert owner.data(owner.get(f"/members/{carla['id']}"))["project_ids"] is None
+    ui.check_page(page)
+    assert other["id"] not in str(carla)
+
+
+def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
+    seen, other = owner.make_project(name="Nearby"), owner.make_project(name="Elsewhere")
+    client = join("client", full_name="Nora Near", project_ids=[seen["id"]])
+    owner.make_task(other, title="A task elsewhere", priority="urgent")
+    task = owner.make_task(seen, title="A task nearby")
+    page = sign_in(client.key, "#view=all")
+    expect(page.get_by_text("A task nearby")).to_be_visible()
+    for text in ("A task elsewhere", "Elsewhere"):
+        expect(page.get_by_text(text)).to_have_count(0)
+    page = sign_in(client.key, f"#task={task['number']}")
+    expect(page.get_by_role("dialog").get_by_label("Title", exact=True)).to_have_value("A task nearby")
+    ui.check_page(page)

@@ -1,0 +1,445 @@
+"""Clients who see only some projects: no answer has a trace of any other."""
+
+import re
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count, product
+
+import pytest
+import requests
+from harness import NOBODY, PATIENCE, fault, tables
+from mailboxes import Mailbox
+from test_roles import ALL, MAY
+
+WORD = "canary7f3a"  # in every text that the client must not see
+FIRST_NUMBER = 770_000  # of a task, so that each number can be found in a text
+# Tables of which such a client sees no row.
+UNSEEN_TABLES = {"webhook", "event", "delivery", "invitation", "stored_answer", "flow", "flow_task"}
+MAIL = {"BOUND_QUIET_SECONDS": "0", "TASKS_MAIL__FROM": "tasks@example.org"}
+MAIL |= {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.05]", "TASKS_LIMITS__TOOL_CALLS_PER_MINUTE": "0"}
+VOLATILE = (
+    r'"(timestamp|request_id|next_after|last_used_at|uptime_seconds|current_time|now)":("[^"]*"|\d+|null)'
+)
+QUERIES = [f"?q={WORD}", "?limit=100&sort=rank", "?limit=1&offset=1", "?ready=true", "?archived=false"]
+QUERIES += ["?limit=100&include=comment_count&sort=updated_at", "?status=open", f"?label={WORD}"]
+QUERIES += [f"?external_id=x%20{WORD}", "?limit=100", "?entity=project", "?action=deleted"]
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def box():
+    box = Mailbox()
+    yield box
+    box.close()
+
+
+@pytest.fixture(scope="module")
+def agency(launch_module, box):
+    server = launch_module(**MAIL, TASKS_MAIL__URL=box.url)
+    with closing(sqlite3.connect(server.database)) as database, database:
+        database.execute("DELETE FROM sqlite_sequence WHERE name = 'task'")
+        database.execute("INSERT INTO sqlite_sequence VALUES ('task', ?)", (FIRST_NUMBER,))
+    return server
+
+
+@pytest.fixture(scope="module")
+def olga(agency):
+    return agency.client()
+
+
+@pytest.fixture(scope="module")
+def join(agency, olga):
+    def invite(role="client", **fields):
+        email = f"{role}-{next(numbers)}@example.com"
+        body = {"email": email, "full_name": f"{role.title()} {next(numbers)}", "role": role} | fields
+        link = olga.data(olga.post("/members/invite", body), 201)["enrollment_link"]
+        data = olga.data(agency.client(None).post(f"/enroll/{link.rpartition('/')[2]}"), 201)
+        client = agency.client(data["api_key"])
+        client.member = data["member"]
+        return client
+
+    return invite
+
+
+def limit(olga, client, *projects):
+    ids = [project["id"] for project in projects]
+    return olga.data(olga.patch(f"/members/{client.member['id']}", {"project_ids": ids}))
+
+
+def move(olga, task, project, **fields):
+    return olga.data(olga.patch(f"/tasks/{task['id']}/details", {"project_id": project["id"], **fields}))
+
+
+def fill(olga, project, word, *named):
+    """Make one of everything in a project; return the ids."""
+
+    def made(*request):
+        return olga.data(olga.post(*request), 201)["id"]
+
+    milestone = made(f"/projects/{project['id']}/milestones", {"title": f"M {word}"})
+    about = {"description": f"{word}\n- [ ] {word}", "labels": [word], "metadata": {word: word}}
+    about |= {"external_id": f"x {word}", "priority": "urgent", "due_date": "2020-01-01"}
+    task = olga.make_task(project, title=f"T {word}", milestone_id=milestone, **about)
+    path = f"/tasks/{task['id']}"
+    file = olga.request("POST", f"{path}/attachments", files={"file": (f"{word}.txt", word.encode())})
+    comment = made(f"{path}/comments", {"content": " ".join([f"C {word}", *(f"@{name}" for name in named)])})
+    board = made("/whiteboards", {"title": word, "project_id": project["id"]})
+    ids = {"project": project["id"], "milestone": milestone, "task": task["id"], "number": task["number"]}
+    return ids | {"comment": comment, "attachment": olga.data(file, 201)["id"], "whiteboard": board}
+
+
+def call(agency, client, name, given):
+    """The text of what a tool for agents answers."""
+    headers = {"Accept": "application/json, text/event-stream", "Authorization": f"Bearer {client.key}"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": given}}
+    return requests.post(f"{agency.base}/mcp", json=body, headers=headers, timeout=PATIENCE).text
+
+
+def read_all(agency, client):
+    """Whatever the client reads that needs no id: paths, tools, calendar; without what always changes."""
+    read = {}
+    for operation in sorted(name for name, roles in MAY.items() if roles == ALL and name.startswith("GET")):
+        path = operation.split()[1]
+        for asked in [path, *(path + query for query in QUERIES)] if "<" not in path else []:
+            read[asked] = client.request("GET", asked, envelope=False).text
+    read["/health"] = client.request("GET", "/health").text
+    for name, given in [("get_context", {}), ("find_tasks", {}), ("list_meetings", {})]:
+        read[name] = call(agency, client, name, given)
+    read["calendar"] = requests.get(agency.base + client.calendar, timeout=PATIENCE).text
+    return {name: re.sub(VOLATILE, r'"\1":0', text.replace("\\", "")) for name, text in read.items()}
+
+
+@pytest.fixture(scope="module")
+def place(agency, olga, join):
+    """A client of one project, what is in that, what is elsewhere, and what the client read meanwhile."""
+    seen, other = olga.make_project(), olga.make_project(name=f"P {WORD}", description=WORD)
+    client = join(full_name="Clara One", project_ids=[seen["id"]])
+    inside = fill(olga, seen, "inside", "Clara One") | {"member": client.member["id"]}
+    path, mine = f"/tasks/{inside['task']}", client.member["id"]
+    olga.data(olga.patch(path, {"assignee_id": mine}))
+    attended = {"title": "Both", "starts_at": "2031-01-01", "participant_ids": [mine]}
+    olga.data(olga.post("/meetings", attended), 201)
+    client.calendar = "/calendar/" + client.data(client.post("/calendar"), 201)["url"].rpartition("/")[2]
+    before = read_all(agency, client)
+    stranger = join(full_name=f"Stranger {WORD}", phone_number=WORD, project_ids=[other["id"]])
+    key = stranger.data(stranger.post("/keys", {"name": WORD}), 201)["key"]
+    outside = fill(olga, other, WORD, "Clara One", f"Stranger {WORD}")
+    starts = {"title": f"Meeting {WORD}", "starts_at": "2031-01-01", "project_id": seen["id"]}
+    outside["meeting"] = olga.data(olga.post("/meetings", starts), 201)["id"]
+    loose = olga.post("/whiteboards", {"title": WORD, "content": {WORD: WORD}})
+    outside |= {"loose": olga.data(loose, 201)["id"], "member": stranger.member["id"], "key": key["id"]}
+    dead = olga.make_task(other, title=WORD)
+    olga.data(olga.delete(f"/tasks/{dead['id']}"))
+    outside |= {"dead": dead["id"], "dead_number": dead["number"]}
+    after = read_all(agency, client)
+    # What joins both: blockers, a task that has come, and one that has gone.
+    blocking, free = olga.make_task(other, title=WORD), olga.make_task(seen, title="free")
+    for blockers in ([outside["number"], blocking["number"]], [blocking["number"]]):
+        olga.data(olga.patch(f"{path}/details", {"blocked_by": blockers}))
+    olga.data(olga.post(f"/tasks/{blocking['id']}/complete"))
+    olga.data(olga.patch(f"{path}/details", {"blocked_by": [outside["number"], free["number"]]}))
+    olga.data(olga.patch(f"/tasks/{outside['task']}/details", {"blocked_by": [free["number"]]}))
+    olga.data(olga.delete(f"/tasks/{free['id']}"))
+    outside |= {"blocking": blocking["id"], "blocking_number": blocking["number"]}
+    planned = {"milestone_id": outside["milestone"], "assignee_id": stranger.member["id"]}
+    came = olga.make_task(other, title=WORD, **planned)
+    olga.data(olga.patch(f"/tasks/{came['id']}/details", {"description": WORD}))
+    move(olga, came, seen, title="came", description="", assignee_id=None)
+    gone = olga.make_task(seen, title="gone")
+    move(olga, gone, other, title=WORD)
+    inside["came"], outside["gone"], outside["gone_number"] = came["id"], gone["id"], gone["number"]
+    return {"client": client, "stranger": stranger, "in": inside, "out": outside, "was": before, "is": after}
+
+
+def leaks(place, text):
+    """What of the other projects is in a text."""
+    secrets = [WORD, "Stranger", *map(str, place["out"].values())]
+    return [secret for secret in secrets if re.search(rf"(?<![0-9a-f]){re.escape(secret)}", text)]
+
+
+def test_what_is_done_elsewhere_changes_no_answer(place):
+    assert place["was"] == place["is"]
+
+
+def test_no_answer_has_anything_of_another_project(agency, place):
+    client, inside, outside = place["client"], place["in"], place["out"]
+    asked = dict(read_all(agency, client))
+    answered = 0
+    for operation, roles in MAY.items():
+        path, found = operation.split()[1], re.findall("<[^>]*>", operation)
+        if not operation.startswith("GET") or roles != ALL or not found:
+            continue
+        pairs = [(a["task"], b["attachment"]) for a, b in product((inside, outside), repeat=2)]
+        single = [(str(id),) for id in (*inside.values(), *outside.values())]
+        for ids in single if len(found) == 1 else pairs:
+            filled = path
+            for parameter, id in zip(found, ids, strict=True):
+                filled = filled.replace(parameter, id, 1)
+            answer = client.request("GET", filled, envelope=False)
+            is_elsewhere = any(id in map(str, outside.values()) for id in ids)
+            assert answer.status_code in ((404,) if is_elsewhere else (200, 404)), filled
+            asked[filled] = answer.text
+            answered += answer.status_code == 200
+    for name, kind in product(("project_id", "milestone_id", "created_by", "assignee_id"), outside):
+        if isinstance(outside[kind], str):
+            asked[name, kind] = client.get("/tasks", **{name: outside[kind]}).text
+    for name in ("task", "number", "dead", "dead_number", "gone", "gone_number"):
+        asked["history", name] = client.get("/activity", task=outside[name]).text
+    for name, given in [
+        *(("get_task", {"task_id": ids[kind]}) for ids in (inside, outside) for kind in ("task", "number")),
+        *(("get_project", {"project": ids["project"]}) for ids in (inside, outside)),
+        ("get_project", {"project": f"P {WORD}"}),
+        ("find_tasks", {"project": WORD}),
+        ("find_tasks", {"assignee": "Stranger"}),
+        ("add_comment", {"task_id": outside["number"], "content": "x"}),
+    ]:
+        text = call(agency, client, name, given)
+        for sent in map(str, given.values()):
+            text = text.replace(sent, "")
+        asked[name, str(given)] = text
+    for name, text in asked.items():
+        assert not leaks(place, text), (name, leaks(place, text), text)
+    assert answered > 15
+    assert [one["label"] for one in client.data(client.get("/labels"))["labels"]] == ["inside"]
+    assert client.data(client.get("/inbox"))["unread"] == 2  # mentioned and assigned, not unblocked
+
+
+def test_what_is_elsewhere_cannot_be_told_from_what_does_not_exist(place):
+    client = place["client"]
+
+    def said(method, path, body):
+        answer = client.request(method, path, json=body, envelope=False)
+        return answer.status_code, answer.json().get("error") or answer.json()["data"]
+
+    for operation in sorted(name for name, roles in MAY.items() if roles == ALL and "<" in name):
+        method, path = operation.split()
+        body = {"content": "x"} if "comments" in path else {"full_name": "X"} if "members" in path else None
+        body = None if method in ("GET", "DELETE") else body
+        for where, id in product(("in", "out"), place["out"].values()):
+            first = place["in"]["task"] if where == "in" and path.count("<") > 1 else None
+            answers = []
+            for one in (id, 999_999_999 if isinstance(id, int) else NOBODY):
+                filled = re.sub("<[^>]*>", str(first or one), path, count=1)
+                answers.append(said(method, re.sub("<[^>]*>", str(one), filled), body))
+            assert answers[0] == answers[1], (operation, id, answers)
+    for path, name, more in (("/keys", "member_id", {"name": "x"}), ("/inbox/read", "task_id", {})):
+        ids = (place["out"][name.removesuffix("_id")], NOBODY)
+        answers = [said("POST", path, {name: id} | more) for id in ids]
+        assert answers[0] == answers[1], answers
+    own = f"/members/{client.member['id']}"
+    for ids in ([place["out"]["project"]], [NOBODY], [place["in"]["project"], place["out"]["project"]]):
+        assert said("PATCH", own, {"project_ids": ids})[0] == 403
+    emails = [place["stranger"].member["email"], "free@example.com"]
+    assert [said("PATCH", own, {"email": email})[0] for email in emails] == [200, 200]
+
+
+def test_a_repeated_request_says_nothing_of_a_task_that_has_gone(olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    client, task = join(project_ids=[seen["id"]]), olga.make_task(seen)
+    once = {"headers": {"Idempotency-Key": "once"}}
+    client.data(client.post(f"/tasks/{task['id']}/comments", {"content": "x"}, **once), 201)
+    move(olga, task, other)
+    fault(client.post(f"/tasks/{task['id']}/comments", {"content": "x"}, **once), 404, "not_found")
+
+
+def test_each_table_says_which_rows_such_a_client_sees():
+    assert {table._meta.table_name for table in tables() if table.SEEN == "0"} == UNSEEN_TABLES
+
+
+def mirrored(client, after=None):
+    """What the client keeps who follows the changes: the ids of objects, and the cursor."""
+    kept, gone = set(), set()
+    while True:
+        page = client.data(client.get("/changes", limit=20, **({"after": after} if after else {})))
+        for change in page["changes"]:
+            (gone if change["action"] == "deleted" else kept).add(change["id"])
+        after = page["pagination"]["next_after"]
+        if not page["pagination"]["has_more"]:
+            return kept, gone, after
+
+
+def test_followers_learn_what_comes_and_what_goes(olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    client = join(project_ids=[seen["id"]])
+    leaving, dying, coming = (olga.make_task(one) for one in (seen, seen, other))
+    comment = olga.data(olga.post(f"/tasks/{coming['id']}/comments", {"content": "x"}), 201)
+    (kept, _, cursor), everything = mirrored(client), mirrored(olga)[2]
+    assert kept == {leaving["id"], dying["id"]}
+    move(olga, leaving, other)
+    move(olga, coming, seen)
+    olga.data(olga.delete(f"/tasks/{dying['id']}"))
+    olga.data(olga.patch(f"/tasks/{leaving['id']}", {"title": "later"}))
+    kept, gone, _ = mirrored(client, cursor)
+    assert (kept, gone) == ({coming["id"], comment["id"]}, {leaving["id"], dying["id"]})
+    assert mirrored(olga, everything)[:2] == ({leaving["id"], coming["id"]}, {dying["id"]})
+    moved, *_ = olga.data(olga.get(f"/tasks/{coming['id']}/activity"))["activity"]
+    assert (moved["action"], moved["changes"]) == ("moved", {"project_id": [other["id"], seen["id"]]})
+    (came,) = client.data(client.get(f"/tasks/{coming['id']}/activity"))["activity"]
+    assert (came["action"], came["changes"]) == ("moved", {"project_id": [None, seen["id"]]})
+
+
+def test_both_feeds_begin_again_when_the_projects_change(olga, join):
+    one, two = olga.make_project(), olga.make_project()
+    client = join(project_ids=[one["id"]])
+    olga.make_task(one)
+    olga.make_task(two)
+    first = {"sort": "updated_at", "limit": 1}
+
+    def cursor_of_tasks(**after):
+        return client.data(client.get("/tasks", **first, **after))["pagination"]["next_after"]
+
+    path = f"/members/{client.member['id']}"
+    for changed in (
+        {"project_ids": [one["id"], two["id"]]},
+        {"project_ids": [two["id"]]},
+        {"role": "member"},
+    ):
+        changes, tasks = mirrored(client)[2], cursor_of_tasks()
+        assert cursor_of_tasks(after=tasks)
+        olga.data(olga.patch(path, changed))
+        for answer in (client.get("/changes", after=changes), client.get("/tasks", after=tasks, **first)):
+            assert "begin again" in fault(answer, 410, "gone")["message"]
+        assert mirrored(client, mirrored(client)[2])
+        assert cursor_of_tasks(after=cursor_of_tasks())
+
+
+def test_clients_of_one_project_see_each_others_names_and_no_addresses(olga, join):
+    project = olga.make_project()
+    one, two = (join(full_name=f"{name} Client", project_ids=[project["id"]]) for name in ("Una", "Duo"))
+    path = f"/tasks/{olga.make_task(project)['id']}/comments"
+    one.data(one.post(path, {"content": "@Duo Client"}), 201)
+    (comment,) = two.data(two.get(path))["comments"]
+    assert (comment["author"]["full_name"], comment["author"]["email"]) == ("Una Client", "")
+    assert comment["mentions"] == [two.member["id"]]
+    assert one.member["id"] not in two.get("/members").text
+    starts = {"title": "M", "starts_at": "2031-01-01", "project_id": olga.make_project()["id"]}
+    starts["participant_ids"] = [one.member["id"], two.member["id"]]
+    meeting = olga.data(olga.post("/meetings", starts), 201)
+    shown = two.data(two.get(f"/meetings/{meeting['id']}"))
+    names = [(person["full_name"], person["email"] == "") for person in shown["participants"]]
+    assert (shown["project_id"], names) == (None, [("Duo Client", False), ("Una Client", True)])
+
+
+def test_who_cannot_see_a_project_is_neither_named_nor_asked_nor_given_anything_there(olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    client = join(full_name="Uma Limited", project_ids=[seen["id"]])
+    task, mine = olga.make_task(other), olga.make_task(seen, assignee_id=client.member["id"])
+    path = f"/tasks/{task['id']}"
+    asked = {"content": "@Uma Limited?", "question": True}
+    fault(olga.post(f"{path}/comments", asked), 422, "validation_error", "question")
+    comment = olga.data(olga.post(f"{path}/comments", {"content": "Nobody"}), 201)
+    edited = olga.patch(f"{path}/comments/{comment['id']}", {"content": "@Uma Limited"})
+    assert olga.data(edited)["mentions"] == []
+    given = {"assignee_id": client.member["id"]}
+    new = given | {"project_id": other["id"], "title": "T"}
+    for answer, field in (
+        (olga.post("/tasks", new), "assignee_id"),
+        (olga.post("/tasks/batch", {"tasks": [new]}), "tasks[0].assignee_id"),
+        (olga.patch(path, given), "assignee_id"),
+        (olga.patch("/tasks/batch", {"tasks": [task["id"]], "changes": given}), "tasks[0].assignee_id"),
+        (olga.patch(f"/tasks/{mine['id']}/details", {"project_id": other["id"]}), "assignee_id"),
+    ):
+        fault(answer, 422, "validation_error", field)
+    assert client.data(client.get("/inbox"))["unread"] == 1
+    move(olga, mine, other, assignee_id=None)
+    assert client.data(client.get("/inbox"))["notices"] == []
+    move(olga, mine, seen)
+    assert client.data(client.get("/inbox"))["notices"] == [], "what was deleted does not come back"
+
+
+def test_mail_tells_nothing_of_a_project_that_was_taken_away(box, olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    client = join(project_ids=[seen["id"], other["id"]])
+    member = client.member["id"]
+    olga.data(olga.patch(f"/members/{member}", {"mail": "never"}))
+    hidden = olga.make_task(other, title=WORD, assignee_id=member)
+    olga.make_task(seen, title="Still told", assignee_id=member)
+    limit(olga, client, seen)
+    olga.data(olga.post(f"/tasks/{hidden['id']}/comments", {"content": WORD}), 201)
+    olga.data(olga.patch(f"/members/{member}", {"mail": "at_once"}))
+    while "invites" in (mail := box.next(client.member["email"]))["Subject"]:
+        continue
+    assert "Still told" in mail["Subject"]
+    assert WORD not in str(mail)
+
+
+def test_what_a_member_has_elsewhere_is_taken_when_that_member_becomes_such_a_client(agency, olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    member = join("member")
+    agent = member.data(member.post("/keys", {"name": "Agent", "scope": "agent"}), 201)["api_key"]
+    tasks = [olga.make_task(one, assignee_id=member.member["id"]) for one in (seen, other)]
+    for project in (seen, other):
+        tasks.append(olga.make_task(project))
+        member.data(member.post(f"/tasks/{tasks[-1]['id']}/claim", {"minutes": 60}))
+    path, became = f"/members/{member.member['id']}", {"role": "client", "project_ids": [seen["id"]]}
+    assert olga.data(olga.patch(path, became))["project_ids"] == [seen["id"]]
+    left = [olga.data(olga.get(f"/tasks/{task['id']}")) for task in tasks]
+    assert [(task["assignee_id"] is None, task["status"], bool(task["claimed_until"])) for task in left] == [
+        (False, "todo", False),
+        (True, "todo", False),
+        (False, "in_progress", True),
+        (True, "todo", False),
+    ]
+    fault(agency.client(agent).get(f"/tasks/{tasks[1]['id']}"), 404, "not_found")
+    fault(olga.patch(path, {"role": "member", "project_ids": []}), 422, "validation_error", "project_ids")
+    assert olga.data(olga.patch(path, {"role": "member"}))["project_ids"] is None
+    assert agency.client(agent).get(f"/tasks/{tasks[1]['id']}").status_code == 200
+    fault(olga.patch(path, {"project_ids": []}), 422, "validation_error", "project_ids")
+
+
+def test_an_invitation_keeps_its_projects_until_another_one_says_others(olga):
+    project, other = olga.make_project(), olga.make_project()
+    body = {"email": "again@example.com", "full_name": "R", "role": "client"}
+    given = {"project_ids": [project["id"]]}
+    invited = olga.data(olga.post("/members/invite", body | given), 201)["member"]
+    task = olga.make_task(project, assignee_id=invited["id"])
+    again = olga.data(olga.post("/members/invite", body))["member"]
+    assert again["project_ids"] == [project["id"]]
+    again = olga.data(olga.post("/members/invite", body | {"project_ids": [other["id"]]}))["member"]
+    assert again["project_ids"] == [other["id"]]
+    assert olga.data(olga.get(f"/tasks/{task['id']}"))["assignee_id"] is None
+    assert olga.data(olga.post("/members/invite", body | {"role": "member"}))["member"]["project_ids"] is None
+
+
+@pytest.mark.parametrize(
+    ("role", "ids", "field"),
+    [
+        ("client", [NOBODY], "project_ids.0"),
+        ("client", ["not an id"], "project_ids.0"),
+        ("client", ["known", "known"], "project_ids"),
+        ("client", [NOBODY] * 101, "project_ids"),
+        ("client", "known", "project_ids"),
+        ("member", ["known"], "project_ids"),
+    ],
+)
+def test_projects_that_cannot_be_listed_are_refused(olga, role, ids, field):
+    known = olga.make_project()["id"]
+    ids = known if ids == "known" else [known if id == "known" else id for id in ids]
+    body = {"email": "refused@example.com", "full_name": "R", "role": role, "project_ids": ids}
+    fault(olga.post("/members/invite", body), 422, "validation_error", field)
+
+
+def test_who_waits_sees_no_more_than_when_the_wait_ends(agency, olga, join):
+    seen, other = olga.make_project(), olga.make_project()
+    client = join()
+    cursor = mirrored(client)[2]
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(agency.client(client.key).get, "/changes", after=cursor, wait=20)
+        limit(olga, client, seen)
+        olga.make_task(other, title=WORD)
+        answer = waiting.result(timeout=PATIENCE)
+    assert WORD not in answer.text
+
+
+def test_a_deleted_project_leaves_the_lists(olga, join):
+    one, two = olga.make_project(), olga.make_project()
+    client = join(project_ids=[one["id"], two["id"]])
+    cursor = mirrored(client)[2]
+    for project, left in ((one, [two["id"]]), (two, [])):
+        olga.data(olga.delete(f"/projects/{project['id']}"))
+        assert client.data(client.get("/me"))["member"]["project_ids"] == left
+    fault(client.get("/changes", after=cursor), 410, "gone")
+    assert mirrored(client)[0] == set()
+    for path in ("/context", "/activity", "/inbox", "/labels", "/whiteboards"):
+        client.data(client.get(path))
