@@ -6,16 +6,18 @@ There is no SQL in this module.
 """
 
 import gzip
+import logging
 import os
 import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -29,7 +31,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
 from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import Map, PathConverter, UnicodeConverter
+from werkzeug.routing import Map, PathConverter, Rule, UnicodeConverter
 from werkzeug.urls import iri_to_uri
 from werkzeug.utils import send_from_directory
 
@@ -57,6 +59,7 @@ from webhooks import emit, enable, ping, redeliver, resume
 from wire import PathError, Request, Response, as_api_error, request, session_cookie, thread
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
+log = logging.getLogger("tasks")
 STATIC = Path(__file__).with_name("static")
 MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in ("markdown.js", "marked.js"))
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
@@ -102,9 +105,39 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     commands.register(app.cli)
     app.cli.add_command(throwaway)
     figures.name_routes(labels(app.url_map))
+    if problems := [*unused_hooks(app), *undeclared_views(app)]:
+        sys.exit(f"Error: {'; '.join(problems)} (CONTRIBUTING.md: The life of a request)")
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
     return app
+
+
+def unused_hooks(app: Flask) -> Iterator[str]:
+    """Name each hook and error handler of Flask's request context, which no request has here."""
+    for kind in ("before_request", "after_request", "teardown_request"):
+        for hook in chain(*getattr(app, f"{kind}_funcs").values()):
+            yield f"{kind} never calls {hook.__name__}"
+    for handlers in chain(*(by_status.values() for by_status in app.error_handler_spec.values())):
+        for handler in handlers.values():
+            yield f"errorhandler never calls {handler.__name__}"
+
+
+def undeclared_views(app: Flask) -> Iterator[str]:
+    """Name each view that could not answer, or could not be described in the document."""
+    for rule in app.url_map.iter_rules():
+        view: Any = app.view_functions[rule.endpoint]
+        if not hasattr(view, "declaration"):
+            yield f"{rule.endpoint} has no @operation"
+        elif view.declaration.gives is not None and not (view.__doc__ and as_operation(app, rule).tag):
+            yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
+
+
+def as_operation(app: Flask, rule: Rule) -> Operation:
+    """What the document says of a route; the first line of the view's docstring is its summary."""
+    view: Any = app.view_functions[rule.endpoint]
+    (method,) = (rule.methods or set()) - {"HEAD"}
+    name, summary = rule.endpoint.rpartition(".")[2], view.__doc__.splitlines()[0]
+    return Operation(method, rule.rule, name, summary, view.declaration)
 
 
 def labels(url_map: Map) -> dict[str, dict[str, str]]:
@@ -145,6 +178,7 @@ class Service(Flask):
     sessions, signals and hooks, is not used for a request: it costs more than the queries of most.
     """
 
+    has_errands = False  # whether gunicorn.conf.py serves it
     rate_limit: limits.RateLimit | None = None  # of requests per minute, if these are limited
     tool_limit: limits.RateLimit | None = None  # of calls of the agents' tools
     link_limit = limits.RateLimit(20, 3600)  # of clients that ask for links by mail
@@ -167,6 +201,10 @@ class Service(Flask):
     @cached_property
     def match(self) -> Any:
         """Find the endpoint of a path and method, and the ids in the path, which clients repeat."""
+        if not self.has_errands:  # told with the first request, as nothing else tells what serves
+            log.warning(
+                "Serve with gunicorn.conf.py: here no claim ends, and no webhook or mail is sent later"
+            )
         return lru_cache(maxsize=4096)(self.url_map.bind("").match)
 
     def respond(self, current: Request) -> Any:
@@ -457,14 +495,9 @@ def get_openapi() -> Response:
 @cache
 def openapi_json(base_url: str) -> bytes:
     """The document as JSON, made once."""
-    operations = []
-    for rule in request().app.url_map.iter_rules():
-        view: Any = request().app.view_functions[rule.endpoint]
-        (method,) = (rule.methods or set()) - {"HEAD"}
-        name, summary = rule.endpoint.rpartition(".")[2], (view.__doc__ or "").splitlines()[0]
-        if view.declaration.gives is not None:
-            operations.append(Operation(method, rule.rule, name, summary, view.declaration))
-    return to_json(document(base_url, operations))
+    app = request().app
+    operations = [as_operation(app, rule) for rule in app.url_map.iter_rules()]
+    return to_json(document(base_url, [one for one in operations if one.declaration.gives is not None]))
 
 
 @cache

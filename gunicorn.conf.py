@@ -1,4 +1,21 @@
-"""How gunicorn serves: its settings, and what it has no setting for. `wire.Request` knows it too."""
+"""How gunicorn serves: its settings, and what it has no setting for. `wire.Request` knows it too.
+
+`Worker` overrides methods of gunicorn that are mostly private, so another version ends the start. Without an
+override this happens, which the test in tests/ shows:
+
+override            accident                                                  test
+__init__            open connections use up all files, and the worker ends    slow_clients: than_files_may_be
+accept              a connection that sends nothing holds a thread            slow_clients: that_send_nothing
+is_parent_alive     busy workers outlive a master that was killed             serving: workers_leave
+set_accept_enabled  idle connections keep new clients out                     slow_clients: idle_longest
+finish_request      a closed connection counts twice; busy threads below 0    metrics: threads_are_busy
+handle              a head that stops coming holds a thread                   slow_clients: heads_that_stop
+handle_request      the deadline of the head ends a body that is coming       slow_clients: bodies_that_stop
+handle_error        a secret in a malformed head is logged and sent back      wire: malformed_head
+_cap_keepalive      a stop waits until silent connections time out            slow_clients: a_stop_waits
+murder_pending      the figures do not say how many threads are busy          metrics: threads_are_busy
+write_error         a head that cannot be read is answered in HTML            wire: answered_in_json
+"""
 
 import contextlib
 import errno
@@ -11,7 +28,6 @@ import signal
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import gunicorn.util
@@ -19,22 +35,18 @@ from gunicorn.http.errors import ParseException
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-import gateway
-import mail
 import startup
-import webhooks
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
-from members import Activity, ApiKey
 from metrics import figures
-from models import Notice, StoredAnswer, Task
 from operation import ending
 from settings import exposed_secrets, port_of
 from throwaway import SERVED, Throwaway
 from times import new_request_id
 from wire import KEY, STATUS_LINES, TOKEN, envelope
 
+GUNICORN = "27.0.1"  # as in requirements.txt
 LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours
 PAUSE_SECONDS = 0.5  # without accepting, when no file descriptor is free and no connection is idle
 # What is shown of a malformed head: gunicorn's own words, method and path, or one word, as a header's name.
@@ -44,10 +56,7 @@ SHOWN_OF_HEAD = re.compile(
 
 
 class Worker(ThreadWorker):
-    """gunicorn's threaded worker, changed so that a few clients cannot hold up all others.
-
-    It overrides private methods of gunicorn 27.0.1, which requirements.txt pins.
-    """
+    """gunicorn's threaded worker, changed so that a few clients cannot hold up all others (table above)."""
 
     def __init__(self, *arguments, **options):
         """Bound the connections by the file descriptors too; gunicorn has only the setting."""
@@ -175,6 +184,8 @@ def write_error(sock, status, reason, message):
     gunicorn.util.write_nonblock(sock, head.encode() + body)
 
 
+if gunicorn.__version__ != GUNICORN:
+    sys.exit(f"Error: gunicorn {gunicorn.__version__} is installed, and `Worker` is made for {GUNICORN}")
 wsgi_app = "app:create_app()"
 bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
 workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
@@ -297,18 +308,8 @@ def post_worker_init(worker):
             os.sched_setaffinity(0, {worker.core})
     write_turn.most = max(worker.cfg.threads // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
-        chores: list = [webhooks.prune_deliveries, gateway.prune_flows]
-        activity = partial(Activity.prune, worker.wsgi.config["WORKSPACE"]["activity_days"])
-        pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity)
-        chores += [partial(webhooks.in_steps, prune) for prune in pruned]
-        hours = worker.wsgi.config["WORKSPACE"]["due_notice_hours"]
-        errands: list[webhooks.Errand] = [
-            ("claims", Task.ended_claims, webhooks.end_claims),
-            ("due dates", partial(Task.coming_due, hours), partial(webhooks.tell_due, hours)),
-            ("mails", mail.has_some, mail.send_all),
-        ]
-        worker.sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
-        worker.sweeper.start()
+        worker.sweeper = startup.start_sweeper(worker.wsgi.config)
+    worker.wsgi.has_errands = True
     if os.environ.get(SERVED) == db.database:
         gthread.STOP_KEEPALIVE_LINGER = 0.0  # at a stop no client is about to send; else it takes 2 s
         worker.wsgi.wsgi_app = Throwaway(worker)

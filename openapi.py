@@ -133,9 +133,9 @@ class Operation(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Its group: that of the last part of the path that names one."""
+        """Its group: the last part of the path that names a group, or "" if none does."""
         parts = [TAG_OF.get(part, part) for part in self.path.split("/")]
-        return [part for part in parts if part in TAGS][-1]
+        return ["", *(part for part in parts if part in TAGS)][-1]
 
     @property
     def original(self) -> str:

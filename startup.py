@@ -2,6 +2,8 @@
 
 import logging
 from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -11,8 +13,8 @@ import repeat
 import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
-from members import ApiKey, Member, Transaction
-from models import write
+from members import Activity, ApiKey, Member, Transaction
+from models import Notice, StoredAnswer, Task, write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
@@ -62,6 +64,23 @@ def take_over(config: dict[str, Any], secrets: Secrets, threads: int) -> None:
     gateway.open_routes(config)
     repeat.zone = Instant.zone = ZoneInfo(config["WORKSPACE"]["timezone"])
     db.disconnect()  # before the fork
+
+
+def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
+    """Start the threads of a worker that send deliveries, and do what this lists: chores and errands."""
+    activity = partial(Activity.prune, config["WORKSPACE"]["activity_days"])
+    pruned = (StoredAnswer.prune, ApiKey.prune_sessions, Notice.prune, activity)
+    chores: list = [webhooks.prune_deliveries, gateway.prune_flows]  # every hour
+    chores += [partial(webhooks.in_steps, prune) for prune in pruned]
+    hours = config["WORKSPACE"]["due_notice_hours"]
+    errands: list[webhooks.Errand] = [  # a name, whether something is due, and what is then done
+        ("claims", Task.ended_claims, webhooks.end_claims),
+        ("due dates", partial(Task.coming_due, hours), partial(webhooks.tell_due, hours)),
+        ("mails", mail.has_some, mail.send_all),
+    ]
+    sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)
+    sweeper.start()
+    return sweeper
 
 
 def create_database(configured: list[Row], locks: ExitStack | None = None) -> None:

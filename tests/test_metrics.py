@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from clients import JSON, Line
 from harness import OWNER_KEY, PATIENCE, ROOT, hook, invoke, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -51,7 +52,13 @@ def server(launch_module, make_receiver):
     names = {NAME: make_receiver().up(), "strict": make_receiver().up()}
     names["strict"].answer = lambda call: 400
     hooks = json.dumps([hook(receiver, name=name) for name, receiver in names.items()])
-    return launch_module(WEB_CONCURRENCY="2", TASKS_WEBHOOKS=hooks, TASKS_LIMITS__REQUESTS_PER_MINUTE="1000")
+    return launch_module(
+        "--timeout",
+        "600",
+        WEB_CONCURRENCY="2",
+        TASKS_WEBHOOKS=hooks,
+        TASKS_LIMITS__REQUESTS_PER_MINUTE="1000",
+    )
 
 
 def test_requests_of_all_workers_are_counted_by_route_and_status(server):
@@ -94,6 +101,22 @@ def test_threads_are_busy_until_the_request_is_answered(server):
             sock.sendall(head.encode())
         wait_until(lambda: figures(server)["busy_threads",] >= 2)
     wait_until(lambda: figures(server)["busy_threads",] in (0, 1))  # each connection is counted once
+
+
+def test_each_worker_counts_in_a_part_of_its_own(server):
+    """If two workers shared a part, the busy threads of one would hide those of the other."""
+    first, second = wait_until(lambda: len(found := server.children()) == 2 and found)
+    os.kill(first, signal.SIGSTOP)  # so that the second accepts what comes
+    with contextlib.closing(Line(server)) as held:
+        try:
+            held.send("POST", "/tasks", [JSON, "Content-Length: 9"])
+            wait_until(lambda: figures(server)["busy_threads",] >= 2)  # with the one that tells it
+            os.kill(first, signal.SIGCONT)
+            os.kill(second, signal.SIGSTOP)
+            wait_until(lambda: figures(server)["busy_threads",] >= 2)
+        finally:
+            os.kill(first, signal.SIGCONT)
+            os.kill(second, signal.SIGCONT)
 
 
 def test_deliveries_and_attempts_are_counted_by_webhook(server):

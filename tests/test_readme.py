@@ -195,6 +195,21 @@ def test_contributing_says_what_each_dependency_is_for(file):
         assert f"[{name.lower()}]" in CONTRIBUTING.lower() or name in ("mypy", "ruff"), name
 
 
+def test_every_override_of_gunicorn_names_its_test():
+    text = (ROOT / "gunicorn.conf.py").read_text()
+    rows = re.findall(r"^(\w+) .* (\w+): (\w+)$", text.partition("override ")[2], re.MULTILINE)
+    methods = re.findall(
+        r"^    def (\w+)", text.partition("class Worker")[2].partition("\n\n\n")[0], re.MULTILINE
+    )
+    assert {name for name, *_ in rows} == {*methods, "write_error"} - {"make_room"}  # which is ours
+    for name, file, test in rows:
+        assert re.search(f"def test_.*{test}", (ROOT / "tests" / f"test_{file}.py").read_text()), name
+    assert (
+        re.search('GUNICORN = "(.*)"', text)[1]
+        == re.search("gunicorn==(.*)", (ROOT / "requirements.txt").read_text())[1]
+    )
+
+
 def test_the_files_that_are_linked_exist():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")]:
         for target in re.findall(r"\]\((?!http)([^)]*)\)", page.read_text()):

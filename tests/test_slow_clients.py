@@ -65,7 +65,8 @@ def test_a_request_need_not_wait_for_connections_that_send_nothing(server, conne
 
 
 def test_a_stop_waits_for_a_client_that_is_still_sending_but_not_for_ever(launch, connect):
-    server = launch("--graceful-timeout", "600")  # the end of what waits for ever, too late for this test
+    # What waits for ever, or until a connection times out, would end too late for this test.
+    server = launch("--graceful-timeout", "600", "--keep-alive", "600")
     stays, sends, _ = connect(server), connect(server), connect(server)
     stays.socket.sendall(ENDED["Connection: close"])
     assert stays.file.read()

@@ -5,9 +5,11 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from contextlib import closing
 
 import pytest
+import requests
 from harness import BIN, PATIENCE, ROOT, Server, at_once, wait_until
 from older import older_database, versions
 from test_database import refusal
@@ -105,3 +107,47 @@ def test_it_is_told_that_links_name_another_port(launch, base_url, is_told):
     server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
     told = f"[WARNING] Links will say {base_url}: set PORT, in place of -b, or server.base_url"
     assert (told in server.log.read_text()) == is_told
+
+
+UNUSED = """
+import app
+app.api.before_request(lambda: None)
+app.pages.after_app_request(print)
+app.api.app_errorhandler(404)(repr)
+app.api.get("/plain")(str)
+app.api.get("/other")(app.operation(gives=app.schemas.MemberShown())(len))
+app.create_app()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (
+            UNUSED,
+            "before_request never calls <lambda>; after_request never calls print; errorhandler never calls"
+            " repr; api.str has no @operation; api.len needs a docstring, and TAGS of openapi.py a part of"
+            " its path /api/v1/other (CONTRIBUTING.md",
+        ),
+        ("import gunicorn, runpy; gunicorn.__version__ = '26.1'; runpy.run_path('gunicorn.conf.py')", "26.1"),
+    ],
+)
+def test_what_would_fail_at_a_request_fails_at_the_start_in_one_line(tmp_path, program, words):
+    words_of = [sys.executable, "-c", program]
+    done = subprocess.run(
+        words_of, cwd=ROOT, env=Server(tmp_path).environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("Error: ") and words in done.stderr
+
+
+def test_another_server_than_gunicorn_logs_that_errands_do_not_run(tmp_path):
+    words = [BIN / "flask", "--app", "app", "run", "--port", "0"]
+    server = Server(tmp_path)
+    with subprocess.Popen(
+        words, cwd=ROOT, env=server.environment, stderr=subprocess.PIPE, text=True
+    ) as other:
+        base = next(line for line in other.stderr if "Running on" in line).split()[-1]
+        assert requests.get(f"{base}/api/v1/health", timeout=PATIENCE).status_code in (200, 503)
+        other.terminate()
+        assert "Serve with gunicorn.conf.py: here no claim ends" in other.stderr.read()
