@@ -26,8 +26,17 @@ def pytest_configure(config):
         config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="leave out pages, other programs, and what is long")
+
+
+def pytest_collection_modifyitems(config, items):
     places = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    if config.getoption("quick"):
+        needs_more = [
+            item for item in items if "browser" in item.fixturenames or item.get_closest_marker("skipif")
+        ]
+        items[:] = [item for item in items if item.path.stem not in places and item not in needs_more]
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
