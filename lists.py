@@ -11,7 +11,6 @@ from functools import lru_cache, reduce
 from operator import add
 from typing import Any
 
-import orjson
 from peewee import OP, SQL, Case, Expression, Query, Select, fn
 
 from database import PAGE_BYTES, Row, Statement, caseless, columns, db, fold, json_object, placeholder, rowid
@@ -313,7 +312,7 @@ def _made(*tables: Any) -> Statement:
     """What there is of these kinds, as activities that tell its creation, in their order."""
     rows = []
     for table in tables:
-        entry = {"entity": f"'{table.NOUN}'", "action": "'created'", "changes": "'{}'"}
+        entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
         named = [SQL(value).alias(name) for name, value in entry.items()]
         made = table.select(table.id, table.id.alias("entity_id"), table.created_at, *named)
         rows.append(made.where(table.id > placeholder("after")))
@@ -367,7 +366,7 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
     changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
     new, blocking, released, come = set(), [], [], []
     for entry in entries:
-        key, fields = (entry["entity"], entry["entity_id"]), orjson.loads(entry["changes"].encode())
+        key, fields = (entry["entity"], entry["entity_id"]), entry.get("changes", {})
         changed.pop(key, None)
         changed[key] = entry
         released += fields.get("blocks", [[]])[0]

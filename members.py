@@ -17,7 +17,6 @@ from peewee import JOIN, SQL, Case, ForeignKeyField, IntegerField, Query, Select
 
 from database import (
     ChoiceField,
-    EncodedJSON,
     EncodedJSONField,
     Identified,
     JSONField,
@@ -920,7 +919,9 @@ class Activity(Identified):
     @statement
     def following(cls: Any):
         """What was done after a place, with `:of_tasks` only to tasks and their comments."""
-        rows = cls.select().where(rowid(cls) > placeholder("place"), cls.is_shown)
+        changes = fn.JSON(cls.changes).alias("changes")
+        rows = cls.select(*columns(cls, "changes"), changes)
+        rows = rows.where(rowid(cls) > placeholder("place"), cls.is_shown)
         return rows.order_by(rowid(cls)).limit(placeholder("most"))
 
     @classmethod
@@ -973,9 +974,9 @@ class Activity(Identified):
 
     @staticmethod
     def _shortened(value: Any) -> Any:
-        """The value; of one that is longer than `MAX_CHANGE`, only its length."""
-        text = to_json(value)
-        return EncodedJSON(text.decode()) if len(text) <= MAX_CHANGE else {"omitted_bytes": len(text)}
+        """Return the value, or only its length as JSON if that is more than `MAX_CHANGE` bytes."""
+        length = len(to_json(value))
+        return value if length <= MAX_CHANGE else {"omitted_bytes": length}
 
     @statement
     def forgotten(cls: Any):

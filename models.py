@@ -32,7 +32,6 @@ from database import (
     PAGE_BYTES,
     Base,
     ChoiceField,
-    EncodedJSON,
     EncodedJSONField,
     Identified,
     JSONField,
@@ -718,7 +717,7 @@ class Task(Entity):
         row |= {
             "checks": checkboxes(fields.get("description")),
             **{name: fields.get(name) or default for name, default in DEFAULTS.items()},
-            "metadata": fields.get("metadata", EncodedJSON("{}")),
+            "metadata": fields.get("metadata", {}),
             "version": 1,
             "updated_at": transaction.at,
             "due_told": None if transaction.tells else fields.get("due_date"),

@@ -288,7 +288,7 @@ class Event(Sequenced):
     created_at = TextField()
 
     @classmethod
-    def add(cls, transaction: Transaction, id: str, name: str, body: str) -> int:
+    def add(cls, transaction: Transaction, id: str, name: str, body: Row) -> int:
         """Store the event; returns its place in the sequence."""
         return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
 

@@ -35,7 +35,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, is_outage, to_json
+from database import Row, is_outage
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import Member, Transaction
@@ -366,7 +366,7 @@ def emit(transaction: Transaction, name: str, data: Row, *, only: str | None = N
         "actor": transaction.actor_profile,
         "request_id": transaction.request_id,
     }
-    seq = Event.add(transaction, id, name, to_json(event).decode())
+    seq = Event.add(transaction, id, name, event)
     ids = []
     for webhook in _recipients(transaction):
         webhook_id = webhook["id"]
