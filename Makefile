@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install run throwaway test quick check audit bench faults screenshot clean
+.PHONY: install run throwaway test quick check audit bench faults mutate screenshot clean
 
 install: $(VENV)/run
 
@@ -40,6 +40,10 @@ bench: $(VENV)/dev
 # Eight minutes; ARGS="--short" takes 40 seconds. It uses the tests' servers.
 faults: $(VENV)/dev
 	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py $(ARGS)
+
+# Do tests notice mistakes? One module, and the tests to run: ARGS="times.py tests/test_clock.py".
+mutate: $(VENV)/dev
+	@$(BIN)/python faults/mutate.py $(ARGS)
 
 # The image in README.md.
 screenshot: $(VENV)/dev
