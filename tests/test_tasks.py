@@ -155,9 +155,9 @@ def test_another_version_is_refused(owner, task, method, path, body):
 @pytest.mark.parametrize(
     ("method", "path", "name"),
     [
-        *(("PATCH", "/tasks/batch", "If-Match"), ("POST", "/tasks/1/copy", "If-Match")),
-        *(("PATCH", f"/projects/{NOBODY}", "If-Match"), ("PATCH", "/tasks/1", "If-None-Match")),
-        ("DELETE", "/tasks/1", "If-None-Match"),
+        *(("PATCH", "/tasks/batch", "If-Match"), ("POST", f"/tasks/{NOBODY}/copy", "If-Match")),
+        *(("PATCH", f"/projects/{NOBODY}", "If-Match"), ("PATCH", f"/tasks/{NOBODY}", "If-None-Match")),
+        ("DELETE", f"/tasks/{NOBODY}", "If-None-Match"),
     ],
 )
 def test_a_precondition_that_would_be_ignored_is_refused(owner, method, path, name):
