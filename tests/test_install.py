@@ -63,7 +63,7 @@ def test_the_wheel_has_the_service_in_one_folder_and_needs_what_serves(wheel):
     assert {name.partition("/")[0] for name in names} == {"task_service", info}
     ours = {f"task_service/{file.relative_to(ROOT)}" for glob in FILES for file in ROOT.glob(glob)}
     assert {name for name in names if info not in name} == ours
-    serving = (ROOT / "requirements.txt").read_text().lower()
+    serving = (ROOT / "requirements.txt").read_text().lower().replace("_", "-")
     assert sorted(needed) == sorted(re.findall("^.*==.*$", serving, re.MULTILINE))
 
 
