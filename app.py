@@ -937,7 +937,8 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters["open"] = filters.pop("status")
 
     def read() -> Row:
-        return task_page(**filters, since=request().caller["projects_since"])
+        uncounted, since = request().environ.get("tasks.uncounted"), request().caller["projects_since"]
+        return task_page(**filters, uncounted=uncounted, since=since)
 
     if "q" in filters:
         read = partial(search, read)

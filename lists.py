@@ -51,6 +51,8 @@ def _matches(*, other_words: bool) -> Any:
     return has(Task.search) | Task.id.in_(commented) | (Task.number == placeholder("number"))
 
 
+# With an index of `status = 'todo'` SQLite would prepare each statement with `status = :status` each time.
+_is_waiting = (Task.status.concat("") == "todo") & Task.question_id.is_null()
 PARAMETERS = {"now", "number", "after_id", "since"}  # of the filters' conditions
 URGENCY = Case(Task.priority, [(name, place) for place, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
@@ -68,17 +70,16 @@ FILTERS: dict[str, Any] = {
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),
     # Who completed a task changed it: SQLite reads those that have changed since.
     "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
-    & (Task.completed_at >= placeholder("completed_since")),
-    "ready": (Task.status == "todo")
-    & Task.question_id.is_null()
+    & fn.UNLIKELY(Task.completed_at >= placeholder("completed_since")),
+    "ready": _is_waiting
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
     # Changes in their order, after those up to a time and an id.
     "after": (Task.updated_at >= placeholder("after"))
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
     "unassigned": Task.assignee.is_null(),
-    "archived": Task.project.not_in(Project.select_archived()),
     "label": Task.is_labelled & fn.UNLIKELY(fn.INSTR(Task.label_keys, placeholder("label")) > 0),
+    "archived": Task.project.not_in(Project.select_archived()),
     "q": _matches(other_words=False),
     "other_words": _matches(other_words=True),  # in place of `q`
 }
@@ -101,14 +102,16 @@ _is_assigned, _has_milestone = Task.assignee.is_null(False), Task.milestone.is_n
 for _name, _where, _columns in (
     ("task_project", None, "project id"),
     ("task_status_id", None, "status id project"),
-    ("task_project_status", None, "project status updated_at id"),
-    ("task_project_rank", None, "project status rank id"),
-    ("task_status", None, "status updated_at id project priority due_date"),
+    ("task_project_status", None, "project status updated_at id completed_at rank"),
+    ("task_project_rank", None, "project status rank id assignee priority"),
+    ("task_status", None, "status updated_at id project priority due_date completed_at"),
     ("task_due", None, "due_date id project assignee priority"),
     ("task_updated", None, "updated_at id project milestone assignee status priority due_date created_by"),
     ("task_milestone", _has_milestone, "milestone id status"),
     ("task_assignee", _is_assigned, "assignee status updated_at id project priority"),
-    ("task_assignee_id", _is_assigned, "assignee id status project priority"),
+    ("task_assignee_id", _is_assigned, "assignee id status project priority due_date rank"),
+    ("task_ready", _is_waiting, "assignee priority due_date id start_date project"),
+    ("task_completed", Task.completed_at.is_null(False), "completed_at id project updated_at"),
     ("task_labels", Task.is_labelled, "id label_keys labels project status assignee"),
 ):
     Task.add_index(*[getattr(Task, column) for column in _columns.split()], where=_where, name=_name)
@@ -119,8 +122,9 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
     With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
     `include="comment_count"` each task has its number of comments. `since` is the caller's `projects_since`.
-    Raises `Gone` if that is later than `after`.
+    With `uncounted` the pagination is that of a last page. Raises `Gone` if `since` is later than `after`.
     """
+    uncounted = filters.pop("uncounted", False)
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "label" in filters:
@@ -136,7 +140,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     page = _page(names, sort, include)
     (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
     if total is None:
-        is_last = count < most and (count or not offset)
+        is_last = uncounted or (count < most and (count or not offset))
         total = offset + count if is_last else _total(names).value(**filters)
     end = offset + (count or limit)
     more = end < total
@@ -203,8 +207,11 @@ def _total(filters: frozenset[str]) -> Statement:
 
 
 def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
-    names = sorted(filters - {"q"} if "other_words" in filters else filters)
-    return tasks.where(*[FILTERS[name] for name in names]) if names else tasks
+    names = sorted(filters - {"q"} if "other_words" in filters else filters, key=list(FILTERS).index)
+    conditions = [FILTERS[name] for name in names]
+    if "label" in names:  # otherwise SQLite would read whole projects, and not what has labels
+        conditions = [fn.LIKELY(condition) for condition in conditions]
+    return tasks.where(*conditions) if names else tasks
 
 
 # The conditions by which the history is filtered.

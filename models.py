@@ -88,6 +88,8 @@ COUNT_LIMIT = 10_000  # a list's total is exact up to here
 MAX_CLAIM = 1440  # minutes
 MAX_BLOCKERS = 20  # tasks that block one
 MAX_BLOCKING = 100  # characters of their titles in an event
+MAX_UNREAD = 100  # notices that are counted
+MAX_CALENDAR = 1000  # tasks in a calendar
 MAX_LISTED = 1000  # characters of a project's description in a list, and of a meeting's in a calendar
 
 
@@ -513,11 +515,12 @@ class Task(Entity):
 
     @statement
     def of_calendar(cls: Any):
-        """The open tasks of a member that are due in some period, without those of archived projects."""
+        """The first open tasks of a member, in active projects, that are due in some period."""
         is_due = cls.is_open & cls.due_date.between(placeholder("since"), placeholder("until"))
         is_theirs = (cls.assignee == placeholder("member_id")) & cls.project.not_in(Project.select_archived())
         shown = (cls.id, cls.number, cls.title, cls.due_date, cls.created_at, cls.updated_at)
-        return cls.select(*shown).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
+        places = cls.select(rowid(cls)).where(is_due, is_theirs).order_by(cls.due_date, cls.id)
+        return cls.in_order(places.limit(MAX_CALENDAR), [*shown])
 
     @statement
     def by_number(cls: Any):
@@ -1687,11 +1690,12 @@ class Notice(Identified):
 
     @statement
     def unread(cls: Any):
-        return cls.select(fn.COUNT(SQL("*"))).where(cls.is_unread, cls.is_awake)
+        some = cls.select(SQL("1")).where(cls.is_unread, cls.is_awake).limit(MAX_UNREAD)
+        return cls.select(fn.COUNT(SQL("*"))).from_(some)
 
     @classmethod
     def page(cls, member_id: str, *, limit: int, before: str = "~") -> Row:
-        """The member's latest notices before the one with this id, newest first, and how many are unread."""
+        """The member's latest notices before this one, newest first, and how many are unread, up to 100."""
         rows = cls.latest.all(member_id=member_id, before=before, most=limit + 1)
         shown, pagination = newest_of(rows, limit)
         unread = cls.unread.value(member_id=member_id, now=now())

@@ -514,9 +514,10 @@ class ToolCall:
         self.request, self.arguments = request, arguments
         self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
 
-    def get(self, path: str, **query: Any) -> Row:
-        """What the API answers to a GET. Raises `ToolError`."""
-        return self.call("GET", path, QUERY_STRING=urlencode(query))[0]
+    def get(self, path: str, uncounted: Any = False, **query: Any) -> Row:
+        """What the API answers to a GET; with `uncounted`, a list without its total. Raises `ToolError`."""
+        more = {"tasks.uncounted": uncounted, "QUERY_STRING": urlencode(query)}
+        return self.call("GET", path, None, **more)[0]
 
     def call(self, method: str, path: str, body: Row | None = None, **more: str) -> tuple[Row, bool]:
         """Call the application; returns its data, and whether they are a repetition's. Raises `ToolError`."""
@@ -658,8 +659,9 @@ class ToolCall:
         context = self.get("/context")
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
         # 5 of each are enough: a place among them is lost only to a task that another page shows already.
-        parts = product(("in_progress", "open"), ({"due_before": context["system"]["current_time"]}, {}))
-        pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts]
+        parts = product(("open", "in_progress"), ({}, {"due_before": context["system"]["current_time"]}))
+        every, *some = [self.get("/tasks", n, **filters, status=s, **m) for n, (s, m) in enumerate(parts)]
+        pages = [*reversed(some), every]  # only the total of every open task is read
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
         inbox = self.get("/inbox", limit=50)  # of which some are read
         news = [notice_line(notice) for notice in inbox["notices"] if not notice["read_at"]]
@@ -818,11 +820,10 @@ class ToolCall:
         filters = {"ready": "true", "archived": "false"}
         if project:
             filters["project_id"] = self.project_id(project)
-        for whose in ("me", "none"):
-            filters["assignee_id"] = whose
-            while first := self.get("/tasks", **filters, sort="-priority", limit=1)["tasks"]:
-                equal = filters | {"priority": first[0]["priority"]}
-                for task in self.get("/tasks", **equal, sort="due_date", limit=10)["tasks"]:
+        for whose, priority in product(("me", "none"), reversed(PRIORITIES)):
+            filters |= {"assignee_id": whose, "priority": priority, "sort": "due_date", "limit": "10"}
+            while tasks := self.get("/tasks", True, **filters)["tasks"]:
+                for task in tasks:
                     try:
                         return self.claimed(f"/tasks/{task['id']}", minutes)
                     except ToolError as error:

@@ -6,7 +6,7 @@ import { later, PRIORITIES, STATUSES } from "./words.js";
 import { projectOf, session } from "./workspace.js";
 
 const PAGE = 50;
-const ANSWER_MOST = 100; // tasks in one answer
+export const ANSWER_MOST = 100; // tasks in one answer
 const LIST_MOST = 1000;
 const DONE_DAYS = 14;
 const CHUNK = 50; // cards that are drawn together
@@ -75,11 +75,11 @@ function joined(tasks, others) {
   return [...tasks, ...others.filter((task) => !known.has(task.id))];
 }
 
-/** All tasks of a list, of which an answer has some; of a very long one the beginning. */
-export async function getTasks(query, offset = 0) {
+/** All tasks of a list, of which an answer has some; of a very long one the first `most`. */
+export async function getTasks(query, most = LIST_MOST, offset = 0) {
   const page = await get("/tasks", { ...query, limit: ANSWER_MOST, offset });
-  const isLast = !page.pagination.has_more || offset >= LIST_MOST - ANSWER_MOST;
-  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, page.pagination.next_offset));
+  const isLast = !page.pagination.has_more || offset >= most - ANSWER_MOST;
+  return isLast ? page.tasks : joined(page.tasks, await getTasks(query, most, page.pagination.next_offset));
 }
 
 /** Whether a task passes the filters; of a search only the server knows. */

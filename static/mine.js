@@ -3,7 +3,7 @@ import { CARD_KEYS, DELETE_KEY, drop, TaskMenu } from "./actions.js";
 import { patch, serverTime } from "./api.js";
 import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
-import { getTasks, isLate } from "./columns.js";
+import { ANSWER_MOST, getTasks, isLate } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
 import { notifyFault } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
@@ -15,7 +15,7 @@ import { go, link, useStore } from "./store.js";
 import { dayOf, mondayOf, STATUSES } from "./words.js";
 import { isTeam, projectOf, workspace } from "./workspace.js";
 
-const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "rank" };
+const OWN = { assignee_id: "me", status: "open", archived: "false", sort: "due_date" };
 const DUE_GROUPS = ["Overdue", "Today", "This week", "Later", "No date"];
 
 function dueGroupOf(task) {
@@ -71,17 +71,23 @@ export function Mine() {
   const find = (id) => tasks.find((task) => task.id === id);
   useStore(workspace);
   useStore(deleted);
+  const most = useRef(ANSWER_MOST); // that are shown, the first that are due
   const changes = useRef(0); // of the order, which a list from before does not know
   const load = async () => {
     const before = changes.current;
-    const found = await getTasks({ ...OWN, include: "comment_count" });
-    if (before === changes.current) setTasks(found);
+    const found = await getTasks({ ...OWN, include: "comment_count" }, most.current);
+    const inOrder = found.toSorted((one, other) => (one.rank < other.rank ? -1 : 1));
+    if (before === changes.current) setTasks(inOrder);
   };
   const reload = () => load().catch((error) => notifyFault(error, reload));
   useEffect(() => void reload(), []);
   useRefresh(({ tasks: some, activity, isPartial }) =>
     some.length || activity.length || isPartial ? load() : null,
   );
+  const showMore = () => {
+    most.current += ANSWER_MOST;
+    return reload();
+  };
   const groups = Map.groupBy((tasks ?? []).filter(isKept), dueGroupOf);
   /** Put a task in the place of another one of its group, which is that many steps away. */
   const place = async (task, steps) => {
@@ -115,6 +121,7 @@ export function Mine() {
   return html`<div class="page stack" aria-busy=${!tasks}>
     ${tasks?.length === 0 && html`<${Empty} text="Nothing on your list." hint=${hint} />`}
     ${DUE_GROUPS.filter((name) => groups.has(name)).map(listOf)}
+    ${tasks?.length >= most.current && button("Show more", showMore)}
     ${menu && html`<${TaskMenu} key=${menu.name} ...${menu} ...${{ find }} open=${openOf} onClose=${closeMenu} />`}
   </div>`;
 }

@@ -63,6 +63,21 @@ def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
     expect(page.get_by_role("dialog", name="Second")).to_be_visible()
 
 
+def test_of_many_own_tasks_those_that_are_due_first_are_loaded_and_others_on_request(
+    sign_in, ana, owner, project
+):
+    task = {"project_id": project["id"], "title": "Undated", "assignee_id": ana.member["id"]}
+    for _ in range(2):
+        owner.data(owner.post("/tasks/batch", {"tasks": [task] * 50}), 201)
+    owner.make_task(project, title="Late", due_date="2020-01-01", assignee_id=ana.member["id"])
+    page = sign_in(ana.key)
+    expect(own(page)).to_have_count(100)
+    expect(own(page).first).to_have_text("Late")
+    ui.press(page, "Show more")
+    expect(own(page)).to_have_count(101)
+    expect(page.get_by_role("button", name="Show more")).to_be_hidden()
+
+
 def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_commands(
     board, owner, project
 ):

@@ -76,6 +76,12 @@ def test_who_is_assigned_is_told_of_what_and_by_whom(ana, ben, project):
     }
 
 
+def test_what_is_unread_is_counted_up_to_100(ana, ben, project):
+    for _ in range(2):
+        batch(ana, project, *[of(ben)] * 60)
+    assert inbox(ben)["unread"] == 100
+
+
 def batch(client, project, *assignees):
     tasks = [{"project_id": project["id"], "title": "x", "assignee_id": id} for id in assignees]
     return client.data(client.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
