@@ -88,7 +88,10 @@ export function drop(tasks) {
   const words = tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
   const after = document.activeElement.closest("[data-task]")?.nextElementSibling?.dataset.task;
   clearSelection();
-  removeAll(tasks.map(({ id }) => [id, `/tasks/${id}`]), `Deleted ${words}.`);
+  removeAll(
+    tasks.map(({ id }) => [id, `/tasks/${id}`]),
+    `Deleted ${words}.`,
+  );
   setTimeout(focusCard, 0, after, tasks[0].status);
 }
 

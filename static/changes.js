@@ -60,7 +60,8 @@ function expected(task, { after, before, ...fields }) {
   const rank = after ? `${shownTask(String(after))?.rank}!` : before ? "" : task.rank;
   const day = fields.due_date;
   const isToday = day === dayOf(serverTime()); // of which noon may be over
-  if (day?.length === 10) fields.due_date = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
+  if (day?.length === 10)
+    fields.due_date = isToday ? later(serverTime(), 60) : `${day}T12:00:00.000Z`;
   return { ...task, ...fields, rank, version: task.version + 1, updated_at: serverTime() };
 }
 
@@ -120,7 +121,8 @@ export async function changeTasks(pairs, isUndo = false) {
       { ...valuesOf(task), ...places.get(task.id) },
     ];
     const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
-    if (isUndo) notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
+    if (isUndo)
+      notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
     else if (Object.keys(fields).length) notify(doneInWords(tasks, fields), undo);
   } catch (error) {
     showAt(...tasks);

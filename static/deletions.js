@@ -11,7 +11,8 @@ export const isKept = ({ id }) => !deleted.value.includes(id);
 /** Delete what has these ids by their paths, as pairs, unless that is undone; when it is, `done` is called. */
 export function removeAll(pairs, text, done) {
   const ids = pairs.map(([id]) => id);
-  const restore = (some = ids) => deleted.replace(deleted.value.filter((one) => !some.includes(one)));
+  const restore = (some = ids) =>
+    deleted.replace(deleted.value.filter((one) => !some.includes(one)));
   const send = async () => {
     const left = pairs.filter(([id]) => !isKept({ id }));
     for (const [at, [, path]] of left.entries()) {

@@ -38,7 +38,8 @@ function nextHour() {
 /** What is shown once of an answer with a link or key: a title, the secret, and what to do with it. */
 function secretOf({ enrollment_link, expires_at, key, api_key, ...answer }) {
   if (api_key) {
-    const text = "Copy it now: it is not shown again. A program sends it as Authorization: Bearer KEY.";
+    const text =
+      "Copy it now: it is not shown again. A program sends it as Authorization: Bearer KEY.";
     return { title: `The API key “${key.name}”`, secret: api_key, text };
   }
   const { member = answer } = answer; // of a changed address it is the member itself

@@ -176,7 +176,10 @@ function Preview({ attachment, words }) {
     download(path).then(show, () => setUrl("")); // its button says why a file cannot be had
   }, [path]);
   useEffect(() => () => URL.revokeObjectURL(url), [url]);
-  return url && html`<a href=${url} target="_blank" title="Open ${filename}"><img src=${url} alt=${words || filename} /></a>`;
+  return (
+    url &&
+    html`<a href=${url} target="_blank" title="Open ${filename}"><img src=${url} alt=${words || filename} /></a>`
+  );
 }
 
 /** What shows the attachment of a task that a text names; any other picture stays as typed. */
@@ -327,7 +330,9 @@ function usePropertyKeys() {
   useEffect(() => {
     const press = (event) => {
       const { target, key, ctrlKey, metaKey, altKey } = event;
-      const isTyped = target.closest?.("input, textarea, [role=combobox], [popover], dialog:not(.task)");
+      const isTyped = target.closest?.(
+        "input, textarea, [role=combobox], [popover], dialog:not(.task)",
+      );
       if (isTyped || ctrlKey || metaKey || altKey) return;
       const field = document.querySelector(`.task [name="${CARD_KEYS[key]}"]:not(:disabled)`);
       const place = key === "c" ? composer() : field;
@@ -413,8 +418,11 @@ export function TaskDialog({ name }) {
     event.preventDefault();
     if (!isTeam()) return notify("Only the team attaches files.");
     const some = [...files].map(named);
-    const shown = some.filter(({ type }) => PICTURES.includes(type)).map(({ name }) => `![](${encodeURI(name)})`);
-    if (event.target.matches("textarea:not(.heading)") && shown.length) insert(event.target, shown.join("\n"));
+    const shown = some
+      .filter(({ type }) => PICTURES.includes(type))
+      .map(({ name }) => `![](${encodeURI(name)})`);
+    if (event.target.matches("textarea:not(.heading)") && shown.length)
+      insert(event.target, shown.join("\n"));
     add(some);
   };
   const move = (status) => changeTask(task, { status }).then(take);

@@ -70,9 +70,24 @@ export const size = (bytes) =>
   bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** A text without accents and capitals. */
-const PLAIN = { ł: "l", ø: "o", đ: "d", ħ: "h", ŧ: "t", "‘": "'", "’": "'", "‐": "-", "‑": "-", "–": "-" };
+const PLAIN = {
+  ł: "l",
+  ø: "o",
+  đ: "d",
+  ħ: "h",
+  ŧ: "t",
+  "‘": "'",
+  "’": "'",
+  "‐": "-",
+  "‑": "-",
+  "–": "-",
+};
 export const foldedText = (text) =>
-  text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN[sign]);
+  text
+    .normalize("NFD")
+    .replace(/\p{M}/gu, "")
+    .toLowerCase()
+    .replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN[sign]);
 
 /** Whether a text, or a word of it, begins with what was typed. */
 export const hasWordWith = (text, typed) =>
@@ -127,8 +142,12 @@ export const dateInWords = (instant, at) => dayInWords(dayOf(instant), dayOf(at)
 /** A day of the workspace in words, with its weekday: Tomorrow, Fri 4 Dec. */
 export const dayInWeek = (day, at) => capital(dayInWords(day, dayOf(at), withWeekday));
 
-const MONTHS = Array.from({ length: 12 }, (_, at) => dayFormat({ month: "long" }).formatToParts(Date.UTC(2026, at, 1)));
-const monthNames = MONTHS.map((parts) => foldedText(parts.find(({ type }) => type === "month").value));
+const MONTHS = Array.from({ length: 12 }, (_, at) =>
+  dayFormat({ month: "long" }).formatToParts(Date.UTC(2026, at, 1)),
+);
+const monthNames = MONTHS.map((parts) =>
+  foldedText(parts.find(({ type }) => type === "month").value),
+);
 const UNITS = { d: 1, w: 7 };
 
 /** The day to come that is meant by `12`, `12 dec`, `12.12.`, `2026-12-12`, `5 days` or `3 weeks`; else "". */
@@ -147,7 +166,8 @@ export function dayMeant(typed, today) {
   const [year, now] = today.split("-").map(Number);
   const months = name ? [at, at + 12] : [now - 1, now];
   const days = months.map((one) => [one % 12, new Date(Date.UTC(year, one, day))]);
-  const isMeant = ([one, instant]) => instant.getUTCMonth() === one && instant.toISOString() >= today;
+  const isMeant = ([one, instant]) =>
+    instant.getUTCMonth() === one && instant.toISOString() >= today;
   return days.find(isMeant)?.[1].toISOString().slice(0, 10) ?? "";
 }
 
