@@ -11,7 +11,7 @@ import { focusCard } from "./place.js";
 import { html, useState } from "./preact.js";
 import { go, useStore } from "./store.js";
 import { count, dayAfter, dayInWeek, dayMeant, dayOf, labelOf } from "./words.js";
-import { useMilestones, workspace } from "./workspace.js";
+import { session, useMilestones, workspace } from "./workspace.js";
 
 /** The fields of a task that a key on its card lets choose. */
 export const CARD_KEYS = {
@@ -22,6 +22,7 @@ export const CARD_KEYS = {
   m: "milestone_id",
   l: "labels",
 };
+export const OWN_KEY = "i";
 export const DELETE_KEY = "Delete";
 const AT_HAND = [...Object.entries(CARD_KEYS), [null, "project_id"]];
 const DAYS_AHEAD = 8; // which are listed, today among them
@@ -83,6 +84,11 @@ function Chooser({ name, tasks, anchor, onClose }) {
   return html`<${Picker} ...${{ ...about, options, value, ...several }} />`;
 }
 
+export function assignMe(tasks) {
+  const assignee_id = session.value.member.id;
+  changeTasks(tasks.filter((task) => task.assignee_id !== assignee_id).map((task) => [task, { assignee_id }]));
+}
+
 /** Delete tasks, of which the server is told when that can no longer be undone. */
 export function drop(tasks) {
   const words = tasks.length > 1 ? count(tasks.length, "task") : `“${tasks[0].title}”`;
@@ -112,6 +118,7 @@ export function TaskMenu({ ids, name, anchor, open, onClose, find = shownTask, p
     ${others.length > 0 && html`<p class="dim">${label}</p>`}
     ${!others.length && item("e", "Open", () => go({ task: task.number }))}
     ${AT_HAND.map(([key, field]) => item(key, labelOf(field), () => open(tasks, anchor, field)))}
+    ${item(OWN_KEY, "Assign to me", () => assignMe(tasks))}
     ${!others.length && places?.(task).map(([words, run]) => item(null, words, run))}
     ${find === shownTask && item("x", isSelected ? "Clear the selection" : "Select", isSelected ? clearSelection : () => toggleSelected(task))}
     ${item(null, "Delete", () => drop(tasks))}

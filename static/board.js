@@ -1,12 +1,13 @@
 // The board: a column of cards for each status, its filters, and moving cards.
-import { CARD_KEYS, DELETE_KEY, drop, SelectionBar, TaskMenu } from "./actions.js";
+import { assignMe, CARD_KEYS, DELETE_KEY, drop, OWN_KEY } from "./actions.js";
+import { SelectionBar, TaskMenu } from "./actions.js";
 import { create, patch, serverTime } from "./api.js";
 import { announced, changeTasks, clearSelection, put, putAll, selectedTasks } from "./changes.js";
 import { selection, selectUpTo, toggleSelected, withSelected } from "./changes.js";
 import { columns, doneSince, filteredFields, isBoardOf, isLate } from "./columns.js";
 import { loadBoard, orderOf, shownTask } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
-import { drafts } from "./forms.js";
+import { draftChanges, drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { dismiss, notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
@@ -17,8 +18,8 @@ import { pauseRefresh, refresh } from "./refresh.js";
 import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
-import { chosenProject, isTeam, labelPairs, memberOf, projectOf } from "./workspace.js";
-import { projectsThatAre, teamPairs, useMilestones, workspace } from "./workspace.js";
+import { chosenProject, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
+import { projectOf, projectsThatAre, teamPairs, useMilestones, workspace } from "./workspace.js";
 
 const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
@@ -40,7 +41,8 @@ function unsentTasks() {
 }
 
 export function Facts({ task, isUnsent }) {
-  const { priority, due_date, comment_count, checks } = task;
+  const { priority, due_date, comment_count, checks, milestone_id } = task;
+  const milestone = address.value.milestone !== milestone_id && milestoneOf(milestone_id);
   const late = isLate(task);
   const isToday = task.status !== "done" && dayOf(due_date) === dayOf(serverTime());
   const due = html`<span class=${late ? "late" : isToday ? "today" : ""}>
@@ -50,11 +52,12 @@ export function Facts({ task, isUnsent }) {
   return html`<div class="facts line">
     ${priority !== "medium" && html`<${Priority} of=${priority} />`}
     ${task.blocked_by.length > 0 && html`<span class="pill">Blocked</span>`}
-    ${due_date && due}
+    ${due_date && task.status !== "done" && due}
     ${task.repeat && html`<span role="img" aria-label="Repeats" title=${ruleInWords(task.repeat, dayOf(due_date))}>↻</span>`}
     ${checks && html`<span role="img" aria-label="${checks.done} of ${checks.total} ticked">☑ ${checks.done}/${checks.total}</span>`}
     ${comment_count > 0 && html`<span class="said" role="img" aria-label=${said}><${Icon} of="bubble" />${comment_count}</span>`}
     ${task.question_id && html`<span class="pill">Question</span>`}
+    ${milestone && html`<span title="Milestone">◇ ${milestone.title}</span>`}
     ${task.labels.map((text) => html`<${Label} text=${text} />`)}
     ${isUnsent && html`<span class="pill draft">Not saved</span>`}
   </div>`;
@@ -211,7 +214,7 @@ function placesOf(task) {
   const all = { "Move to the top": 0, "Move up": at - 1, "Move down": at + 1 };
   if (!isByHand()) return [];
   return Object.entries(all)
-    .filter(([, to]) => to !== at && titles[to])
+    .filter(([words, to]) => to !== at && titles[to] && !(at === 1 && words === "Move up"))
     .map(([words, to]) => [words, () => putBy(task, titles, to)]);
 }
 
@@ -231,6 +234,7 @@ function pressKey(event, open) {
   else if (key === "e" && task) go({ task: task.number });
   else if (key === "x" && task && isTeam()) toggleSelected(task);
   else if (key === DELETE_KEY && isTeam()) drop(tasks());
+  else if (key === OWN_KEY && isTeam()) assignMe(tasks());
   else if (!CARD_KEYS[key] || !isTeam()) return;
   else open(tasks(), target.closest(".card, button"), CARD_KEYS[key]);
   event.preventDefault();
@@ -386,7 +390,7 @@ function Archived({ project }) {
 
 export function Board({ onNewTask }) {
   const shown = useStore(address);
-  const { isLoaded } = useStore(workspace);
+  const { missing } = useStore(workspace);
   const [menu, setMenu] = useState(null);
   const dragging = useDragging();
   const states = columns.map(useStore);
@@ -402,14 +406,16 @@ export function Board({ onNewTask }) {
   }).current;
   const closeMenu = () => setMenu((now) => (now === menu ? null : now));
   const project = chosenProject();
+  useStore(draftChanges);
   const unsent = unsentTasks();
   useStore(inbox);
   const isEmpty =
     states.every(({ tasks, isBusy }) => !tasks.some(isKept) && !isBusy) &&
     (isFiltered() || !hasOlder(0));
-  const { members, projects } = workspace.value;
-  const nameOf = ({ id, name, full_name }) => [id, name ?? full_name];
-  const names = JSON.stringify([...members, ...projects].map(nameOf)); // which are on the cards
+  const { members, projects, milestones } = workspace.value;
+  const nameOf = ({ id, name, full_name, title }) => [id, name ?? full_name ?? title];
+  const named = [members, projects, ...Object.values(milestones)].flat();
+  const names = JSON.stringify(named.map(nameOf)); // which are on the cards
   const [unread, hour] = [unreadTasks(), serverTime().slice(0, 13)];
   const [selected, gone] = [useStore(selection), useStore(deleted)];
   const context = { place, unsent, unread, selected, gone, open, names, hour };
@@ -424,7 +430,7 @@ export function Board({ onNewTask }) {
   const board = html`<div id="board" role="group" aria-label="Columns" onKeyDown=${press}
     onClick=${selectByClick} ...${dragging.handlers}>${columns.map(viewOf)}</div>
     ${line && html`<div class="drop" style=${line}></div>`}`;
-  const isUnknown = shown.project && isLoaded && !project;
+  const isUnknown = shown.project && missing === shown.project && !project;
   const unknown = html`<p class="band">There is no such project.${" "}
     <a href=${viewLink("", { project: "", milestone: "" })}>All projects</a></p>`;
   return html`${project?.status === "archived" && html`<${Archived} project=${project} />`}

@@ -51,7 +51,8 @@ const tasksInWords = (tasks) =>
 
 function doneInWords(tasks, changes) {
   if (changes.status) return `Moved ${tasksInWords(tasks)} to ${STATUSES[changes.status]}.`;
-  const [[name, value]] = Object.entries(changes);
+  const [[name, value] = []] = Object.entries(changes);
+  if (!name) return `Moved ${tasksInWords(tasks)}.`;
   return `Changed ${tasksInWords(tasks)}. ${labelOf(name)}: ${valueInWords(OPERATION, name, value)}.`;
 }
 
@@ -123,7 +124,7 @@ export async function changeTasks(pairs, isUndo = false) {
     const undo = { words: "Undo", run: () => changeTasks(tasks.map(undone), true) };
     if (isUndo)
       notify(`Undone: ${tasksInWords(tasks)}.`); // each is as it was, and they may have differed
-    else if (Object.keys(fields).length) notify(doneInWords(tasks, fields), undo);
+    else notify(doneInWords(tasks, fields), undo);
   } catch (error) {
     showAt(...tasks);
     const isMove = ["status", "after", "before"].some((name) => name in changes);

@@ -5,6 +5,7 @@ import { button } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { ruleInWords } from "./repeat.js";
+import { Store } from "./store.js";
 import { dayInWeek, dayOf, inWords, labelOf, localTimeOf } from "./words.js";
 import { activeMembers, labelPairs, memberOf, milestoneOf, projectOf } from "./workspace.js";
 import { projectPairs, projectsThatAre, readersOf, teamPairs } from "./workspace.js";
@@ -155,7 +156,19 @@ function Field({ field, value, change, save, disabled }) {
 }
 
 export const drafts = () => Object.keys(sessionStorage);
-export const dropDraft = (name) => sessionStorage.removeItem(name);
+
+/** How often a draft came or went, which the cards of tasks show. */
+export const draftChanges = new Store(0);
+
+/** Keep what was typed under this name, or nothing. */
+function storeDraft(name, typed) {
+  const isKnown = drafts().includes(name);
+  if (typed) sessionStorage.setItem(name, JSON.stringify(typed));
+  else sessionStorage.removeItem(name);
+  if (isKnown !== Boolean(typed)) draftChanges.replace(draftChanges.value + 1);
+}
+
+export const dropDraft = (name) => storeDraft(name, null);
 
 const tidy = (text) => (typeof text === "string" ? text.replace(/\r\n?/g, "\n") : text);
 export const isSame = (one, other) => isEqual(tidy(one), tidy(other));
@@ -173,9 +186,7 @@ function useTyped(draft, base, stored) {
   const isTyped = (name) => Object.hasOwn(typed(), name);
   const keep = (next) => {
     latest.current = next;
-    const isAny = Object.keys(next.typed).length > 0;
-    if (draft && isAny) sessionStorage.setItem(draft, JSON.stringify(next));
-    else if (draft) dropDraft(draft);
+    if (draft) storeDraft(draft, Object.keys(next.typed).length > 0 && next);
     redraw(next);
   };
   const edit = (name, text) => {

@@ -5,7 +5,7 @@ import { Facts } from "./board.js";
 import { changeTasks } from "./changes.js";
 import { ANSWER_MOST, getTasks, isLate } from "./columns.js";
 import { deleted, isKept } from "./deletions.js";
-import { notifyFault } from "./notices.js";
+import { notify, notifyFault } from "./notices.js";
 import { button, Empty, ProjectName } from "./parts.js";
 import { Choice } from "./picker.js";
 import { focusCard } from "./place.js";
@@ -95,13 +95,19 @@ export function Mine() {
     const other = group[group.indexOf(task) + steps];
     if (!other || !steps) return;
     const others = tasks.filter((one) => one !== task);
+    const from = tasks.indexOf(task);
+    const back = from ? { after: tasks[from - 1].number } : { before: others[0].number };
     setTasks(others.toSpliced(others.indexOf(other) + (steps > 0), 0, task));
     queueMicrotask(() => focusCard(task.id)); // when it is drawn
     changes.current += 1;
-    const change = { [steps < 0 ? "before" : "after"]: other.number };
-    await patch(`/tasks/${task.id}/details`, change).catch((error) => notifyFault(error));
-    changes.current += 1;
-    await reload();
+    const undo = { words: "Undo", run: () => send(back) };
+    const send = async (change, action) => {
+      const say = () => notify(`Moved “${task.title}”.`, action);
+      await patch(`/tasks/${task.id}/details`, change).then(say, (error) => notifyFault(error));
+      changes.current += 1;
+      await reload();
+    };
+    await send({ [steps < 0 ? "before" : "after"]: other.number }, undo);
   };
   const drag = (task) => {
     setDragged(task);

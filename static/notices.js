@@ -3,29 +3,45 @@ import { html, render } from "./preact.js";
 import { Store, useStore } from "./store.js";
 
 const SHOWN = 6;
+const UNDO = "Undo";
 const NOTICES_MOST = 3;
 const shown = new Store({ notices: [] });
 const place = document.createElement("div");
 place.id = "notices";
 let latest = 0;
+let undos = []; // the notices whose change can still be undone, also when they are no longer shown
 
 /** Show these alone, and do what those that leave have put off. */
 function keep(notices) {
   const gone = shown.value.notices.filter((one) => !notices.includes(one));
   shown.set({ notices });
+  undos = undos.filter((one) => !one.onLeave || notices.includes(one)); // what was put off is done
   return Promise.all(gone.map(({ onLeave }) => onLeave?.()));
 }
 
-export const dismiss = (gone) => keep(shown.value.notices.filter(({ id }) => id !== gone));
-export const dismissAll = () => keep([]);
+export const dismiss = (...gone) =>
+  keep(shown.value.notices.filter(({ id }) => !gone.includes(id)));
+
+export function dismissAll() {
+  undos = [];
+  return keep([]);
+}
 
 function add(notice) {
   latest += 1;
-  const others = shown.value.notices
-    .filter(({ text, onLeave }) => onLeave || text !== notice.text)
-    .slice(1 - NOTICES_MOST);
-  keep([...others, { id: latest, ...notice }]);
+  const isOther = ({ text, onLeave, isAway }) => onLeave || isAway || text !== notice.text;
+  const others = shown.value.notices.filter(isOther);
+  const isLeft = ({ isAway }, at) => isAway || at > others.length - NOTICES_MOST;
+  const added = { id: latest, ...notice };
+  if (notice.action?.words === UNDO) undos.push(added);
+  keep([...others.filter(isLeft), added]);
   return latest;
+}
+
+export function undoLatest() {
+  const notice = undos.pop();
+  notice?.action.run();
+  if (notice) dismiss(notice.id);
 }
 
 /** Say what was done, with what can be done about it (`{words, run}`), and what is done when this leaves. */
@@ -48,25 +64,37 @@ export const faultText = ({ message, status }) =>
 export function notifyFault(error, retry, before = "") {
   if (error.status === undefined) reportError(error); // a bug
   const action = retry && error.isTemporary ? { words: "Try again", run: retry } : null;
-  return add({ text: before + faultText(error), action, isFault: true });
+  return add({ text: faultText(error), action, isFault: true, isAway: error.status === 0, before });
 }
 
-function Notice({ id, text, action, isFault }) {
+/** All that failed because the server cannot be reached is one notice, whose button tries all of it again. */
+function together(notices) {
+  const away = notices.filter(({ isAway }) => isAway);
+  const runs = away.flatMap(({ action }) => action?.run ?? []);
+  const run = () => runs.forEach((retry) => retry());
+  const before = [...new Set(away.map((one) => one.before))].join("");
+  const action = runs.length > 0 && { words: "Try again", run };
+  const all = { ...away[0], ids: away.map(({ id }) => id), before, action };
+  return [...notices.filter(({ isAway }) => !isAway), ...(away.length ? [all] : [])];
+}
+
+function Notice({ id, ids = [id], before = "", text, action, isFault }) {
   const act = () => {
+    undos = undos.filter((one) => one.id !== id);
     action.run();
-    dismiss(id);
+    dismiss(...ids);
   };
   return html`<div id="notice-${id}" class=${isFault ? "notice fault" : "notice"}>
-    <p class="grow">${text}</p>
+    <p class="grow">${before}${text}</p>
     ${action && html`<button type="button" class="quiet" onClick=${act}>${action.words}</button>`}
-    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(id)}>✕</button>
+    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => dismiss(...ids)}>✕</button>
   </div>`;
 }
 
 function Notices() {
   const { notices } = useStore(shown);
-  const all = (isWanted) =>
-    notices.filter(isWanted).map((notice) => html`<${Notice} key=${notice.id} ...${notice} />`);
+  const viewOf = (notice) => html`<${Notice} key=${notice.id} ...${notice} />`;
+  const all = (isWanted) => together(notices.filter(isWanted)).map(viewOf);
   return html`<div role="alert">${all(({ isFault }) => isFault)}</div>
     <div role="status">${all(({ isFault }) => !isFault)}</div>`;
 }

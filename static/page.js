@@ -1,6 +1,6 @@
 // The page: signing in, the frame around the views, and the keyboard.
 import { create, get, patch, post, remove, serverTime } from "./api.js";
-import { CARD_KEYS } from "./actions.js";
+import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { Board } from "./board.js";
 import { clearSelection } from "./changes.js";
 import { columns, loadBoard } from "./columns.js";
@@ -9,7 +9,7 @@ import { Form } from "./forms.js";
 import { Activity } from "./history.js";
 import { forgetInbox, Inbox, inbox, loadInbox } from "./inbox.js";
 import { Mine } from "./mine.js";
-import { faultText, notify, notifyFault } from "./notices.js";
+import { faultText, notify, notifyFault, undoLatest } from "./notices.js";
 import { Avatar, button, Copyable, Dialog, Icon, Menu, Moment } from "./parts.js";
 import { ProjectName, Progress } from "./parts.js";
 import { focusOn, openedTitles, showTab } from "./place.js";
@@ -22,8 +22,8 @@ import { forgetToday, loadToday, Today } from "./today.js";
 import { Week } from "./week.js";
 import { count, inWords, labelOf } from "./words.js";
 import { chosenProject, draftOf, forgetWorkspace, isTeam, loadSession } from "./workspace.js";
-import { loadWorkspace, projectOf, projectsThatAre, returnToPlace, rights } from "./workspace.js";
-import { session, signOut, workspace } from "./workspace.js";
+import { loadWorkspace, lookForProject, projectOf, projectsThatAre } from "./workspace.js";
+import { returnToPlace, rights, session, signOut, workspace } from "./workspace.js";
 
 const { workspace: workspaceName, docs, mail } = document.documentElement.dataset;
 const isMailed = mail !== undefined;
@@ -41,6 +41,8 @@ const SHORTCUTS = {
   ...Object.fromEntries(
     Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
   ),
+  [OWN_KEY]: "Assign a card to yourself",
+  "Ctrl Z": "Undo the latest change",
   e: "Open a card",
   x: "Select a card, as Shift or Ctrl with a click does",
   Del: "Delete a card, or those that are selected",
@@ -291,7 +293,7 @@ const viewOf = ({ view = "" }) => (mayShow(view) ? view : "");
 function titleOf(chosen) {
   const view = viewOf(chosen);
   if (view && view !== "project") return VIEWS[view].title;
-  const unknown = workspace.value.isLoaded ? "Unknown project" : "";
+  const unknown = workspace.value.missing === chosen.project ? "Unknown project" : "";
   return chosen.project ? (projectOf(chosen.project)?.name ?? unknown) : "All projects";
 }
 
@@ -359,6 +361,8 @@ function useKeys(keys) {
         event.preventDefault();
         return keys.find();
       }
+      const isText = target.matches?.("input:not([type=checkbox]), textarea");
+      if ((ctrlKey || metaKey) && key === "z" && !isText) return undoLatest();
       const first = key === "ArrowDown" && document.querySelector("main .title");
       const isNowhere = target === document.body || target.id === "title";
       if (first && isNowhere && !document.querySelector("dialog[open]")) {
@@ -410,6 +414,9 @@ function Workspace() {
   }, [view, chosen.project]); // on a phone the links are in lines that scroll
   const project = chosenProject();
   const isKnown = !chosen.project || project;
+  useEffect(() => {
+    if (isLoaded && !isKnown) lookForProject(chosen.project).catch(notifyFault);
+  }, [isLoaded, chosen.project]);
   const other = view
     ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
     : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;

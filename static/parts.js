@@ -86,6 +86,7 @@ export function Dialog({ title, head, className = "", onClose, children }) {
   useLayoutEffect(() => {
     const { current } = dialog;
     current.showModal();
+    if (head) current.focus(); // no button: the keys act on what is opened
     placeNotices();
     return () => {
       current.close();
@@ -101,7 +102,7 @@ export function Dialog({ title, head, className = "", onClose, children }) {
     const isBeside = x < left || x > right || y < top || y > bottom;
     if (target === dialog.current && isBeside) onClose();
   };
-  return html`<dialog ref=${dialog} class="panel ${className}" aria-label=${title} onCancel=${cancel}
+  return html`<dialog ref=${dialog} tabindex="-1" class="panel ${className}" aria-label=${title} onCancel=${cancel}
     onMouseDown=${press}>
     <div class="stack">
       <div class="head line">

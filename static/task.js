@@ -1,6 +1,6 @@
 // The opened task: its fields, which are saved together, its files, its comments, its history.
 import { changeTask, create, download, get, patch, post, serverTime } from "./api.js";
-import { CARD_KEYS } from "./actions.js";
+import { CARD_KEYS, OWN_KEY } from "./actions.js";
 import { CHOICES, OPERATION } from "./changes.js";
 import { filteredFields, shownTask } from "./columns.js";
 import { deleted, isKept, removeLater } from "./deletions.js";
@@ -208,13 +208,20 @@ function named(file) {
   return new File([file], `image-${now().slice(0, -1).replace(/\D/g, "-")}.png`, file);
 }
 
+/** Attach files one after another; what is said of one that fails names it. */
 async function attach(id, files) {
   for (const file of files) {
     const body = new FormData();
     body.append("file", file);
-    const { name, size, lastModified } = file;
-    await create(`/tasks/${id}/attachments`, body, `${name} ${size} ${lastModified}`);
+    const { name, size: bytes, lastModified } = file;
+    try {
+      await create(`/tasks/${id}/attachments`, body, `${name} ${bytes} ${lastModified}`);
+    } catch (error) {
+      if (error.status === 413) error.message = `It is too large, with ${size(bytes)}`;
+      notifyFault(error, () => attach(id, [file]), `${name} was not attached. `);
+    }
   }
+  await refresh();
 }
 
 function Attachments({ attachments, add }) {
@@ -309,7 +316,7 @@ function Comments({ id, project, comments, said, question, picture, sendBack }) 
   </section>`;
 }
 
-const composer = () => document.querySelector(".task .mentions textarea");
+const composer = () => document.querySelector(".task .bare");
 
 /** What the team does with a task in review: accepts it, or sends it back with a comment that says why. */
 function Review({ accept, isReturning, setReturning }) {
@@ -326,7 +333,7 @@ function Review({ accept, isReturning, setReturning }) {
 }
 
 /** The keys of a card act on the opened task, too, while nothing is typed; `c` writes a comment. */
-function usePropertyKeys() {
+function usePropertyKeys(assignMe) {
   useEffect(() => {
     const press = (event) => {
       const { target, key, ctrlKey, metaKey, altKey } = event;
@@ -334,6 +341,7 @@ function usePropertyKeys() {
         "input, textarea, [role=combobox], [popover], dialog:not(.task)",
       );
       if (isTyped || ctrlKey || metaKey || altKey) return;
+      if (key === OWN_KEY && isTeam()) return assignMe.current();
       const field = document.querySelector(`.task [name="${CARD_KEYS[key]}"]:not(:disabled)`);
       const place = key === "c" ? composer() : field;
       if (!place) return;
@@ -377,7 +385,8 @@ export function TaskDialog({ name }) {
   latest.current = { task: loaded?.task, isGone };
   useStore(workspace);
   useStore(deleted);
-  usePropertyKeys();
+  const assignMe = useRef(null);
+  usePropertyKeys(assignMe);
   const { unread } = useStore(inbox);
   const opened = !loaded?.isPartial && loaded?.task.id;
   useEffect(() => void (opened && readOf(opened)), [opened, unread]);
@@ -411,7 +420,7 @@ export function TaskDialog({ name }) {
   const take = (saved) => setLoaded((shown) => ({ ...shown, task: { ...shown.task, ...saved } }));
   const said = (comment) =>
     setLoaded((shown) => ({ ...shown, comments: [...shown.comments, comment] }));
-  const add = (files) => act(() => attach(id, files));
+  const add = (files) => attach(id, files);
   /** Attach what is pasted or dropped, and show pictures where one types. */
   const receive = (event, { files }) => {
     if (!files.length) return;
@@ -425,7 +434,9 @@ export function TaskDialog({ name }) {
       insert(event.target, shown.join("\n"));
     add(some);
   };
-  const move = (status) => changeTask(task, { status }).then(take);
+  const change = (fields) => changeTask(task, fields).then(take);
+  const move = (status) => change({ status });
+  assignMe.current = () => act(() => change({ assignee_id: session.value.member.id }));
   const accept = () => act(() => move("done").then(() => focusOn("comments-title")));
   const sendBack = () => act(() => move("todo").then(() => setReturning(false)));
   const drop = () => {
@@ -528,7 +539,7 @@ export function NewTask({ onClose }) {
     <${Form} operation="create_task" draft=${draftOf("a new task")} settings=${SETTINGS}
       ...${{ names: all, base }} autofocus="title" label="Create task" onSave=${save} onCancel=${onClose}>
       ${(field, value) => html`${field("title", { isHeading: true })}
-        ${field("description", { isBare: true })}
+        <${Mentions}>${field("description", { isBare: true })}<//>
         <div class="task-fields">
           ${fieldsOf(all.slice(2, -1), field, value)}
           <${MilestoneField} project=${value("project_id")} ...${{ field }} />

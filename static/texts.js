@@ -1,5 +1,6 @@
 // Texts in Markdown: shown, and edited where they stand.
 import { isSame } from "./forms.js";
+import { Mentions } from "./mentions.js";
 import { button } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 
@@ -55,12 +56,13 @@ export function Written({ field, name, text, stored, isFixed, noun = name, tick,
     setTimeout(() => document.querySelector("dialog[open] .written > button")?.focus());
   };
   const press = (event) => {
-    if (event.key !== "Escape") return;
+    if (event.key !== "Escape" || event.defaultPrevented) return; // it closed a list of names
     event.preventDefault(); // the dialog stays
     leave();
   };
   if (isEdited)
-    return html`<div ref=${area} onKeyDown=${press}>${field(name)} ${isSaved && button("Cancel", leave)}</div>`;
+    return html`<div ref=${area} onKeyDown=${press}>
+      <${Mentions}>${field(name)}<//> ${isSaved && button("Cancel", leave)}</div>`;
   const words = `${text ? "Edit" : "Add a"} ${noun}`;
   const edit = () => button(words, () => setEdited(true));
   return html`<div class="written">${text && html`<${Text} tick=${isSaved && tick} ...${{ text, picture }} />`}${!isFixed && edit()}</div>`;

@@ -77,7 +77,10 @@ document.addEventListener("signed-out", ({ detail }) => {
 
 const NOTHING = { members: [], projects: [], labels: [], milestones: {}, isLoaded: false };
 
-/** `milestones` are lists by project, as far as they were needed; `isLoaded` says that names are known. */
+/**
+ * `milestones` are lists by project, as far as they were needed; `isLoaded` says that names are known;
+ * `missing` is the id of a project that the address names and that does not exist.
+ */
 export const workspace = new Store(NOTHING);
 export const forgetWorkspace = () => workspace.replace(NOTHING);
 const loadMembers = async () => workspace.set(await get("/members"));
@@ -88,6 +91,12 @@ async function loadProjects() {
   const ids = projects.map(({ id }) => id).sort();
   const withHue = (project) => ({ ...project, hue: (ids.indexOf(project.id) * 137.5) % 360 });
   workspace.set({ projects: projects.map(withHue) });
+}
+
+/** Look again for a project that is not known: it may have been created seconds ago. */
+export async function lookForProject(id) {
+  await loadProjects();
+  if (!projectOf(id)) workspace.set({ missing: id });
 }
 
 async function loadLabels() {
