@@ -10,6 +10,7 @@ from members import Member, Transaction
 from models import PRIORITIES, STATUSES, Attachment, Comment, Milestone, Project, Rank, Task
 from times import TICKS_PER_MS, epoch_ms, uuid7, wire_time
 
+AGENT = "Build agent"
 PEOPLE = [
     ("Amara Okafor", "amara@example.com", "admin", "active"),
     ("Jonas Weber", "jonas@example.com", "member", "active"),
@@ -18,6 +19,7 @@ PEOPLE = [
     ("Tomás Herrera", "tomas@example.com", "member", "active"),
     ("Ingrid Solberg", "ingrid@example.com", "client", "active"),
     ("Kenji Watanabe", "kenji@example.com", "client", "active"),
+    (AGENT, "agent@example.com", "member", "active"),
     ("Noor Haddad", "noor@example.com", "member", "invited"),
 ]
 PROJECT_TEXTS = [
@@ -51,6 +53,8 @@ REMARKS = (
     "Done, please have a look. 🎉",
     "Split the rest into its own task.",
 )
+AGENT_WORK = {"in_progress": "@Amara Okafor Which version is meant?", "review": "Please review it."}
+LABELS = ("bug", "design", "idea", "texts")
 NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
 STATUS_WEIGHTS = (40, 20, 10, 30)
 PRIORITY_WEIGHTS = (25, 45, 20, 10)
@@ -118,7 +122,7 @@ class Demonstration:
             fields = {"full_name": full_name, "email": email, "role": role, "status": status}
             phone_number = f"+49 30 {self.random.randrange(1_000_000, 9_999_999)}"
             Member.add(transaction, phone_number=phone_number, **fields)
-        self.team = Member.team()
+        *self.team, self.agent = sorted(Member.team(), key=lambda member: member["full_name"] == AGENT)
         self.clients = [member for member in Member.everyone() if member["kind"] == "client"]
 
     def add_projects(self) -> None:
@@ -140,7 +144,9 @@ class Demonstration:
             transaction = self.past(-60 + 57 * number / self.early, self.teammate())
             fields, status = self.task_fields(), self.random.choices(STATUSES, STATUS_WEIGHTS)[0]
             completed_at = yesterday if status == "done" else None
+            assignee_id = fields["assignee_id"] or completed_at and transaction.actor["id"]
             yield fields | {
+                "assignee_id": assignee_id,
                 "id": transaction.new_id(),
                 "number": first + number - 1,
                 "rank": Rank.whole(Rank.FIRST + first + number - 1),
@@ -159,9 +165,11 @@ class Demonstration:
 
     def add_recent_tasks(self) -> None:
         """Add the last tasks, one for each hour before today, and the work on them."""
+        waiting: list[str] = []
         for number in range(self.recent):
             days = (number - self.recent) / 24
-            task_id = Task.add(self.past(days, self.teammate()), **self.task_fields())["id"]
+            content = self.task_fields() | {"labels": self.random.sample(LABELS, self.random.randrange(3))}
+            task_id = Task.add(self.past(days, self.teammate()), **content)["id"]
             if number % 6 == 0:
                 Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)
             for author in self.random.choices(self.team + self.clients, k=self.random.randrange(3)):
@@ -169,7 +177,15 @@ class Demonstration:
                 remark = self.random.choice(REMARKS)
                 Comment.add(transaction, task_id, content=remark)
             fields = {"status": self.random.choices(STATUSES, STATUS_WEIGHTS)[0]}
+            if fields["status"] == "done":
+                fields["assignee_id"] = self.teammate()["id"]
             Task.edit(self.past(days + 0.03, self.teammate()), task_id, fields, versions=None)
+            if fields["status"] == "todo" and content["project_id"] != self.places[3][0]:
+                waiting.append(task_id)
+        for task_id, (status, remark) in zip(waiting[-2:], AGENT_WORK.items(), strict=False):
+            fields = {"status": status, "assignee_id": self.agent["id"]}
+            Task.edit(self.past(0, self.agent), task_id, fields, versions=None)
+            Comment.add(self.past(0, self.agent), task_id, content=remark, question=status == "in_progress")
 
     def task_fields(self) -> Row:
         """What a client could send to add a task."""

@@ -49,7 +49,7 @@ SAYINGS = {
     "answered": "{who} answered your question on {task}",
     "review": "{who} asks you to review {task}",
     "unblocked": "{who} unblocked {task}",
-    "claim_ended": "{who} ran out of time on {task}",
+    "claim_ended": "{who} did not finish in time: {task}",
     "due": "{task} is due {due}",
     "sent_back": "{who} sent back {task}",
 }

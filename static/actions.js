@@ -86,7 +86,9 @@ function Chooser({ name, tasks, anchor, onClose }) {
 
 export function assignMe(tasks) {
   const assignee_id = session.value.member.id;
-  changeTasks(tasks.filter((task) => task.assignee_id !== assignee_id).map((task) => [task, { assignee_id }]));
+  changeTasks(
+    tasks.filter((task) => task.assignee_id !== assignee_id).map((task) => [task, { assignee_id }]),
+  );
 }
 
 /** Delete tasks, of which the server is told when that can no longer be undone. */

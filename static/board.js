@@ -11,7 +11,7 @@ import { draftChanges, drafts } from "./forms.js";
 import { inbox, unreadTasks } from "./inbox.js";
 import { dismiss, notify, notifyFault } from "./notices.js";
 import { Avatar, button, DateOf, Dot, Empty, Icon, Label } from "./parts.js";
-import { Priority, ProjectName } from "./parts.js";
+import { placeAt, Priority, ProjectName } from "./parts.js";
 import { Choice, labelOption } from "./picker.js";
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { pauseRefresh, refresh } from "./refresh.js";
@@ -19,11 +19,18 @@ import { ruleInWords } from "./repeat.js";
 import { address, go, link, placeOf, Store, useStore, viewLink } from "./store.js";
 import { count, dayOf, number, PRIORITIES, STATUSES } from "./words.js";
 import { chosenProject, isTeam, labelPairs, memberOf, milestoneOf } from "./workspace.js";
-import { projectOf, projectsThatAre, teamPairs, useMilestones, workspace } from "./workspace.js";
+import {
+  projectOf,
+  projectsThatAre,
+  rights,
+  teamPairs,
+  useMilestones,
+  workspace,
+} from "./workspace.js";
 
-const DUES = { "": "Any time", overdue: "Overdue", week: "Within 7 days" };
+const DUES = { "": "Any due date", overdue: "Overdue", week: "Within 7 days" };
 const ORDERS = {
-  rank: "By hand",
+  rank: "Manual order",
   "-updated_at": "Last changed",
   due_date: "Due date",
   "-priority": "Priority",
@@ -179,7 +186,7 @@ function ColumnView({ column, isOver, ...context }) {
     <div class="grow" hidden=${isFolded}>
       ${isLoading ? html`<${Skeleton} />` : cards()}
       ${hasMore && html`<${More} column=${column} tasks=${tasks} />`}
-      ${column.status === "done" && hasOlder(total) && button("Show older", () => go({ older: "1" }))}
+      ${column.status === "done" && hasOlder(total) && button("Show earlier", () => go({ older: "1" }))}
     </div>
     ${canAdd && !isFolded && html`<${QuickAdd} status=${column.status} title=${column.title} />`}
   </section>`;
@@ -187,7 +194,7 @@ function ColumnView({ column, isOver, ...context }) {
 
 const taskOn = (element) => shownTask(element.closest("[data-task]")?.dataset.task);
 const isByHand = () => orderOf(address.value) === "rank";
-const BY_HAND = "To move cards up and down, choose the order “By hand”.";
+const BY_HAND = "To move cards up and down, choose “Manual order”.";
 
 function stepCards(event) {
   const steps = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
@@ -332,7 +339,13 @@ function Search() {
 
 const clearButton = () => button("Clear filters", clearFilters);
 
+/** The filters; where there is no room for all of them, a button opens what is beside the search (page.css). */
 function Filters({ isEmpty }) {
+  const opener = useRef(null);
+  const set = FILTERS.filter((name) => address.value[name] && !["q", "sort"].includes(name)).length;
+  const place = ({ target, newState }) => {
+    if (target.id === "choices" && newState === "open") placeAt(target, opener.current);
+  };
   const people = [
     ["", "Anyone"],
     ...(isTeam() ? [["me", "Me"]] : []),
@@ -350,6 +363,9 @@ function Filters({ isEmpty }) {
   const ofMilestone = html`<${Filter} name="milestone" label="Milestone" pairs=${milestones} />`;
   return html`<div id="filters" class="line" role="search" aria-label="Tasks">
     <${Search} />
+    <button type="button" id="opener" class="chip ${set && "set"}" popovertarget="choices" ref=${opener}>
+      Filter${set > 0 && ` (${set})`}</button>
+    <div id="choices" class="menu panel" popover="auto" onToggle=${place}>
     <${Filter} name="person" label="Assignee" pairs=${people} />
     <${Filter} name="priority" label="Priority" pairs=${priorities} />
     <${Filter} name="due" label="Due" pairs=${Object.entries(DUES)} />
@@ -357,23 +373,30 @@ function Filters({ isEmpty }) {
     ${labels.length > 1 && ofLabel}
     <${Filter} name="sort" label="Order" pairs=${Object.entries(ORDERS)} />
     ${isFiltered() && !isEmpty && clearButton()}
+    </div>
   </div>`;
 }
 
-const FIRST = {
-  project: "A project groups the tasks of one goal. Next, invite your team under People.",
-  task: "Start with a title; who does it and when can be added later.",
-};
+const FIRST = "A project groups the tasks of one goal. Create the first one, and add its tasks.";
+
+/** What leads on from an empty workspace, besides its first project. */
+const nextSteps = () => html`<ul class="stack">
+  <li><a href=${viewLink("account")}>Say who you are</a>: your name, as others see it</li>
+  ${rights().isAdmin && html`<li><a href=${viewLink("people")}>Invite your team</a> under People</li>`}
+  <li><a href=${viewLink("account")}>Let an agent work along</a> with a key of its own</li>
+</ul>`;
 
 function NoTasks({ onNewTask }) {
   const nothing = "Nothing matches these filters.";
   const fewer = "Remove a filter, or search for fewer words.";
   if (isFiltered()) return html`<${Empty} text=${nothing} hint=${fewer}>${clearButton()}<//>`;
-  const what = workspace.value.projects.length ? "task" : "project";
+  const isNew = !workspace.value.projects.length;
   const canAdd = isTeam() && chosenProject()?.status !== "archived";
-  const hint = canAdd ? FIRST[what] : "They appear here once somebody adds one.";
+  if (canAdd && !isNew)
+    return html`<p class="dim hint">No tasks yet. Start with a title below.</p>`;
+  const hint = canAdd ? FIRST : "They appear here once somebody adds one.";
   return html`<${Empty} text="No tasks yet." hint=${hint}>
-    ${canAdd && button(`Create the first ${what}`, onNewTask, "primary")}
+    ${canAdd && html`${button("Create the first project", onNewTask, "primary")}${nextSteps()}`}
   <//>`;
 }
 

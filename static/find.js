@@ -6,16 +6,32 @@ import { markOf, OptionList } from "./picker.js";
 import { openedTitles } from "./place.js";
 import { html, useEffect, useState } from "./preact.js";
 import { link } from "./store.js";
+import { foldedText } from "./words.js";
 import { activeMembers, projectOf, projectsThatAre } from "./workspace.js";
 
 const PAUSE_MS = 200; // after the last letter, before the server is asked
 const [OPENED_MOST, FOUND_MOST] = [5, 10];
+const AROUND = 24; // characters
 const LABEL = "Tasks, projects, people, views, commands";
 
-const taskOption = ({ number, title, status, project_id }) => {
-  const words = `#${number} ${title}`;
-  return [link({ task: number }), words, projectOf(project_id)?.name, markOf(status)];
-};
+/** What of a text stands around the first of these words, if it is in there. */
+function excerptOf(text, words) {
+  const at = Math.max(...words.map((word) => foldedText(text).indexOf(word)));
+  return at < 0
+    ? ""
+    : `…${text.slice(Math.max(0, at - AROUND), at + AROUND).replace(/\s+/g, " ")}…`;
+}
+
+/** A task with its project, or with the words of its description that were looked for and that its title lacks. */
+const taskOption =
+  (typed) =>
+  ({ number, title, description, status, project_id }) => {
+    const isElsewhere = (word) => !foldedText(`#${number} ${title}`).includes(word);
+    const others = foldedText(typed).split(" ").filter(isElsewhere);
+    const found = others.length > 0 && (excerptOf(description ?? "", others) || "in a comment");
+    const about = found || projectOf(project_id)?.name;
+    return [link({ task: number }), `#${number} ${title}`, about, markOf(status)];
+  };
 const openedOption = (title) => [link({ task: /\d+/.exec(title)[0] }), title];
 const optionTo = (names, ...about) => [`#${new URLSearchParams(names)}`, ...about];
 const viewOption = ([view, { title }]) =>
@@ -45,7 +61,7 @@ export function Find({ views, commands, onClose }) {
   const [, number] = /^#?(\d{1,9})$/.exec(text) ?? [];
   const isMeant = (task) => String(task.number) === number;
   const sorted = tasks.toSorted((one, other) => isMeant(other) - isMeant(one));
-  const found = sorted.slice(0, FOUND_MOST).map(taskOption);
+  const found = sorted.slice(0, FOUND_MOST).map(taskOption(text));
   if (number && !tasks.some(isMeant)) found.unshift(openedOption(`#${number}`)); // not answered yet
   const options = [
     ...(text ? [] : [...new Set(openedTitles)].slice(0, OPENED_MOST).map(openedOption)),

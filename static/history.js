@@ -63,8 +63,10 @@ function Entry({ entry, isOfTask, texts }) {
   const [verb, changed] = sentence(entry);
   const details = changed || texts?.[entry.id];
   const name = entry.number ? `${title} #${entry.number}` : title;
+  const isSelf = entity === "member" && actor.id === entity_id;
+  const bare = verb.replace(/ (on|to|from|for|of)$|:$/, "");
   const about = task && !isGone ? html`<a href=${link({ task })}>${name}</a>` : name;
-  const what = isOfTask ? details || verb.replace(/ (on|to|from)$/, "") : html`${verb} ${about}`;
+  const what = isOfTask ? details || bare : isSelf ? bare : html`${verb} ${about}`;
   return html`<li class="entry line">
     <${Avatar} person=${actor} />
     <div class="grow">
@@ -135,9 +137,9 @@ export function Activity() {
   </section>`;
   return html`<div class="page stack">
     <div class="line">
-      <${Choice} label="Done by" look="chip" value=${actor_id} onChoose=${setActor}
+      <${Choice} label="Person" look="chip" value=${actor_id} onChoose=${setActor}
         options=${[["", "Everybody"], ...teamPairs()]} />
-      <${Choice} label="What" look="chip" value=${action} onChoose=${setAction} options=${Object.entries(ACTIONS)} />
+      <${Choice} label="Kind" look="chip" value=${action} onChoose=${setAction} options=${Object.entries(ACTIONS)} />
     </div>
     ${isLoaded && !entries.length && html`<${Empty} text="Nothing has happened yet." hint="Every change appears here, with who made it." />`}
     ${[...days].map(groupOf)}

@@ -16,7 +16,7 @@ const REASONS = {
   answered: "answered your question on",
   review: "asks you to review",
   unblocked: "unblocked",
-  claim_ended: "ran out of time on",
+  claim_ended: "did not finish in time:",
   due: "Due soon:", // which nobody does
   sent_back: "sent back",
 };
@@ -103,7 +103,7 @@ function Told({ notice }) {
 function Permission() {
   const [state, setState] = useState(globalThis.Notification?.permission);
   const ask = () => Notification.requestPermission().then(setState);
-  return state === "default" && button("Tell me in this browser", ask, "");
+  return state === "default" && button("Notify me in this browser", ask, "");
 }
 
 export function Inbox() {
@@ -116,10 +116,10 @@ export function Inbox() {
   };
   const more = () => showMore().catch((error) => notifyFault(error, more));
   const nothing =
-    "Nothing yet. You are told here when somebody assigns you a task, mentions you, asks you or answers you.";
+    "You are notified here when somebody assigns you a task, mentions you, asks you or answers you.";
   return html`<div class="page stack">
     <div class="line">${unread > 0 && button("Mark all as read", readAll, "")}<${Permission} /></div>
-    ${!notices.length && html`<${Empty} text=${nothing} />`}
+    ${!notices.length && html`<${Empty} text="Nothing yet." hint=${nothing} />`}
     <ol class="stack" aria-label="Inbox">
       ${grouped(notices).map((one) => html`<${Told} key=${one.id} notice=${one} />`)}
     </ol>

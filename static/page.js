@@ -37,7 +37,7 @@ const SHORTCUTS = {
   n: "New task",
   "/": "Search",
   "← ↑ ↓ →": "To the first card, and from card to card",
-  "Alt ↑ ↓": "Move a card, in the order by hand",
+  "Alt ↑ ↓": "Move a card, in manual order",
   ...Object.fromEntries(
     Object.entries(CARD_KEYS).map(([key, name]) => [key, `${labelOf(name)} of a card`]),
   ),
@@ -74,7 +74,7 @@ function MailedLink() {
   const ask = async (event) => {
     event.preventDefault();
     const { value: email } = event.target.elements.email;
-    const sent = `If ${email} is a member’s, a link is on its way. It works once, for 15 minutes.`;
+    const sent = `If ${email} belongs to a member, a link is on its way. It works once, for 15 minutes.`;
     await post("/session/link", { email }).then(
       () => setSaid(sent),
       (error) => setSaid(faultText(error)),
@@ -85,7 +85,7 @@ function MailedLink() {
       <input name="email" type="email" autocomplete="email" required autofocus />
     </label>
     <p role="status">${said}</p>
-    <button>Mail me a sign-in link</button>
+    <button class="primary">Email me a sign-in link</button>
   </form>`;
 }
 
@@ -107,22 +107,20 @@ function SignIn() {
   return html`<main class="entrance">
     <section class="panel stack">
     <h1>${workspaceName}</h1>
-    ${isMailed && html`<${MailedLink} />`}
+    <p role="alert" class=${fault && "fault"}>${fault}</p>
+    ${isMailed ? html`<${MailedLink} />` : html`<p>Open your sign-in link in this browser. To get one, ask an owner or admin: they make it under People.</p>`}
+    <details>
+    <summary>Sign in with an API key</summary>
     <form class="stack" onSubmit=${submit} aria-busy=${isBusy}>
-      <p>Open your sign-in link in this browser, or sign in with an API key.</p>
       <input name="user" autocomplete="username" value=${workspaceName} hidden readonly />
       <label class="field">API key
-        <input name="key" type="password" autocomplete="current-password" required autofocus=${!isMailed} />
+        <input name="key" type="password" autocomplete="current-password" required />
       </label>
-      <p role="alert" class=${fault && "fault"}>${fault}</p>
       <button class="primary" disabled=${isBusy}>${isBusy ? "Signing in…" : "Sign in"}</button>
-      <details>
-        <summary>Lost your link or key?</summary>
-        Owners and admins make a new sign-in link under People. Whoever runs the server makes one with
-        ${" "}the command <code>member link EMAIL</code>.
-      </details>
-      <p class="dim">Task service · <a href=${docs}>The API</a></p>
+      <p class="dim">Lost your key? On the server, the command <code>member link EMAIL</code> makes a sign-in link.</p>
     </form>
+    </details>
+    <p class="dim">Task service · <a href=${docs}>The API</a></p>
     </section>
   </main>`;
 }
@@ -133,7 +131,7 @@ function ProjectLink({ project, isCurrent }) {
   return html`<li><a href=${there} aria-current=${isCurrent ? "page" : null}
     title="${stats.done} of ${stats.total} done">
     <b>${id ? html`<${ProjectName} project=${project} />` : name}</b>
-    <${Progress} of=${name} stats=${stats} />
+    ${stats.done > 0 && html`<${Progress} of=${name} stats=${stats} />`}
     ${
       stats.overdue > 0 &&
       html`<span class="late" title="overdue"><${Icon} of="clock" />${stats.overdue}
@@ -232,7 +230,7 @@ function Account() {
     <section class="panel stack">
       <${Form} operation="update_member" names=${names} base=${member} isChange
         isFixed=${!isWriter} label="Save changes" onSave=${save} />
-      <p class="dim">${member.email}, ${inWords(member.role)}</p>
+      <p class="dim">${!names.includes("email") && `${member.email}, `}${inWords(member.role)}</p>
     </section>
     <section class="panel stack">
       <h2>Another device</h2>
@@ -270,6 +268,10 @@ const Webhooks = () => html`<div class="page stack"><${Unreached} />
 
 const list = (name) => () => html`<div class="page"><${Records} of=${name} /></div>`;
 
+const People = () => html`<div class="page stack"><${Records} of="members" />
+  ${rights().isAdmin && html`<details><summary>Other people’s keys and sessions</summary><${Records} of="others" /></details>`}
+</div>`;
+
 /** The views by their name in the address, with what they show. */
 const VIEWS = {
   today: { title: "Today", view: Today },
@@ -279,7 +281,7 @@ const VIEWS = {
   activity: { title: "Activity", view: Activity },
   meetings: { title: "Meetings", view: list("meetings") },
   whiteboards: { title: "Notes", view: list("whiteboards") },
-  people: { title: "People", view: list("members") },
+  people: { title: "People", view: People },
   week: { title: "Week", view: Week },
   project: { title: "Project", view: ProjectView, isHidden: true },
   account: { title: "Your account", view: Account, isHidden: true },
@@ -306,7 +308,7 @@ function Header({ onHelp, onFind }) {
   const { isAdmin, isWriter } = rights();
   const current = (name) => (name === view || (!name && view === "project") ? "page" : null);
   const menu = html`<${Menu} label="You" anchor=${anchor} onClose=${close}>
-    <p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "may only read"}</p>
+    <p class="dim">${member.full_name}, ${isWriter ? inWords(member.role) : "read-only"}</p>
     <a href=${viewLink("account")} onClick=${close}>Your account</a>
     ${isAdmin && html`<a href=${viewLink("webhooks")} onClick=${close}>Webhooks</a>`}
     <a href=${docs}>The API</a>
@@ -419,7 +421,7 @@ function Workspace() {
   }, [isLoaded, chosen.project]);
   const other = view
     ? html`<a class="quiet" href=${viewLink("")}>Board</a>`
-    : html`<a class="quiet" href=${viewLink("project")}>Milestones and settings</a>`;
+    : html`<a class="quiet" href=${viewLink("project")}>Milestones<span> and settings</span></a>`;
   const commands = {
     ...(isTeam() && { "New task": newTask, "New project": () => setDialog("project") }),
     ...(rights().isAdmin && { Invite: () => setDialog("members") }),

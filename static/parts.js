@@ -114,17 +114,20 @@ export function Dialog({ title, head, className = "", onClose, children }) {
   </dialog>`;
 }
 
+/** Place what is shown above the page below its anchor, or above that where there is more room. */
+export function placeAt({ style, offsetWidth: width, offsetHeight: height }, anchor) {
+  const { left, top, bottom } = anchor.getBoundingClientRect();
+  style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
+  if (bottom + height < innerHeight) style.top = `${bottom + 4}px`;
+  else style.bottom = `${Math.max(8, Math.min(innerHeight - top + 4, innerHeight - height - 8))}px`;
+}
+
 /** What is shown at the button that opened it; the browser closes it on Escape and on a press elsewhere. */
 export function Popover({ label, anchor, role = "group", onClose, children, ...more }) {
   const place = useRef(null);
   useLayoutEffect(() => {
     place.current.showPopover();
-    const { style, offsetWidth: width, offsetHeight: height } = place.current;
-    const { left, top, bottom } = anchor.getBoundingClientRect();
-    style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
-    if (bottom + height < innerHeight) style.top = `${bottom + 4}px`;
-    else
-      style.bottom = `${Math.max(8, Math.min(innerHeight - top + 4, innerHeight - height - 8))}px`;
+    placeAt(place.current, anchor);
     place.current.querySelector("input, button, a").focus();
   }, [anchor]);
   return html`<div ref=${place} popover="auto" class="menu panel" role=${role} aria-label=${label}

@@ -10,7 +10,7 @@ import { Choice } from "./picker.js";
 import { html, useEffect, useState } from "./preact.js";
 import { refresh, useRefresh } from "./refresh.js";
 import { useStore, viewLink } from "./store.js";
-import { Written } from "./texts.js";
+import { Text } from "./texts.js";
 import { capital, count, dayHeading, timeOf, inWords } from "./words.js";
 import { draftOf, isMe, isTeam, mayManage, memberName, projectOf } from "./workspace.js";
 import { isUsable, rights, session, useMilestones, workspace } from "./workspace.js";
@@ -28,6 +28,13 @@ const CLIENT = "A client of all projects reads everything: all comments, files a
 const CLIENT_OF_SOME =
   "This client sees the chosen projects with all comments and files, and the team's addresses.";
 const NOTE_MOST = 100_000; // characters
+
+/** What an invitation of an address changes that was invited before. */
+function replaced(value) {
+  const isSame = ({ email }) => email.toLowerCase() === value("email").trim().toLowerCase();
+  const known = workspace.value.members.find((one) => one.status === "invited" && isSame(one));
+  return html`<p role="status" class=${known && "band"}>${known && `Already invited as ${known.full_name}, ${inWords(known.role)}. This replaces the name, the role and the link.`}</p>`;
+}
 
 function nextHour() {
   const at = new Date(Date.now() + 3_600_000);
@@ -66,7 +73,14 @@ function MoveOpen({ milestone, project }) {
     options=${[["", "Move what is open to…"], ...open, ["none", "No milestone"]]} />`;
 }
 
-const KEY_SCOPES = { read: "only reads", agent: "works on tasks", calendar: "shows a calendar" };
+const KEY_SCOPES = { read: "read-only", agent: "works on tasks", calendar: "shows a calendar" };
+
+/** The keys and sessions that still count, with how many others were `made` with each of them. */
+async function loadKeys() {
+  const keys = (await get("/keys")).keys.filter(isUsable);
+  const madeWith = ({ id }) => keys.filter(({ made_with }) => made_with === id).length;
+  return keys.map((one) => ({ ...one, made: madeWith(one) }));
+}
 
 async function loadFailedDeliveries() {
   const load = (status) => get("/deliveries", { status, limit: 50 });
@@ -123,13 +137,10 @@ const KINDS = {
     edited: ({ id }) => get(`/whiteboards/${id}`).then(noteOf),
     sent: ({ content: text, ...fields }, note) =>
       text === undefined ? fields : { ...fields, content: { ...note?.others, text: text ?? "" } },
-    drawn: (field, value, { base, isFixed }) => html`${field("title")} ${field("project_id")}
-      ${
-        base?.whole
-          ? html`<${Foreign} content=${base.whole} />`
-          : html`<${Written} name="content"
-        noun="text" text=${value("content")} stored=${base?.content} ...${{ field, isFixed }} />`
-      }`,
+    drawn: (field, value, { base }) => html`${field("title")} ${field("project_id")}
+      ${base?.whole ? html`<${Foreign} content=${base.whole} />` : field("content")}`,
+    read: ({ whole, content, project_id }) => html`<${OfProject} id=${project_id} />
+      ${whole ? html`<${Foreign} content=${whole} />` : html`<${Text} text=${content || "No text yet."} />`}`,
     mayAdd: isTeam,
     mayOpen: () => true,
     mayChange: isTeam,
@@ -147,11 +158,12 @@ const KINDS = {
     initial: () => ({ role: "member", project_ids: [] }),
     sent: (fields) =>
       (fields.role ?? "client") === "client" ? fields : { ...fields, project_ids: null },
-    drawn: (field, value, { names }) => {
+    drawn: (field, value, { names, base }) => {
       const isClient = names.includes("role") && value("role") === "client";
       const shown = names.filter((name) => isClient || name !== "project_ids");
       const about = isClient && value("project_ids").includes(EVERY_PROJECT) ? CLIENT : CLIENT_OF_SOME;
-      return html`${shown.map((name) => field(name))} ${isClient && html`<p class="band">${about}</p>`}`;
+      return html`${shown.map((name) => field(name))} ${isClient && html`<p class="band">${about}</p>`}
+        ${!base && replaced(value)}`;
     },
     namesToChange: () => [
       "full_name",
@@ -176,13 +188,7 @@ const KINDS = {
   },
   keys: {
     noun: "key",
-    load: async () => {
-      const keys = (await get("/keys")).keys.filter(isUsable);
-      return keys.map((one) => ({
-        ...one,
-        made: keys.filter((key) => key.made_with === one.id).length,
-      }));
-    },
+    load: async () => (await loadKeys()).filter(({ member }) => isMe(member)),
     addWords: "New key for a program",
     isSecret: true,
     names: ["name", "scope", "expires_at"],
@@ -199,11 +205,9 @@ const KINDS = {
       const end = async () => isSure() && remove(`/keys/${id}`, { made: true });
       return made && mayManage(member) ? [["Revoke with what it made", end]] : [];
     },
-    group: ({ member, is_session }) =>
-      isMe(member) ? (is_session ? "Your sessions" : "Your keys") : "Of others",
-    facts: ({ id, prefix, scope, member, created_at, expires_at, last_used_at }) => html`
+    group: ({ is_session }) => (is_session ? "Your sessions" : "Your keys"),
+    facts: ({ id, prefix, scope, created_at, expires_at, last_used_at }) => html`
       ${id === session.value.key.id && pill("This browser")}
-      ${!isMe(member) && html`<span>${member.full_name}</span>`}
       <code>${prefix}…</code>${KEY_SCOPES[scope] && html`<span>${KEY_SCOPES[scope]}</span>`}
       <span>made <${Moment} at=${created_at} /></span>
       ${last_used_at && html`<span>used <${Moment} at=${last_used_at} /></span>`}
@@ -248,8 +252,16 @@ const KINDS = {
       ${pill(capital(status), "urgent")}<span>${count(attempts, "attempt")}</span>
       <span>${waits_for ? "waits for an earlier one" : (last_error ?? `answered ${last_status}`)}</span><${Moment} at=${created_at} />`,
     actions: ({ id }) => [["Send again", () => redeliver(id)]],
-    empty: "Every delivery has arrived.",
+    empty: "No failed deliveries.",
   },
+};
+
+KINDS.others = {
+  ...KINDS.keys,
+  path: "/keys",
+  load: async () => (await loadKeys()).filter(({ member }) => !isMe(member)),
+  mayAdd: () => false,
+  group: ({ member }) => member.full_name,
 };
 
 const DEFAULTS = {
@@ -287,7 +299,7 @@ function kindOf(name, project) {
 function Row({ kind, row, open, drop, run }) {
   const name = kind.titleOf(row);
   const actions = [...kind.actions(row)];
-  if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", open]);
+  if (kind.mayOpen(row)) actions.push([kind.mayChange(row) ? "Edit" : "Open", () => open(true)]);
   const buttonOf = (words, press) =>
     button(words, press, "quiet", { "aria-label": `${words}: ${name}` });
   const isOpened = kind.opens && kind.mayOpen(row);
@@ -305,9 +317,12 @@ function Row({ kind, row, open, drop, run }) {
   </li>`;
 }
 
-/** The form that adds a row, or changes or only shows the one that has these values. */
-function Editor({ kind, base, close, done }) {
+/** The form that adds a row, or changes or only shows the one that has these values; what can be read is read first. */
+function Editor({ kind, base, close, done, ...rest }) {
   const isChange = Boolean(base);
+  const [isEdited, setEdited] = useState(
+    !isChange || !kind.read || (rest.isEdited && kind.mayChange(base)),
+  );
   const isFixed = isChange && !kind.mayChange(base);
   const names = (isChange && kind.namesToChange?.()) || kind.names;
   const save = async (fields) => {
@@ -318,6 +333,11 @@ function Editor({ kind, base, close, done }) {
   };
   const drawn = (field, value) => kind.drawn(field, value, { base, isFixed, names });
   const title = isChange ? kind.titleOf(base) : kind.addWords;
+  const edit = () => button("Edit", () => setEdited(true), "");
+  if (!isEdited)
+    return html`<${Dialog} title=${title} onClose=${close}>
+      ${kind.read(base)}<div class="actions line">${!isFixed && edit()}</div>
+    <//>`;
   return html`<${Dialog} title=${title} onClose=${close}>
     <${Form} operation=${isChange ? `update_${kind.noun}` : kind.add} names=${names} settings=${kind.settings}
       base=${base ?? kind.initial?.()} label=${isChange ? "Save changes" : "Create"}
@@ -354,7 +374,7 @@ export function Records({ of: name, project, onClose }) {
   };
   const run = (action) => action().then(settle, (error) => notifyFault(error, () => run(action)));
   const rowOf = (row) => {
-    const open = async () => setEdited({ base: await kind.edited(row) });
+    const open = async (isEdited) => setEdited({ base: await kind.edited(row), isEdited });
     const drop = () => removeLater(row.id, `${kind.path}/${row.id}`, kind.removal(row), reload);
     return html`<${Row} key=${row.id} ...${{ kind, row, open, drop, run }} />`;
   };

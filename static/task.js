@@ -39,7 +39,7 @@ const CONTENT = {
   missing: "Write a comment first",
   placeholder: "Write a comment. Ctrl+Enter sends it",
 };
-const ASKED = { label: "A question: the task waits until it is answered" };
+const ASKED = { label: "Ask a question (pauses the task until someone answers)" };
 const SETTINGS = {
   ...CHOICES,
   title: { placeholder: "What needs to be done?" },
@@ -230,8 +230,7 @@ function Attachments({ attachments, add }) {
     target.value = "";
   };
   const input = html`<div class="attach line">
-    <label class="button quiet">Attach files<input type="file" multiple onChange=${choose} /></label>
-    <span class="dim">or paste or drop them here</span>
+    <label class="button quiet">Attach files, or paste or drop them here<input type="file" multiple onChange=${choose} /></label>
   </div>`;
   return html`<section class="stack">
     ${attachments.length > 0 && html`<h3>Attachments</h3>`}

@@ -57,7 +57,7 @@ async function reportOf(project_id, week) {
     Late: personLines(late),
     Milestones: milestones.map(milestoneLine),
   };
-  const figures = `${done.length} closed and ${opened - openedAfter} opened, ${late.length} late`;
+  const figures = `${done.length} done, ${opened - openedAfter} new, ${late.length} late`;
   const title = plain(projectOf(project_id)?.name ?? "All projects");
   return [
     `# ${title}, week of ${dateInWords(`${from}T12:00Z`, "")}\n\n${figures}`,

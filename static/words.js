@@ -13,8 +13,8 @@ const MAIL = { at_once: "At once", daily: "Once a day" };
 const ROLES = { owner: "Owner", admin: "Admin", member: "Member", client: "Client" };
 const SCOPES = {
   write: "read and write",
-  agent: "work on tasks, as an AI agent: people complete them",
-  read: "only read",
+  agent: "agent: works on tasks, people complete them",
+  read: "read-only",
 };
 
 /** The words for values; any other one is a word itself. */
@@ -70,24 +70,13 @@ export const size = (bytes) =>
   bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** A text without accents and capitals. */
-const PLAIN = {
-  ł: "l",
-  ø: "o",
-  đ: "d",
-  ħ: "h",
-  ŧ: "t",
-  "‘": "'",
-  "’": "'",
-  "‐": "-",
-  "‑": "-",
-  "–": "-",
-};
+const PLAIN = new Map("łl øo đd ħh ŧt ‘' ’' ‐- ‑- –-".split(" ").map((pair) => [...pair]));
 export const foldedText = (text) =>
   text
     .normalize("NFD")
     .replace(/\p{M}/gu, "")
     .toLowerCase()
-    .replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN[sign]);
+    .replace(/[łøđħŧ‘’‐‑–]/g, (sign) => PLAIN.get(sign));
 
 /** Whether a text, or a word of it, begins with what was typed. */
 export const hasWordWith = (text, typed) =>

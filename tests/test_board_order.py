@@ -34,7 +34,7 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     owner.data(owner.patch(f"/tasks/{d['id']}", {"status": "review"}))
     ui.refresh(board, "Dot")
     other = sign_in(address=f"#project={project['id']}")
-    expect(ui.choice(board, "Order")).to_have_text("By hand")
+    expect(ui.choice(board, "Order")).to_have_text("Manual order")
     expect(titles(board)).to_have_text(["Ada", "Bob", "Cyd"])
     with ui.held(board, f"**/tasks/{c['id']}/details"):
         drag(board, "Cyd", "Ada", "upper")
@@ -53,6 +53,11 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
         expect(announced(board)).to_have_text(f"“Ada” is number {place} of 4")
         expect(ui.link(board, "Ada")).to_be_focused()
     expect(titles(board)).to_have_text(["Cyd", "Ada", "Dot", "Bob"])
+    ui.link(board, "Bob").press("Alt+ArrowUp")
+    expect(ui.notice(board)).to_contain_text("Moved “Bob”.")
+    expect(titles(board)).to_have_text(["Cyd", "Ada", "Bob", "Dot"])
+    board.keyboard.press("Control+z")
+    expect(titles(board)).to_have_text(["Cyd", "Ada", "Dot", "Bob"])
     order = ["Cyd", "Ada", "Dot", "Bob"]
 
     def listed():
@@ -66,7 +71,7 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     expect(titles(board)).to_have_text(order)
     ui.pick(board, "Order", "Last changed")
     ui.link(board, "Bob").press("Alt+ArrowUp")
-    expect(ui.notice(board)).to_contain_text("By hand")
+    expect(ui.notice(board)).to_contain_text("Manual order")
     assert listed() == order
 
 

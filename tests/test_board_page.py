@@ -42,7 +42,7 @@ def test_a_wrong_key_is_refused_in_words_and_a_good_one_is_kept_where_no_script_
     assert not any(OWNER_KEY in address for address in [*addresses, page.url])
     assert OWNER_KEY not in server.log.read_text()
     ui.press(ui.user_menu(page), "Sign out")
-    expect(page.get_by_label("API key")).to_be_focused()
+    expect(page.get_by_text("Sign in with an API key")).to_be_visible()
     assert (page.evaluate("sessionStorage.length"), page.context.cookies()) == (0, [])
     ui.refresh(second)
     expect(second.locator(".entrance").get_by_role("alert")).to_contain_text("You are signed out: ")
@@ -60,7 +60,7 @@ def test_who_signs_out_is_asked_whether_what_was_made_in_the_session_ends_too(si
     headers = {"X-Requested-With": "page"}
     made = page.request.post(f"{server.base}/api/v1/keys", data={"name": "Script"}, headers=headers)
     ui.press(ui.user_menu(page), "Sign out")
-    expect(page.get_by_label("API key")).to_be_focused()
+    expect(page.get_by_text("Sign in with an API key")).to_be_visible()
     assert asked == ["Also end what you made in this session: Script?"]
     status = server.client(made.json()["data"]["api_key"]).get("/me").status_code
     assert status == (401 if ends else 200)
@@ -527,7 +527,7 @@ def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, proj
     owner.data(owner.post(f"/tasks/{task['id']}/comments", {"content": "x" * 300}), 201)
     page = browse(refusals=True, own=True)
     page.goto(f"{server.base}/#project={project['id']}")
-    expect(page.get_by_label("API key")).to_be_focused()
+    expect(page.get_by_text("Sign in with an API key")).to_be_visible()
     ui.check_page(page)
     ui.enter(page, OWNER_KEY)
     expect(ui.card(page, "Talk")).to_be_visible()
@@ -543,6 +543,34 @@ def test_the_page_is_fit_for_every_screen_and_reader(browse, server, owner, proj
     ui.press(dialog, "Close")
     ui.press(page, "New task")
     ui.check_page(page)
+
+
+def test_where_there_is_no_room_one_button_opens_the_filters(board, owner, project):
+    owner.make_task(project, title="Roof", priority="high")
+    ui.refresh(board, "Roof")
+    board.set_viewport_size({"width": 720, "height": 450})
+    expect(ui.choice(board, "Priority")).to_have_count(0)
+    ui.press(board, "Filter")
+    ui.pick(board, "Priority", "High")
+    ui.check_page(board)
+    board.set_viewport_size({"width": 375, "height": 812})
+    board.keyboard.press("Escape")
+    expect(board.get_by_role("button", name="Filter (1)")).to_be_visible()
+    assert board.locator(".card").bounding_box()["y"] < 190
+    ui.link(board, "Roof").focus()
+    board.evaluate("document.activeElement.blur()")
+    board.keyboard.press("/")
+    expect(board.get_by_role("searchbox")).to_be_focused()
+
+
+def test_a_link_to_a_project_that_is_seconds_old_shows_it(board, owner):
+    ui.unseen(board)
+    made = owner.make_project(name="Fresh")
+    ui.show(board, f"project={made['id']}")
+    heading = board.get_by_role("heading", level=1)
+    expect(heading).to_have_text("Fresh")
+    ui.show(board, f"project={made['id']}0")
+    expect(board.get_by_text("There is no such project.")).to_be_visible()
 
 
 def test_a_column_is_folded_in_this_browser_until_it_is_unfolded(board, owner, project):
@@ -579,7 +607,7 @@ def test_the_activity_tells_what_was_deleted_with_its_number(sign_in, owner, pro
     page = sign_in(address="#view=activity")
     entries = page.locator("li.entry")
     expect(entries.filter(has_text=f"created {task['title']} #{task['number']}")).to_have_count(1)
-    page.get_by_label("What").click()
+    page.get_by_label("Kind").click()
     page.get_by_role("option", name="Deleted").click()
     expect(entries.filter(has_text="created")).to_have_count(0)
     expect(entries.first).to_contain_text(f"deleted {task['title']} #{task['number']}")
@@ -701,7 +729,7 @@ def test_the_reader_comes_back_to_where_they_were(sign_in, owner, project, serve
         if key["is_session"]:
             owner.data(owner.delete(f"/keys/{key['id']}"))
     ui.refresh(page)
-    expect(page.get_by_label("API key")).to_be_visible()
+    expect(page.get_by_text("Sign in with an API key")).to_be_visible()
     invitation = owner.data(
         owner.post(f"/members/{owner.data(owner.get('/me'))['member']['id']}/invitation"), 201
     )

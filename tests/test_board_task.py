@@ -286,17 +286,27 @@ def test_the_editor_of_a_description_is_left_without_the_task(board, owner, proj
     ui.press(dialog, "Save changes")
     expect(ui.message(dialog)).to_have_text("Saved.")
     assert ui.stored(owner, task)["description"] == "Half a thought"
+    card = board.locator(".card", has_text="Not saved")
+    ui.press(dialog, "Edit description")
+    board.keyboard.type("@Olga O")
+    board.keyboard.press("Enter")
+    expect(dialog.get_by_label("Description")).to_have_value(re.compile("@Olga Owner "))
+    expect(card).to_have_count(1)
+    ui.press(dialog, "Discard")
+    expect(card).to_have_count(0)
 
 
 def test_the_keys_of_a_card_act_on_the_opened_task(board, owner, project):
     task = owner.make_task(project, title="Keyed")
-    ui.opened(board, "Keyed")
+    expect(ui.opened(board, "Keyed")).to_be_focused()
     for key, words in {"s": "In progress", "p": "High"}.items():
         board.keyboard.press(key)
         ui.find(board, words)
         board.evaluate("document.activeElement.blur()")  # on a choice a letter begins to find
     wait_until(lambda: ui.stored(owner, task)["priority"] == "high")
     assert ui.stored(owner, task)["status"] == "in_progress"
+    board.keyboard.press("i")
+    wait_until(lambda: ui.stored(owner, task)["assignee_id"] == ui.me(board)["member"]["id"])
     board.keyboard.press("c")
     board.keyboard.type("is for comment")
     expect(board.get_by_label("New comment")).to_have_value("is for comment")
@@ -602,6 +612,9 @@ def test_moves_edits_and_new_tasks_wait_for_the_network(board, owner, project):
     ui.choose(board, "Slow line", "Done")
     not_moved = ui.fault(board).locator(".notice").filter(has_text="“Slow line” was not moved.")
     expect(not_moved).to_contain_text("The server cannot be reached.")
+    ui.refresh(board)
+    expect(not_moved).to_contain_text("What you see is from ")
+    expect(ui.fault(board).locator(".notice")).to_have_count(1)
     expect(ui.card(board, "Slow line", "To do")).to_be_visible()
     board.context.set_offline(False)
     ui.press(not_moved, "Try again")

@@ -55,14 +55,14 @@ def test_who_wrote_a_comment_ticks_its_boxes(board, sign_in, owner, project, joi
     dialog = ui.opened(board, "Said")
     ui.comment(dialog, "- [ ] one\n- [ ] two")
     for name in ("one", "two"):
-        dialog.get_by_role("checkbox", name=name).click()
-        expect(dialog.get_by_role("checkbox", name=name)).to_be_checked()
+        dialog.get_by_role("checkbox", name=name, exact=True).click()
+        expect(dialog.get_by_role("checkbox", name=name, exact=True)).to_be_checked()
     done = "- [x] one\n- [x] two"
     path = f"/tasks/{task['id']}/comments"
     wait_until(lambda: owner.data(owner.get(path))["comments"][0]["content"] == done or board.evaluate("0"))
     page = sign_in(join("client").key, f"#task={task['number']}")
     for name in ("one", "no client's"):
-        expect(page.get_by_role("checkbox", name=name)).to_be_disabled()
+        expect(page.get_by_role("checkbox", name=name, exact=True)).to_be_disabled()
 
 
 def test_a_text_shows_the_pictures_of_its_task_alone_and_links_tasks(board, owner, project):

@@ -46,7 +46,7 @@ def test_ones_own_tasks_are_ordered_and_completed(sign_in, ana, owner, project):
     expect(own(page)).to_have_text(["Far", "Second", "First", "Third"])
     expect(ui.notice(page)).to_contain_text("Done")  # the server has answered
     assert ui.stored(owner, late)["status"] == "done"
-    ui.press(ui.notice(page), "Undo")
+    page.keyboard.press("Control+z")
     expect(own(page)).to_have_count(5)
     ui.choice(page, "Status of “Far”").click()
     page.get_by_role("option", name="Review").click()
@@ -89,15 +89,21 @@ def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_c
     board.on("request", lambda request: asked.append(request.url) if "q=" in request.url else None)
     find = board.get_by_role("combobox", name="Find")
     options = board.get_by_role("option")
-    for words in (f"#{task['number']}", "zeph", "quartermaster"):
+    for words, about in {
+        f"#{task['number']}": project["name"],
+        "zeph": "",
+        "wind": "…By *wind*…",
+        "quartermaster": "in a comment",
+    }.items():
         board.keyboard.press("Control+k")
         expect(find).to_be_focused()
         board.keyboard.type(words)
         expect(options.filter(has_text="Choose a Zephyr")).to_have_class(re.compile("current"))
+        expect(options.filter(has_text="Choose a Zephyr")).to_contain_text(about)
         board.keyboard.press("Enter")
         expect(board.get_by_role("dialog", name="Choose a Zephyr")).to_be_visible()
         board.keyboard.press("Escape")
-    assert len(asked) < 15  # of 24 letters
+    assert len(asked) < 19  # of 28 letters
     ui.press(board, "Find")
     expect(options.first).to_contain_text("Choose a Zephyr")  # opened before
     ui.check_page(board)
@@ -133,7 +139,7 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     owner.data(owner.post(path, {"title": "Beta", "due_date": "2099-12-01"}), 201)
     page = sign_in(address=f"#view=week&project={project['id']}")
     report = page.locator("main .text")
-    expect(report).to_contain_text("1 closed and 2 opened, 1 late")
+    expect(report).to_contain_text("1 done, 2 new, 1 late")
     expect(report).to_contain_text(re.compile(r"Ana Anders: 1\s*#\d+ Now \*done\*\s*In progress"))
     expect(report).to_contain_text("Beta: 0 of 0 tasks done, due 1 Dec 2099")
     ui.check_page(page)
@@ -143,7 +149,7 @@ def test_a_week_is_reported_by_person_and_copied_as_markdown(sign_in, ana, owner
     copied = page.evaluate("navigator.clipboard.readText()")
     assert re.search(r"## Done\n\n\* Ana Anders: 1\n  \* #\d+ Now \\\*done\\\*\n", copied)
     ui.pick(page, "Week", "Last week")
-    expect(report).to_contain_text("1 closed and 1 opened")
+    expect(report).to_contain_text("1 done, 1 new")
     report.get_by_role("link").first.click()
     expect(page.get_by_role("dialog", name="Before")).to_be_visible()
 
@@ -155,9 +161,9 @@ def test_what_was_done_long_ago_is_shown_on_demand(board, owner, server, project
     server.rows("UPDATE task SET completed_at = '2020-01-01T00:00:00.000Z' WHERE title = 'Long ago'")
     board.reload()
     expect(ui.column(board, "Done")).to_have_accessible_name("Done 1")
-    ui.press(ui.column(board, "Done"), "Show older")
+    ui.press(ui.column(board, "Done"), "Show earlier")
     expect(ui.card(board, "Long ago")).to_be_visible()
-    expect(ui.column(board, "Done").get_by_role("button", name="Show older")).to_have_count(0)
+    expect(ui.column(board, "Done").get_by_role("button", name="Show earlier")).to_have_count(0)
 
 
 def test_a_milestone_is_closed_and_what_is_open_moves_to_another_one(sign_in, owner, project):
