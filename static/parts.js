@@ -130,8 +130,13 @@ export function Popover({ label, anchor, role = "group", onClose, children, ...m
     placeAt(place.current, anchor);
     place.current.querySelector("input, button, a").focus();
   }, [anchor]);
+  const close = ({ newState }) => {
+    if (newState !== "closed") return;
+    if (document.activeElement === document.body) anchor.focus();
+    onClose();
+  };
   return html`<div ref=${place} popover="auto" class="menu panel" role=${role} aria-label=${label}
-    onToggle=${(event) => event.newState === "closed" && onClose()} ...${more}>${children}</div>`;
+    onToggle=${close} ...${more}>${children}</div>`;
 }
 
 /** Links and buttons to choose one of, by arrows too. */

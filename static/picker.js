@@ -86,7 +86,8 @@ export function OptionList({ label, start = "", options, found: others = [], ...
 /** Such a list at the button that opened it. */
 export function Picker({ label, anchor, onClose, ...rest }) {
   const close = (list) => {
-    list.closest("[popover]").hidePopover(); // which gives the focus back
+    list.closest("[popover]").hidePopover();
+    anchor.focus(); // inside another popover the browser does not give it back
     onClose(); // the browser does not say so when it was opened just now
   };
   return html`<${Popover} role="dialog" ...${{ label, anchor, onClose }}>

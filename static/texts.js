@@ -41,7 +41,7 @@ export function Text({ text, ...more }) {
  * A form's field with Markdown, which is shown until it is to be edited; `stored` is its value as it was saved.
  * Escape leaves the editor and keeps what was typed; where nothing was, a button leaves it, too.
  */
-export function Written({ field, name, text, stored, isFixed, noun = name, tick, picture }) {
+export function Written({ field, name, text, stored, isFixed, tick, picture }) {
   const [isEdited, setEdited] = useState(false);
   const area = useRef(null);
   const isSaved = isSame(text, stored ?? "");
@@ -63,7 +63,7 @@ export function Written({ field, name, text, stored, isFixed, noun = name, tick,
   if (isEdited)
     return html`<div ref=${area} onKeyDown=${press}>
       <${Mentions}>${field(name)}<//> ${isSaved && button("Cancel", leave)}</div>`;
-  const words = `${text ? "Edit" : "Add a"} ${noun}`;
+  const words = `${text ? "Edit" : "Add a"} ${name}`;
   const edit = () => button(words, () => setEdited(true));
   return html`<div class="written">${text && html`<${Text} tick=${isSaved && tick} ...${{ text, picture }} />`}${!isFixed && edit()}</div>`;
 }

@@ -70,7 +70,7 @@ def test_cards_are_put_in_an_order_by_dragging_and_by_keys_and_others_see_it(boa
     board.reload()
     expect(titles(board)).to_have_text(order)
     ui.pick(board, "Order", "Last changed")
-    ui.link(board, "Bob").press("Alt+ArrowUp")
+    ui.link(board, "Cyd").press("Alt+ArrowUp")
     expect(ui.notice(board)).to_contain_text("Manual order")
     assert listed() == order
 
