@@ -581,7 +581,7 @@ def test_the_page_mails_a_link_and_one_s_account_says_when_mail_comes(browse, ma
     page = browse(refusals=True, own=True)
     page.goto(f"{mailing.base}/")
     page.get_by_label("E-mail").fill(ana.member["email"])
-    page.get_by_role("button", name="Mail me a sign-in link").click()
+    page.get_by_role("button", name="Email me a sign-in link").click()
     expect(page.locator(".entrance").get_by_role("status")).to_contain_text("is on its way")
     page.goto(f"{mailing.base}/enroll/{token_in(box.next(ana.member['email']))}")
     page.get_by_role("button", name="Sign in to Tea").click()
