@@ -28,9 +28,7 @@ const PROJECTS = {
   shown: (value) => value ?? [EVERY_PROJECT],
   sent: (chosen) => (chosen.includes(EVERY_PROJECT) ? null : chosen),
   tidied: (chosen) =>
-    chosen.at(-1) === EVERY_PROJECT
-      ? [EVERY_PROJECT]
-      : chosen.filter((id) => id !== EVERY_PROJECT),
+    chosen.at(-1) === EVERY_PROJECT ? [EVERY_PROJECT] : chosen.filter((id) => id !== EVERY_PROJECT),
 };
 const FIELD_KINDS = {
   text: TEXT,

@@ -37,7 +37,8 @@ const textOf = ({ actor, reason, task }) =>
 /** Notices, where those of one person and task that follow one another are one, with their `reasons`. */
 function grouped(notices) {
   const groups = [];
-  const keyOf = ({ id, task, actor, ...notice }) => `${task.id} ${actor?.id ?? id} ${isUnread(notice)}`;
+  const keyOf = ({ id, task, actor, ...notice }) =>
+    `${task.id} ${actor?.id ?? id} ${isUnread(notice)}`;
   for (const notice of notices) {
     const last = groups.at(-1);
     const isSame = last && keyOf(last) === keyOf(notice) && !last.reasons.includes(notice.reason);
@@ -76,7 +77,10 @@ function announce(notice) {
 
 /** The ids of tasks with something unread, as one text. */
 export const unreadTasks = () =>
-  inbox.value.notices.filter(isUnread).map(({ task }) => task.id).join(" ");
+  inbox.value.notices
+    .filter(isUnread)
+    .map(({ task }) => task.id)
+    .join(" ");
 
 /** Mark as read what is told of a task, which the reader has opened. */
 export async function readOf(task_id) {

@@ -161,7 +161,8 @@ const KINDS = {
     drawn: (field, value, { names, base }) => {
       const isClient = names.includes("role") && value("role") === "client";
       const shown = names.filter((name) => isClient || name !== "project_ids");
-      const about = isClient && value("project_ids").includes(EVERY_PROJECT) ? CLIENT : CLIENT_OF_SOME;
+      const about =
+        isClient && value("project_ids").includes(EVERY_PROJECT) ? CLIENT : CLIENT_OF_SOME;
       return html`${shown.map((name) => field(name))} ${isClient && html`<p class="band">${about}</p>`}
         ${!base && replaced(value)}`;
     },
