@@ -116,7 +116,7 @@ def test_what_is_typed_is_found_among_tasks_comments_projects_people_views_and_c
     board.keyboard.press("Enter")
     expect(board.get_by_role("dialog", name="Invite")).to_be_visible()
     ui.pick(board.get_by_role("dialog"), "Role", "Client")
-    expect(board.get_by_role("dialog")).to_contain_text("A client reads everything")
+    expect(board.get_by_role("dialog")).to_contain_text("This client sees the chosen projects")
     ui.check_page(board)
     board.keyboard.press("Escape")
     board.keyboard.press("Control+k")
