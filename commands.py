@@ -527,6 +527,8 @@ def deliver_command() -> None:
     The server sends them too, unless delivery.sweeper is false.
     """
     configure_webhooks()
+    with suppress(database.BadDatabase), closing(store.lock_server()), models.write():
+        Delivery.release_of_all.run()  # no server runs: what it was sending when it ended is due now
     accepted = sum(map(webhooks.drain, webhooks.due_ids()))
     pending = Delivery.pending.value()
     click.echo(f"Accepted: {accepted}. Waiting for their next try (see webhook list): {pending}.")

@@ -173,7 +173,7 @@ class Database(SqliteDatabase):
             self._thread.viewer = before
 
     @contextmanager
-    def writing(self, *, first: bool = False) -> Iterator[None]:
+    def writing(self, *, first: bool = False, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
         The first writer of a group begins the transaction. While others wait and the group is not full, each
@@ -185,11 +185,11 @@ class Database(SqliteDatabase):
         A writer that may change very many rows asks to be `first` in a group: SQLite keeps in memory each
         page that a savepoint may have to restore, and never frees it.
 
-        Raises `Unavailable` if the turn does not come within `LOCK_SECONDS`, if the group fails because of
-        another writer, or if the database file was moved. SQLite's own errors are not caught.
+        Raises `Unavailable` if the turn does not come within `seconds`, if the group fails because of another
+        writer, or if the database file was moved. SQLite's own errors are not caught.
         """
-        ends_at = time.monotonic() + LOCK_SECONDS
-        if not write_turn.acquire(LOCK_SECONDS, first=first):
+        ends_at = time.monotonic() + seconds
+        if not write_turn.acquire(seconds, first=first):
             raise Unavailable("the database is busy")
         with ExitStack() as turn:
             turn.callback(write_turn.release)

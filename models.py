@@ -97,12 +97,13 @@ MAX_LISTED = 1000  # characters of a project's description in a list, and of a m
 
 
 @contextmanager
-def write(actor: Row | None = None, request_id: str = "", *, first: bool = False) -> Iterator[Transaction]:
+def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Iterator[Transaction]:
     """Run the body in a write transaction; of all processes, only one body runs at a time.
 
-    Nothing may be sent over a network inside. `first` and what is raised are as in `Database.writing`.
+    Nothing may be sent over a network inside. `first`, `seconds` and what is raised are as in
+    `Database.writing`.
     """
-    with db.writing(first=first):
+    with db.writing(**waiting):
         if newest := Activity.newest.value():
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())

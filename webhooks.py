@@ -35,7 +35,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 from werkzeug.http import parse_date
 
-from database import Row, is_outage
+from database import LOCK_SECONDS, Row, is_outage
 from errors import Conflict, Unavailable
 from limits import SocketDeadline
 from members import Member, Transaction
@@ -439,7 +439,7 @@ def deliver(transaction: Transaction) -> dict[str, int]:
 
 def _deliver(rows: list[Row]) -> int:
     if not sending.turns.acquire(timeout=SENDER_WAIT):
-        settle([], rows)
+        settle([], rows, LEASE_GRACE)
         return 0
     try:
         results = _send(rows, time.monotonic() + sending.delivery["request_budget_seconds"])
@@ -466,7 +466,8 @@ def _send(rows: list[Row], ends_at: float, each: float | None = None) -> list[Re
         done = [batch for batch in batches if batch.is_done_by(settle_at)]
         batches = [batch for batch in batches if batch not in done]
         settled = [pair for batch in done for pair in batch.results]
-        settle(settled, [row for batch in done for row in batch.rows[len(batch.results) :]])
+        seconds = LOCK_SECONDS if each else max(ends_at - time.monotonic(), 0) + LEASE_GRACE
+        settle(settled, [row for batch in done for row in batch.rows[len(batch.results) :]], seconds)
         results += [result for _, result in settled]
     return results
 
@@ -538,14 +539,17 @@ def send(delivery: Row, webhook: Row, seconds: float) -> Result:
     return post(webhook["url"], body, headers | own, seconds, proxy, hidden)
 
 
-def settle(results: list[tuple[Row, Result]], unsent: list[Row]) -> None:
-    """Store the results, and release the leases of the deliveries that were not tried."""
+def settle(results: list[tuple[Row, Result]], unsent: list[Row], seconds: float) -> None:
+    """Store the results, and release the leases of the deliveries that were not tried.
+
+    Raises `Unavailable` if the database is busy for `seconds`; then the leases expire.
+    """
     for row, result in results:
         if webhook := sending.webhooks.get(row["webhook_id"]):
             figures.attempted(webhook["name"], result.kind)
     if not results and not unsent:
         return
-    with write() as transaction:
+    with write(seconds=seconds) as transaction:
         for row in unsent:
             Delivery.release(row)
         for row, result in results:

@@ -3,12 +3,12 @@ const DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"];
 const WORKDAYS = "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR";
 const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
 const plural = new Intl.PluralRules("en", { type: "ordinal" });
-const list = new Intl.ListFormat("en");
+const listFormat = new Intl.ListFormat("en");
 
-const format = (options) => new Intl.DateTimeFormat("en-GB", { ...options, timeZone: "UTC" });
+const dateFormat = (options) => new Intl.DateTimeFormat("en-GB", { ...options, timeZone: "UTC" });
 const [weekday, dayAndMonth] = [
-  format({ weekday: "long" }),
-  format({ day: "numeric", month: "long" }),
+  dateFormat({ weekday: "long" }),
+  dateFormat({ day: "numeric", month: "long" }),
 ];
 const nameOf = (code) => weekday.format(Date.UTC(2024, 0, 1 + DAYS.indexOf(code))); // a Monday
 const codeOf = (day) => DAYS[(new Date(day).getUTCDay() + 6) % 7];
@@ -20,7 +20,7 @@ export function ruleInWords(rule, day) {
   const { FREQ, INTERVAL = "1", BYDAY = day && codeOf(day), BYMONTHDAY, UNTIL = "" } = parts;
   const every = (one) =>
     ({ 1: `Every ${one}`, 2: `Every second ${one}` })[INTERVAL] ?? `Every ${INTERVAL} ${one}s`;
-  const names = list.format((BYDAY || "").split(",").filter(Boolean).map(nameOf));
+  const names = listFormat.format((BYDAY || "").split(",").filter(Boolean).map(nameOf));
   const place = BYMONTHDAY ?? (day && String(Number(day.slice(8))));
   const inMonth = place === "-1" ? "last day" : place && ordinal(Number(place));
   const isPlain = INTERVAL < 3 && !BYDAY?.includes(",");

@@ -85,13 +85,13 @@ async function sendLeft() {
   keepActs(acts.value.filter(({ id }) => !over.includes(id)));
 }
 
-let turn = Promise.resolve();
-const send = () => (turn = turn.then(sendLeft));
+let sending = Promise.resolve();
+const sendActs = () => (sending = sending.then(sendLeft));
 
 onRefresh(() => {
   const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]"); // before the page was loaded again
   if (!acts.value.length) acts.replace(kept.map((act) => ({ ...act, isLeft: true })));
-  void send();
+  void sendActs();
 });
 
 const titles = () => [...document.querySelectorAll("main .title")];
@@ -107,7 +107,7 @@ function deal(name, { task, list }, row, body) {
   };
   const leave = () => {
     keepActs(acts.value.map((one) => (one.id === act.id ? { ...one, isLeft: true } : one)));
-    return send();
+    return sendActs();
   };
   keepActs([...acts.value, act]);
   notify(`${ACTS[name].said} “${task.title}”.`, { words: "Undo", run: undo }, leave);
@@ -125,7 +125,7 @@ function aboutOf(task) {
     ${task.due_date && html`<span class=${look}><${DateOf} at=${task.due_date} /></span>`}</span>`;
 }
 
-function Entry({ entry }) {
+function TodayEntry({ entry }) {
   const { task, list, comment: said } = entry;
   const row = useRef(null);
   const [typed, setTyped] = useState(""); // the act for which something is being typed
@@ -212,7 +212,7 @@ export function Today() {
     else if (document.activeElement === document.body) titles()[0]?.focus();
   }, [isEmpty, !lists]);
   const isDone = (list, { id }) => done.some((act) => act.list === list && act.task.id === id);
-  const rowOf = (entry) => html`<${Entry} key=${entry.task.id} ...${{ entry }} />`;
+  const rowOf = (entry) => html`<${TodayEntry} key=${entry.task.id} ...${{ entry }} />`;
   const sectionOf = ([list, { title }]) => {
     const left = lists[list].filter(({ task }) => !isDone(list, task));
     return section(

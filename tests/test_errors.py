@@ -124,6 +124,18 @@ def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(im
     assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
 
 
+def test_a_result_that_cannot_be_stored_holds_its_caller_no_longer_than_the_budget(launch, new_receiver):
+    receiver = new_receiver().up()
+    settings = {"BOUND_LOCK_SECONDS": "600", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1"}
+    server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **settings)
+    project = server.client().make_project()
+    with another_program(server) as other:
+        receiver.answer = lambda _: other.execute("BEGIN IMMEDIATE") and 200
+        answer = server.client().post("/tasks", {"project_id": project["id"], "title": "x"})
+        assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=1"
+        receiver.answer = lambda _: 200
+
+
 def test_writers_that_wait_for_a_locked_database_leave_threads_to_readers(alone):
     """More writers than there are threads: eight wait, the others are refused, and reads go on."""
     answers = []

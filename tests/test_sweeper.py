@@ -137,6 +137,18 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_the_server_was_k
     assert titles(receiver.next() for _ in range(2)) == ["Before", "After"]
 
 
+def test_a_command_sends_what_a_server_was_sending_when_it_ended(launch, held, let_go):
+    receiver = held()
+    server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")
+    _, writer = write_meanwhile(server)
+    receiver.next()
+    server.kill()
+    writer.join()
+    let_go.set()
+    assert server.flask("deliver").stdout.startswith("Accepted: 1.")
+    assert titles([receiver.next()]) == ["Before"]
+
+
 def test_an_event_does_not_overtake_one_that_was_under_way_when_a_worker_was_killed(launch, held, let_go):
     receiver = held()
     server = serve(launch, hook(receiver), **LONG, TASKS_DELIVERY__SWEEPER="false")
