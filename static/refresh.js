@@ -72,7 +72,8 @@ async function awaitChange() {
   if (!document.hasFocus()) return;
   const after = `${serverTime()}_${"0".repeat(8)}-0000-0000-0000-${"0".repeat(12)}`;
   const query = { sort: "updated_at", after, limit: 1, wait: WAIT };
-  const found = await get("/tasks", query).catch(() => null); // refused or cut off: the timer goes on
+  const refused = ({ status }) => (status === 410 ? location.reload() : null); // other projects are seen now
+  const found = await get("/tasks", query).catch(refused); // or cut off: the timer goes on
   if (found?.tasks.length) refresh();
   if (!found) await new Promise((resume) => setTimeout(resume, PAUSE * 1000));
 }

@@ -55,3 +55,17 @@ def test_the_page_of_such_a_client_has_its_projects_alone(sign_in, owner, join):
     page = sign_in(client.key, f"#task={task['number']}")
     expect(page.get_by_role("dialog").get_by_label("Title", exact=True)).to_have_value("A task nearby")
     ui.check_page(page)
+
+
+def test_the_page_begins_again_when_its_client_sees_other_projects(sign_in, owner, join):
+    kept, lost = owner.make_project(name="Kept"), owner.make_project(name="Lost")
+    client = join("client", full_name="Lea Less", project_ids=[kept["id"], lost["id"]])
+    for project in (kept, lost):
+        owner.make_task(project, title=f"A task of {project['name']}")
+    page = sign_in(client.key, "#view=all")
+    expect(page.get_by_text("A task of Lost")).to_be_visible()
+    with page.expect_navigation():
+        limited = {"project_ids": [kept["id"]]}
+        owner.data(owner.patch(f"/members/{client.member['id']}", limited))
+    expect(page.get_by_text("A task of Kept")).to_be_visible()
+    expect(page.get_by_text("A task of Lost")).to_have_count(0)
