@@ -5,7 +5,7 @@ import { Avatar, button, Empty, Moment } from "./parts.js";
 import { showTab } from "./place.js";
 import { html, useState } from "./preact.js";
 import { onRefresh } from "./refresh.js";
-import { link, Store, useStore } from "./store.js";
+import { latestOf, link, Store, useStore } from "./store.js";
 import { rights } from "./workspace.js";
 
 const REASONS = {
@@ -49,11 +49,13 @@ function grouped(notices) {
   return groups;
 }
 
-export async function loadInbox() {
-  const { notices, unread, pagination } = await get("/inbox");
-  inbox.replace({ notices, unread, hasMore: pagination.has_more });
-  showTab({ unread });
-}
+export const loadInbox = latestOf(
+  () => get("/inbox"),
+  ({ notices, unread, pagination }) => {
+    inbox.replace({ notices, unread, hasMore: pagination.has_more });
+    showTab({ unread });
+  },
+);
 
 /** Load it again where something has been added or read, and tell what is new where the tab is not seen. */
 onRefresh(async ({ activity, isPartial }) => {

@@ -54,3 +54,13 @@ export function go(changes, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", link(changes));
   address.replace(parseAddress());
 }
+
+/** Return a load of which `take` gets the answer, unless a later load has begun meanwhile. */
+export function latestOf(load, take) {
+  let begun = 0;
+  return async () => {
+    const mine = ++begun;
+    const answer = await load();
+    if (mine === begun) take(answer);
+  };
+}

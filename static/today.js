@@ -9,7 +9,7 @@ import { Avatar, button, DateOf, Empty, Moment, ProjectName } from "./parts.js";
 import { focusCard, focusOn } from "./place.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { onRefresh, useRefresh } from "./refresh.js";
-import { go, link, Store, useStore, viewLink } from "./store.js";
+import { go, latestOf, link, Store, useStore, viewLink } from "./store.js";
 import { count, dayAfter, dayOf, timeOf } from "./words.js";
 import { draftOf, isTeam, memberName, memberOf, projectOf } from "./workspace.js";
 import { rights, workspace } from "./workspace.js";
@@ -26,7 +26,7 @@ const LISTS = {
 const today = new Store(null);
 /** What was done here and is not in those lists yet; `isLeft` says that it can no longer be undone. */
 const acts = new Store([]);
-export const loadToday = async () => today.replace(await get("/today"));
+export const loadToday = latestOf(() => get("/today"), (lists) => today.replace(lists));
 export const forgetToday = () => [today.replace(null), acts.replace([])];
 
 /** Change the status, unless an earlier attempt, whose answer was lost, has done so. */

@@ -51,6 +51,10 @@ class Desk:
         kinds = ("questions", "reviews", "mentions", "due")
         return [entry["task"]["title"] for kind in kinds for entry in lists[kind]]
 
+    def unread(self):
+        notices = self.member.data(self.member.get("/inbox"))["notices"]
+        return {notice["task"]["title"] for notice in notices if not notice["read_at"]}
+
     def said(self, task):
         comments = self.owner.data(self.owner.get(f"/tasks/{task['id']}/comments"))["comments"]
         return [comment["content"] for comment in comments]
@@ -132,6 +136,7 @@ def test_each_has_buttons_and_nothing_is_faulty(desk, sign_in):
     page.keyboard.press("ArrowDown")
     expect(ui.link(page, "To submit")).to_be_focused()
     page.keyboard.press("e")
+    wait_until(lambda: "To submit" not in desk.unread())
     ui.press(page.get_by_role("dialog", name="To submit"), "Close")
     expect(ui.link(page, "To submit")).to_be_focused()
     ui.press(page, "Later: To ask")

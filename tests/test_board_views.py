@@ -70,7 +70,7 @@ def test_of_many_own_tasks_those_that_are_due_first_are_loaded_and_others_on_req
     for _ in range(2):
         owner.data(owner.post("/tasks/batch", {"tasks": [task] * 50}), 201)
     owner.make_task(project, title="Late", due_date="2020-01-01", assignee_id=ana.member["id"])
-    page = sign_in(ana.key)
+    page = sign_in(ana.key, "#view=mine")
     expect(own(page)).to_have_count(100)
     expect(own(page).first).to_have_text("Late")
     ui.press(page, "Show more")

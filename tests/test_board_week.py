@@ -28,7 +28,10 @@ def enter(prepared, browse):
         page.goto(prepared[0].base + urlsplit(link).path)
         with page.expect_response("**/activity?*"):
             page.get_by_role("button", name=re.compile(f"^{words}")).click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("All projects")
+        title = page.get_by_role("heading", level=1)
+        expect(title).to_have_text(re.compile("Today|All projects"))
+        ui.view(page, "Board")
+        expect(title).to_have_text("All projects")
         return page
 
     return open_page

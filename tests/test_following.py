@@ -49,4 +49,4 @@ def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
             changed, _ = Task.edit(transaction, task["id"], {"title": "Changed"}, None)
         page = task_page(limit=100, offset=0, sort="updated_at", **({"after": after} if after else {}))
         assert page["tasks"][-1] == changed
-        after = tuple(page["pagination"]["next_after"].split("_"))
+        after = (*page["pagination"]["next_after"].split("_"), None)

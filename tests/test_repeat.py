@@ -249,7 +249,7 @@ def test_after_many_each_one_is_still_beside_the_one_before_and_has_the_version_
 
 def test_it_is_as_the_page_of_the_api_shows_it(owner, project):
     task = owner.make_task(
-        project, **json.loads(block("json", '"project_id"', API)) | {"project_id": project["id"]}
+        project, **json.loads(block("json", '"FREQ=MONTHLY"}', API)) | {"project_id": project["id"]}
     )
     complete(owner, task)
     shown = json.loads(block("json", '"repeats"', API)) | {"repeats": task["number"]}

@@ -183,6 +183,8 @@ def test_headers_do_not_change_what_is_asked(owner, headers):
 
 
 PAUSE = """
+from pathlib import Path
+
 own = post_fork
 graceful_timeout = 1000
 

@@ -216,7 +216,8 @@ def test_activity_is_dropped_after_the_days_that_a_setting_gives(launch):
     server.rows("""
         WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 1200)
         INSERT INTO activity SELECT '01700000-0000-7000-8000-' || printf('%012x', n), actor_id, action,
-        entity, entity_id, title, changes, request_id, created_at, task_id, key_id, number, is_hidden
+        entity, entity_id, title, changes, request_id, created_at, task_id, key_id, number, is_hidden,
+        project_id
         FROM (SELECT * FROM activity LIMIT 1), number
     """)
     launch(folder=server.folder, TASKS_WORKSPACE__ACTIVITY_DAYS="30")

@@ -414,6 +414,8 @@ def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
         for name in ("webhook", "invitation"):  # of the present time
             del rows[name]
         rows["activity"].pop()  # the link to sign in
+        # Hidden entries, which are those of milestones here, are pruned: these are many months old.
+        rows["activity"] = [row for row in rows["activity"] if "milestone" not in row]
     assert own == other
     dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
     assert set(dates) <= {"2025-12", "2026-01", "2026-02"}
