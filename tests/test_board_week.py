@@ -39,8 +39,13 @@ def enter(prepared, browse):
 
 def invite(page, name, role):
     ui.press(page, "Invite")
-    fields = {"E-mail": f"{role}@example.com", "Name": name, "Role": role.capitalize()}
-    ui.fill_in(page.get_by_role("dialog", name="Invite"), fields)
+    form = page.get_by_role("dialog", name="Invite")
+    if role == "client":
+        ui.pick(form, "Role", "Client")
+        ui.choice(form, "Sees").click()
+        page.get_by_role("option", name="Launch").click()
+        page.keyboard.press("Escape")
+    ui.fill_in(form, {"E-mail": f"{role}@example.com", "Name": name, "Role": role.capitalize()})
     link = ui.secret(page, f"Invitation for {name}")
     expect(page.get_by_role("heading", name="Invited")).to_be_visible()
     return link
