@@ -32,9 +32,9 @@ def test_labels_of_many_tasks_are_spelled_as_they_are_in_others_and_in_the_first
     tasks = [{"project_id": project["id"], "title": "x", "labels": given} for given in labels]
     made = owner.data(owner.post("/tasks/batch", {"tasks": tasks}), 201)["tasks"]
     assert [task["labels"][:2] for task in made] == [["Fußweg", "Way 0"], ["Way 1", "Fußweg"]]
-    body = {"tasks": [task["id"] for task in made], "changes": {"labels": ["last", "New", "NEW"]}}
+    body = {"tasks": [task["id"] for task in made], "changes": {"labels": ["last", "Novel", "NOVEL"]}}
     changed = owner.data(owner.patch("/tasks/batch", body))["tasks"]
-    assert [task["labels"] for task in changed] == [["Last", "New"]] * 2  # the first of both spellings
+    assert [task["labels"] for task in changed] == [["Last", "Novel"]] * 2  # the first of both spellings
 
 
 def test_labels_of_many_tasks_are_looked_up_once(database):
