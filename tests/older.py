@@ -80,6 +80,9 @@ def value(table: str, column: str, kind: str, references: dict[str, str], number
     if column == "id" or column in references:
         is_number = column.endswith(("_seq", "_number"))
         return number + 1 if is_number else row_id(references.get(column, table), number)
+    if column == "search":  # the folded texts, which upgrades fold again
+        texts = ("content",) if table == "comment" else ("title", "description")
+        return "\x1f".join(f"{table} {text} {number}" for text in texts)
     if kind == "INTEGER":
         return number + 1
     if kind == "BLOB":
