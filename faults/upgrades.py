@@ -7,7 +7,7 @@ from older import Upgrade, versions
 
 def run(run: Run) -> None:
     # In memory, if that is possible: a process that is killed leaves the same there.
-    folder = run.folder if own_mounts() else Disk(run.folder / "disk", 16_000).folder
+    folder = run.folder if own_mounts() else Disk(run.folder / "disk", 32_000).folder
     upgrades = [Upgrade(folder / version, version) for version in versions()]
     points = [(upgrade, 1 + number) for upgrade in upgrades for number in range(upgrade.statements)]
     run.random.shuffle(points)
