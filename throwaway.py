@@ -128,8 +128,9 @@ def seed_throwaway(config: dict[str, Any], seed: int, today: int | None) -> None
 
 
 def add_keys(transaction: members.Transaction) -> None:
-    """Make the keys in `GIVEN`, of a member of each role, who is added where there is none."""
-    holders = {row["role"]: row for row in reversed(Member.everyone())} | {"read": transaction.actor}
+    """Make the keys in `GIVEN`, of the first member of each role, who is added where there is none."""
+    newest_first = sorted(Member.everyone(), key=lambda member: member["id"], reverse=True)
+    holders = {row["role"]: row for row in newest_first} | {"read": transaction.actor}
     for variable in GIVEN[2:]:
         name = variable.rpartition("_")[2].lower()
         fields = {"full_name": name.title(), "email": f"{name}@example.com", "role": name}
