@@ -216,7 +216,8 @@ def test_another_site_begins_no_session_and_its_link_leads_to_the_one_that_is_th
 
 def test_links_of_another_site_lead_a_browser_to_where_they_say_and_to_one_session(launch, browse):
     server = launch(**SETTINGS | {"TASKS_SERVER__SIGN_IN_NETWORKS": '["127.0.0.1/32"]'})
-    page = browse(own=True, extra_http_headers={"Remote-Email": "owner@example.com"})
+    # After signing out, the request that waits for a change is refused.
+    page = browse(refusals=True, own=True, extra_http_headers={"Remote-Email": "owner@example.com"})
     elsewhere = server.base.replace("127.0.0.1", "localhost")
     for _ in range(3):
         page.goto(f"{elsewhere}/static/x/icon.svg")
