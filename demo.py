@@ -54,7 +54,7 @@ REMARKS = (
     "Split the rest into its own task.",
 )
 AGENT_WORK = {"in_progress": "@Amara Okafor Which version is meant?", "review": "Please review it."}
-LABELS = ("bug", "design", "idea", "texts")
+LABEL_NAMES = ("bug", "design", "idea", "texts")
 NOTES: Row = {"filename": "notes.txt", "content_type": "text/plain", "data": b"What we agreed on\n"}
 STATUS_WEIGHTS = (40, 20, 10, 30)
 PRIORITY_WEIGHTS = (25, 45, 20, 10)
@@ -168,7 +168,9 @@ class Demonstration:
         waiting: list[str] = []
         for number in range(self.recent):
             days = (number - self.recent) / 24
-            content = self.task_fields() | {"labels": self.random.sample(LABELS, self.random.randrange(3))}
+            content = self.task_fields() | {
+                "labels": self.random.sample(LABEL_NAMES, self.random.randrange(3))
+            }
             task_id = Task.add(self.past(days, self.teammate()), **content)["id"]
             if number % 6 == 0:
                 Attachment.add(self.past(days + 0.01, self.teammate()), task_id, **NOTES)

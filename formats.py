@@ -23,9 +23,7 @@ FIELDS = [name for name in IMPORTED if name not in ("status", "labels", "externa
 CLEARED = ("description", "priority", "milestone", "assignee", "start_date", "due_date")
 LIMITS = {"description": schemas.MAX_TEXT, "content": schemas.MAX_TEXT, "title": schemas.MAX_TITLE}
 LIMITS |= {"milestone": schemas.MAX_TITLE, "project": 200, "name": 200, "label": 50}
-ONE_LINE = {*LIMITS} - {"description", "content"}
-
-
+SINGLE_LINE = {*LIMITS} - {"description", "content"}
 ENGLISH = "switch the program to English and export again"
 
 
@@ -267,7 +265,7 @@ class Export:
 
     def value(self, name: str, text: str) -> str:
         """The text, as Markdown and no longer than an import takes it."""
-        if name in ONE_LINE:
+        if name in SINGLE_LINE:
             text = " ".join(text.split())
         elif name in LIMITS and self.program in CONVERT:
             text = CONVERT[self.program](text, self.names)
@@ -414,7 +412,7 @@ def suggestion(text: str, program: str | None) -> str:
 
 MARKUP = [(mark, re.compile(rule, re.MULTILINE), new) for mark, rule, new in PROGRAMS["jira"]["markup"]]
 # An item of a list of things to do in Vikunja's HTML, up to its text.
-CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
+HTML_CHECKBOX = re.compile(r'<li[^<>]*data-checked="(\w+)"[^<>]*>(?:<label>.*?</label>)?(?:<div>)?(?:<p>)?')
 
 
 def markdown_of_jira(text: str, names: dict[str, str]) -> str:
@@ -455,7 +453,7 @@ def markdown_of_html(text: str, _: Any = None) -> str:
         return text
     from markdownify import markdownify  # only here, since it takes a third of a second
 
-    text = CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
+    text = HTML_CHECKBOX.sub(lambda item: f"<li>[{'x' if item[1] == 'true' else ' '}] ", text)
     try:
         return markdownify(text, heading_style="atx", bullets="-").strip()
     except RecursionError:  # of thousands of elements in one another

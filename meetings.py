@@ -189,7 +189,7 @@ Whiteboard.add_index(Whiteboard.updated_at, Whiteboard.id, name="whiteboard_upda
 # A calendar without any component is not valid (RFC 5545, section 3.6).
 UTC_ZONE = "BEGIN:VTIMEZONE TZID:UTC BEGIN:STANDARD DTSTART:19700101T000000 TZOFFSETFROM:+0000"
 UTC_ZONE += " TZOFFSETTO:+0000 END:STANDARD END:VTIMEZONE"
-TIME = "%Y%m%dT%H%M%SZ"
+CALENDAR_TIME = "%Y%m%dT%H%M%SZ"
 
 
 def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
@@ -209,7 +209,7 @@ def calendar(member_id: str, config: Mapping[str, Any], zone: tzinfo) -> bytes:
         names = ("starts_at", "ends_at" if meeting["ends_at"] else "starts_at")
         starts, ends = (_second(meeting[name]) for name in names)
         ends += timedelta(hours=ends == starts)  # calendars show no point of time
-        times = [f"DTSTART:{starts:{TIME}}", f"DTEND:{ends:{TIME}}"]
+        times = [f"DTSTART:{starts:{CALENDAR_TIME}}", f"DTEND:{ends:{CALENDAR_TIME}}"]
         place, text = meeting["location"] or "", (meeting["description"] or "")[:MAX_LISTED]
         lines += _entry(meeting, f"{base_url}/#view=meetings", text, *times, f"LOCATION:{_escaped(place)}")
     # At most 75 bytes a line, in which no character is divided (section 3.1).
@@ -221,7 +221,7 @@ def _entry(row: Row, link: str, text: str, *more: str) -> list[str]:
     """The lines of an entry. Some calendars show a link in the description alone."""
     made, changed = _second(row["created_at"]), _second(row["updated_at"])
     named = [f"UID:{row['id']}", f"SUMMARY:{_escaped(row['title'])}", f"URL:{link}"]
-    named += [f"DTSTAMP:{changed:{TIME}}", f"LAST-MODIFIED:{changed:{TIME}}"]
+    named += [f"DTSTAMP:{changed:{CALENDAR_TIME}}", f"LAST-MODIFIED:{changed:{CALENDAR_TIME}}"]
     named.append(f"SEQUENCE:{(changed - made) // timedelta(seconds=1)}")
     described = _escaped(f"{text}\n\n{link}".lstrip())
     return ["BEGIN:VEVENT", *named, f"DESCRIPTION:{described}", *more, "END:VEVENT"]
