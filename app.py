@@ -48,7 +48,6 @@ from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitati
 from metrics import exposition, figures
 from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
 from openapi import Operation, body_schemas, document
-from operation import authorize, awaited, failure, operation, search
 from outbox import Delivery, Event, Webhook
 from repeat import next_dates
 from schemas import API, VERSION
@@ -56,7 +55,20 @@ from settings import SettingsError, config_file, read_settings
 from throwaway import throwaway
 from times import now
 from webhooks import emit, enable, ping, redeliver, resume
-from wire import PathError, Request, Response, as_api_error, request, session_cookie, thread
+from wire import (
+    PathError,
+    Request,
+    Response,
+    as_api_error,
+    authorize,
+    awaited,
+    failure,
+    operation,
+    request,
+    search,
+    session_cookie,
+    thread,
+)
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
 log = logging.getLogger("tasks")

@@ -40,11 +40,10 @@ from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
 from limits import HEAD_SECONDS, SocketDeadline
 from metrics import figures
-from operation import ending
 from settings import exposed_secrets, port_of
 from throwaway import SERVED, Throwaway
 from times import new_request_id
-from wire import KEY, STATUS_LINES, TOKEN, envelope
+from wire import KEY, STATUS_LINES, TOKEN, ending, envelope
 
 GUNICORN = "27.0.1"  # as in requirements.txt
 LINGER_SECONDS = 0.5  # for a client to end its side after we ended ours

@@ -48,7 +48,7 @@ from database import (
     rowid,
     statement,
 )
-from errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, PreconditionFailed, not_found
+from errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, not_found
 from members import (
     ADMINS,
     Activity,
@@ -201,60 +201,6 @@ class Resource(Entity):
         row = cls.stored(id)
         cls.deletion.run(id=id)
         cls.record(transaction, "deleted", row)
-
-
-class StoredAnswer(Base):
-    """The answer to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
-
-    api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
-    idempotency_key = TextField()
-    request = TextField()  # a digest of path and body
-    status = IntegerField()
-    headers = JSONField()
-    data = EncodedJSONField()
-    created_at = TextField(index=True)
-
-    DAY = 86400.0  # seconds
-
-    class Meta:
-        primary_key = CompositeKey("api_key", "idempotency_key")
-
-    @statement
-    def by_key(cls: Any):
-        is_this = cls.idempotency_key == placeholder("idempotency_key")
-        is_kept = cls.created_at > placeholder("after")
-        return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
-
-    @statement
-    def replacement(cls: Any):
-        """Inserts an answer in place of one of more than a day ago."""
-        return cls.insertion.query.on_conflict_replace()
-
-    @classmethod
-    def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
-        """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        key_id = transaction.actor["key_id"]
-        stored = cls.by_key.one(after=now(-cls.DAY), api_key_id=key_id, idempotency_key=key)
-        if stored and stored["request"] != request:
-            raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
-        return stored
-
-    @classmethod
-    def keep(
-        cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
-    ) -> None:
-        """Store the answer in the same transaction as the change."""
-        row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
-        cls.replacement.run(**row, headers=headers, data=data, status=status, created_at=transaction.at)
-
-    @statement
-    def pruning(cls: Any):
-        return deletion_of_some(cls, cls.created_at < placeholder("before"))
-
-    @classmethod
-    def prune(cls, most: int = 500) -> int:
-        """Delete some answers that are no longer replayed; returns how many."""
-        return cls.pruning.run(before=now(-cls.DAY), most=most)
 
 
 # Work -----------------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ import schemas
 from database import Row
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
-from operation import Declaration
 from schemas import API, API_VERSION, Choice, Shown, Strict
-from wire import session_cookie
+from wire import Declaration, session_cookie
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

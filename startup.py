@@ -14,11 +14,12 @@ import webhooks
 from database import DATABASE_ERRORS, Row, db
 from errors import Unavailable
 from members import Activity, ApiKey, Member, Transaction
-from models import Notice, StoredAnswer, Task, write
+from models import Notice, Task, write
 from outbox import Delivery, Webhook
 from schemas import Instant
 from settings import bootstrap_key, mail_password, resolve_webhooks, without_paths
 from store import is_missing, lock_database, prepare
+from wire import StoredAnswer
 
 log = logging.getLogger("tasks")
 locks = ExitStack()  # of the database, which the workers inherit: it is free when all of them have ended

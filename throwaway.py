@@ -45,11 +45,10 @@ from errors import ApiError, Unauthorized, not_found
 from limits import READ_SECONDS
 from members import ApiKey, Member
 from models import Resource
-from operation import failure, success
 from outbox import Event, Result, Webhook
 from settings import GIVEN, Number, SettingsError, bootstrap_key, read_settings
 from startup import add_owner, check_webhooks, create_database
-from wire import STATUS_LINES, Request, Response, as_api_error, envelope, thread
+from wire import STATUS_LINES, Request, Response, as_api_error, envelope, failure, success, thread
 
 # The command ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from harness import NOBODY, OWNER_KEY, PATIENCE, fault, hook, invoke, wait_until
 from werkzeug.test import Client
 
 import limits
-import operation
+import wire
 from app import create_app
 from database import db
 from members import ApiKey, Member
@@ -254,16 +254,16 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     assert answer.status_code == 503
     assert "Retry-After" not in answer.headers  # the same search would take as long again
     assert "filter by more" in answer.json["error"]["message"]
-    monkeypatch.setattr(operation.searches, "pause", 0.0)
-    assert operation.searches.acquire("another") and operation.searches.acquire("another")
-    assert not operation.searches.acquire("another")
+    monkeypatch.setattr(wire.searches, "pause", 0.0)
+    assert wire.searches.acquire("another") and wire.searches.acquire("another")
+    assert not wire.searches.acquire("another")
     monkeypatch.setattr(limits, "SEARCH_SECONDS", 9.0)
     assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200  # one of two places is left
-    assert operation.searches.acquire(owner["id"]) and operation.searches.acquire(owner["id"])
+    assert wire.searches.acquire(owner["id"]) and wire.searches.acquire(owner["id"])
     for path in ("tasks?q=zzz", "activity?action=moved"):
         refused = client.get(f"/api/v1/{path}", headers=headers)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, str(limits.WAIT_AGAIN))
     for path in ("tasks?limit=1", "activity", f"activity?action=moved&task={task['id']}"):  # are soon found
         assert client.get(f"/api/v1/{path}", headers=headers).status_code == 200
     for id in ("another", "another", owner["id"], owner["id"]):
-        operation.searches.release(id)
+        wire.searches.release(id)

@@ -11,8 +11,9 @@ from database import Statement, statement, views
 from gateway import Flow, FlowTask
 from lists import DUE, MADE, OBJECTS, TOLD, WORK, _page, activities
 from members import Activity, ApiKey, Invitation
-from models import Blocker, Milestone, Notice, StoredAnswer, Task
+from models import Blocker, Milestone, Notice, Task
 from outbox import Delivery, Webhook
+from wire import StoredAnswer
 
 # The lists of tasks that the page and the agents' tools ask for: filters, order, and the index that is read.
 LISTS = {
