@@ -47,7 +47,7 @@ from meetings import Meeting, Whiteboard, calendar
 from members import CALENDAR, FRESH_SECONDS, PROFILE, Activity, ApiKey, Invitation, Member, Transaction
 from metrics import exposition, figures
 from models import Attachment, Changed, Comment, Milestone, Notice, Project, Task, remove_member, write
-from openapi import Operation, body_schemas, document
+from openapi import Endpoint, body_schemas, document
 from outbox import Delivery, Event, Webhook
 from repeat import next_dates
 from schemas import API, VERSION
@@ -138,18 +138,18 @@ def undeclared_views(app: Flask) -> Iterator[str]:
     """Name each view that could not answer, or could not be described in the document."""
     for rule in app.url_map.iter_rules():
         view: Any = app.view_functions[rule.endpoint]
-        if not hasattr(view, "declaration"):
+        if not hasattr(view, "declared"):
             yield f"{rule.endpoint} has no @operation"
-        elif view.declaration.gives is not None and not (view.__doc__ and as_operation(app, rule).tag):
+        elif view.declared.gives is not None and not (view.__doc__ and as_endpoint(app, rule).tag):
             yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
 
 
-def as_operation(app: Flask, rule: Rule) -> Operation:
+def as_endpoint(app: Flask, rule: Rule) -> Endpoint:
     """What the document says of a route; the first line of the view's docstring is its summary."""
     view: Any = app.view_functions[rule.endpoint]
     (method,) = (rule.methods or set()) - {"HEAD"}
     name, summary = rule.endpoint.rpartition(".")[2], view.__doc__.splitlines()[0]
-    return Operation(method, rule.rule, name, summary, view.declaration)
+    return Endpoint(method, rule.rule, name, summary, view.declared)
 
 
 def labels(url_map: Map) -> dict[str, dict[str, str]]:
@@ -236,7 +236,7 @@ class Service(Flask):
         except UnicodeDecodeError:
             failure = UnknownPath()
         if current.in_api:
-            public = view is not None and view.declaration.role is None
+            public = view is not None and view.declared.role is None
             # A wrong key is refused also where none is needed.
             if not public or "HTTP_AUTHORIZATION" in current.environ:
                 current.authenticate()
@@ -508,8 +508,8 @@ def get_openapi() -> Response:
 def openapi_json(base_url: str) -> bytes:
     """The document as JSON, made once."""
     app = request().app
-    operations = [as_operation(app, rule) for rule in app.url_map.iter_rules()]
-    return to_json(document(base_url, [one for one in operations if one.declaration.gives is not None]))
+    endpoints = [as_endpoint(app, rule) for rule in app.url_map.iter_rules()]
+    return to_json(document(base_url, [one for one in endpoints if one.declared.gives is not None]))
 
 
 @cache

@@ -13,7 +13,7 @@ from database import Row
 from errors import ApiError
 from gateway import ACTIONS, FlowResultShown
 from schemas import API, API_VERSION, Choice, Shown, Strict
-from wire import Declaration, session_cookie
+from wire import operation, session_cookie
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -116,14 +116,14 @@ ACTION_EXAMPLE = {
 }
 
 
-class Operation(NamedTuple):
+class Endpoint(NamedTuple):
     """A method of a path, with its view's name, summary and declaration."""
 
     method: str
     rule: str  # as Flask writes it
     name: str
     summary: str
-    declaration: Declaration
+    declared: operation
 
     @property
     def path(self) -> str:
@@ -151,13 +151,13 @@ def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """What a form must know of each JSON body of the API, by the operation's name."""
     found = {}
     for path, methods in document["paths"].items():
-        for operation in methods.values():
-            content = operation.get("requestBody", {}).get("content", {})
+        for described in methods.values():
+            content = described.get("requestBody", {}).get("content", {})
             if not path.startswith(API) or "application/json" not in content:
                 continue
             schema = resolved(document, content["application/json"]["schema"])
             fields = {name: _form_field(field) for name, field in schema["properties"].items()}
-            found[operation["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
+            found[described["operationId"]] = {"properties": fields, "required": schema.get("required", [])}
     return found
 
 
@@ -178,7 +178,7 @@ def resolved(document: dict[str, Any], schema: Any) -> Any:
     return {key: resolved(document, inner) for key, inner in schema.items()}
 
 
-def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
+def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     """The OpenAPI 3.1 document of these operations, the errors, the events, and the gateway's actions."""
     plugin = MarshmallowPlugin(schema_name_resolver=_name_of_shown)
     info = {"description": DESCRIPTION}
@@ -203,9 +203,9 @@ def document(base_url: str, operations: list[Operation]) -> dict[str, Any]:
         spec.components.response(_name(error), response)
     paths: dict[str, dict[str, Any]] = {}
     order = list(TAGS)
-    for operation in sorted(operations, key=lambda operation: (order.index(operation.tag), operation.path)):
-        described = _operation(converter, operation)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    for endpoint in sorted(endpoints, key=lambda endpoint: (order.index(endpoint.tag), endpoint.path)):
+        described = _operation(converter, endpoint)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
     for path, methods in paths.items():
         spec.path(path, operations=methods)
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
@@ -281,22 +281,22 @@ def _envelope(properties: dict[str, Any]) -> dict[str, Any]:
     return _object(properties | {"meta": _ref("Meta")})
 
 
-def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
-    takes = operation.declaration.takes
+def _operation(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
+    takes = endpoint.declared.takes
     described: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "description": WHO[operation.declaration.role],
-        "tags": [operation.tag],
-        "parameters": _parameters(converter, operation),
-        "responses": _responses(converter, operation),
-        "security": _security(operation.declaration),
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "description": WHO[endpoint.declared.role],
+        "tags": [endpoint.tag],
+        "parameters": _parameters(converter, endpoint),
+        "responses": _responses(converter, endpoint),
+        "security": _security(endpoint.declared),
     }
-    if operation.name != operation.original:
+    if endpoint.name != endpoint.original:
         described["deprecated"] = True
-    if not operation.reads_query and takes.fields:
-        kind = "multipart/form-data" if operation.declaration.reads == "file" else "application/json"
-        name, schema = _camel(operation.original) + "Body", converter.schema2jsonschema(takes)
+    if not endpoint.reads_query and takes.fields:
+        kind = "multipart/form-data" if endpoint.declared.reads == "file" else "application/json"
+        name, schema = _camel(endpoint.original) + "Body", converter.schema2jsonschema(takes)
         body: dict[str, Any] = {"schema": _component(converter, name, schema)}
         example = {key: value for key, value in getattr(takes, "EXAMPLE", {}).items() if key in takes.fields}
         if example:
@@ -306,26 +306,26 @@ def _operation(converter: Any, operation: Operation) -> dict[str, Any]:
     return described
 
 
-def _security(declaration: Declaration) -> list[dict[str, Any]]:
+def _security(declared: operation) -> list[dict[str, Any]]:
     """What a call needs, of which one will do."""
-    if declaration.of_session:
+    if declared.of_session:
         return [{"session": []}]
-    return [{"key": []}, {"session": []}] if declaration.role else [{}, {"key": []}]
+    return [{"key": []}, {"session": []}] if declared.role else [{}, {"key": []}]
 
 
-def _parameters(converter: Any, operation: Operation) -> list[dict[str, Any]]:
+def _parameters(converter: Any, endpoint: Endpoint) -> list[dict[str, Any]]:
     # Each id in the path comes after the part that says whose it is.
-    parameters = [_path_parameter(*part) for part in re.findall(r"/([^/]+)/{(\w+)}", operation.path)]
-    if operation.reads_query:
+    parameters = [_path_parameter(*part) for part in re.findall(r"/([^/]+)/{(\w+)}", endpoint.path)]
+    if endpoint.reads_query:
         parameters += [
             {"name": name, "in": "query", "schema": converter.field2property(field)}
-            for name, field in operation.declaration.takes.fields.items()
+            for name, field in endpoint.declared.takes.fields.items()
         ]
     tags = {"type": "string", "pattern": r'^(\*|(W/)?"[^"]*"(, *(W/)?"[^"]*")*)$', "examples": ['"3"']}
-    for name in operation.declaration.preconditions:
+    for name in endpoint.declared.preconditions:
         schema = tags if name == "If-Match" else {"type": "string", "enum": ["*"]}
         parameters.append({"name": name, "in": "header", "schema": schema})
-    if operation.declaration.is_repeatable:
+    if endpoint.declared.is_repeatable:
         key = {"type": "string", "pattern": f"^{schemas.IDEMPOTENCY_KEY}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     return parameters
@@ -343,43 +343,43 @@ def _path_parameter(part: str, name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
 
 
-def _responses(converter: Any, operation: Operation) -> dict[str, Any]:
-    declaration, by_status = operation.declaration, errors_by_status()
-    if isinstance(declaration.gives, str):
-        is_file = declaration.gives == "application/octet-stream"
-        content = {declaration.gives: {"schema": {"type": "string", "format": "binary"}} if is_file else {}}
+def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
+    declared, by_status = endpoint.declared, errors_by_status()
+    if isinstance(declared.gives, str):
+        is_file = declared.gives == "application/octet-stream"
+        content = {declared.gives: {"schema": {"type": "string", "format": "binary"}} if is_file else {}}
     else:
-        data = converter.resolve_nested_schema(declaration.gives)
+        data = converter.resolve_nested_schema(declared.gives)
         answer = _envelope({"success": {"const": True}, "data": data})
-        content = _json(_component(converter, _name_of_shown(declaration.gives) + "Answer", answer))
-    success = {"description": operation.summary, "content": content}
-    if headers := _headers(declaration):
+        content = _json(_component(converter, _name_of_shown(declared.gives) + "Answer", answer))
+    success = {"description": endpoint.summary, "content": content}
+    if headers := _headers(declared):
         success["headers"] = headers
-    responses: dict[str, Any] = {str(declaration.status): success}
-    if declaration.reads == "nothing":  # a page, and its errors are pages too
+    responses: dict[str, Any] = {str(declared.status): success}
+    if declared.reads == "nothing":  # a page, and its errors are pages too
         return responses | {
             str(status): {"description": by_status[status].reason, "content": content}
-            for status in (404, *[error.status for error in declaration.raises], 500, 503)
+            for status in (404, *[error.status for error in declared.raises], 500, 503)
         }
-    for status, description in declaration.also.items():
+    for status, description in declared.also.items():
         responses[str(status)] = success | {"description": description}
-    statuses = {401, 422, 429, 500, 503} | {error.status for error in declaration.raises}
-    if declaration.role:
+    statuses = {401, 422, 429, 500, 503} | {error.status for error in declared.raises}
+    if declared.role:
         statuses.add(403)
-    if operation.method != "GET":
+    if endpoint.method != "GET":
         statuses |= {400, 408, 413, 415}
-    if "{" in operation.path:
+    if "{" in endpoint.path:
         statuses.add(404)
     return responses | {str(status): _name(by_status[status]) for status in sorted(statuses)}
 
 
-def _headers(declaration: Declaration) -> dict[str, Any]:
+def _headers(declared: operation) -> dict[str, Any]:
     """The headers of a success that say more than its body."""
     headers: dict[str, Any] = {
         name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
-        for name in declaration.headers
+        for name in declared.headers
     }
-    if declaration.is_repeatable:
+    if declared.is_repeatable:
         description = "Where this is the answer of the first call with the same Idempotency-Key."
         headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
     return headers

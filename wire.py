@@ -452,7 +452,7 @@ def authorize(caller: Row, role: str, scope: str) -> None:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class operation:
     """What a view declares: what it takes and answers, and what the document says about it.
 
     A view that writes runs in one transaction, which is its first argument; the deliveries that the
@@ -497,16 +497,68 @@ class Declaration:
                     data = view(**ids, **query)
             if not is_read:
                 with slot(uploads, Unavailable, BUSY) if self.reads == "file" else contextlib.nullcontext():
-                    data = perform(view, ids | read_arguments(self), self)
+                    data = self.perform(view, ids | self.read_arguments())
             if self.after_delivery:
                 data = self.after_delivery(data)
             return data if callable(data) else success(data, current.success_status or self.status)
 
-        answer.declaration = self  # type: ignore[attr-defined]
+        answer.declared = self  # type: ignore[attr-defined]
         return answer
 
+    def read_arguments(self) -> Row:
+        """What a request that writes holds for its view, checked.
 
-operation = Declaration  # above a view
+        Raises as `Request`'s readers do, and `ValidationError`.
+        """
+        current, takes = request(), self.takes
+        if self.reads == "nothing":
+            return {}
+        for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
+            if key in current.environ and name not in self.preconditions:
+                raise Invalid((name, "is not accepted here"))
+        body = current.get_upload() if self.reads == "file" else current.get_json()
+        if current.method == "DELETE":
+            if body:
+                check(schemas.NOTHING, body)
+            return read_query(takes, current.query_string)
+        if current.query_string:
+            read_query(schemas.NOTHING, current.query_string)
+        return check(takes, body) if body or takes is not schemas.NOTHING else {}
+
+    def perform(self, view: Callable, arguments: Row) -> Any:
+        """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
+        current, role = request(), self.role
+        repeatable = self.idempotency(arguments)
+        with write(current.caller, current.request_id, first=current.method == "DELETE") as transaction:
+            if role is not None:  # the key or the role may have changed while the body arrived
+                transaction.actor = current.authenticate()
+                authorize(transaction.actor, role, "read" if self.of_session else self.scope)
+                if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
+                    arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
+            run = partial(view, transaction, **arguments)
+            data = run_once(transaction, *repeatable, self.status, run) if repeatable else run()
+            for event, task in transaction.also:
+                emit(transaction, event, {"task": task})
+        if transaction.deliveries or transaction.left_to_sweeper:
+            counts = deliver(transaction)
+            current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
+        return data
+
+    def idempotency(self, arguments: Row) -> tuple[str, str] | None:
+        """The `Idempotency-Key` of a request that creates, with a digest of the request; None without one.
+
+        Raises `Invalid` where the answer may not be stored.
+        """
+        key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
+        if key is None or self.status != 201:
+            return None
+        if not self.is_repeatable:
+            raise Invalid(
+                ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
+            )
+        if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
+            raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
+        return key, digest(f"{request().path} {_ordered(arguments)!r}")
 
 
 @contextlib.contextmanager
@@ -551,27 +603,6 @@ def awaited(
     return data
 
 
-def read_arguments(declaration: Declaration) -> Row:
-    """What a request that writes holds for its view, checked.
-
-    Raises as `Request`'s readers do, and `ValidationError`.
-    """
-    current, takes = request(), declaration.takes
-    if declaration.reads == "nothing":
-        return {}
-    for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
-        if key in current.environ and name not in declaration.preconditions:
-            raise Invalid((name, "is not accepted here"))
-    body = current.get_upload() if declaration.reads == "file" else current.get_json()
-    if current.method == "DELETE":
-        if body:
-            check(schemas.NOTHING, body)
-        return read_query(takes, current.query_string)
-    if current.query_string:
-        read_query(schemas.NOTHING, current.query_string)
-    return check(takes, body) if body or takes is not schemas.NOTHING else {}
-
-
 @lru_cache(maxsize=1024)
 def read_query(takes: Schema, query: bytes) -> Row:
     """What a query string holds for a view, checked; read once, since clients repeat their queries."""
@@ -592,49 +623,12 @@ def check(schema: Schema, fields: Row | MultiDict) -> Row:
     return loaded
 
 
-def perform(view: Callable, arguments: Row, declaration: Declaration) -> Any:
-    """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
-    current, role = request(), declaration.role
-    repeatable = idempotency(declaration, arguments)
-    with write(current.caller, current.request_id, first=current.method == "DELETE") as transaction:
-        if role is not None:  # the key or the role may have changed while the body arrived
-            transaction.actor = current.authenticate()
-            authorize(transaction.actor, role, "read" if declaration.of_session else declaration.scope)
-            if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
-                arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
-        run = partial(view, transaction, **arguments)
-        data = run_once(transaction, *repeatable, declaration.status, run) if repeatable else run()
-        for event, task in transaction.also:
-            emit(transaction, event, {"task": task})
-    if transaction.deliveries or transaction.left_to_sweeper:
-        counts = deliver(transaction)
-        current.success_headers["x-webhook-deliveries"] = "; ".join(f"{k}={n}" for k, n in counts.items())
-    return data
-
-
 def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
     """Return which arguments are ids of what the viewer does not see; the view must not find it either."""
     ids = {name: arguments.get(name) for name in ("id", "comment_id", "member_id") if arguments.get(name)}
     with db.viewed_by(viewer):
         seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
     return [name for name, id in ids.items() if id not in seen]
-
-
-def idempotency(declaration: Declaration, arguments: Row) -> tuple[str, str] | None:
-    """The `Idempotency-Key` of a request that creates, with a digest of the request; None without one.
-
-    Raises `Invalid` where the answer may not be stored.
-    """
-    key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
-    if key is None or declaration.status != 201:
-        return None
-    if not declaration.is_repeatable:
-        raise Invalid(
-            ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
-        )
-    if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
-        raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
-    return key, digest(f"{request().path} {_ordered(arguments)!r}")
 
 
 def _ordered(value: Any) -> Any:
