@@ -118,7 +118,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.cli.add_command(throwaway)
     figures.name_routes(labels(app.url_map))
     if problems := [*unused_hooks(app), *undeclared_views(app)]:
-        sys.exit(f"Error: {'; '.join(problems)} (CONTRIBUTING.md: The life of a request)")
+        sys.exit(f"Error: {'; '.join(problems)} (docs/internals.md: The life of a request)")
     if proxies := settings["server"]["trusted_proxies"]:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0)  # type: ignore[method-assign]
     return app

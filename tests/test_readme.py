@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tomllib
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
 
 import pytest
 import requests
@@ -24,7 +25,7 @@ from wire import PathError
 README = (ROOT / "README.md").read_text()
 AGENTS = (ROOT / "docs" / "agents.md").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+INTERNALS = (ROOT / "docs" / "internals.md").read_text()
 GATEWAY = (ROOT / "docs" / "gateway.md").read_text()
 WEBHOOKS = (ROOT / "docs" / "webhooks.md").read_text()
 
@@ -163,24 +164,31 @@ def test_the_retry_schedule_is_told():
     assert f"for {sum(schedule) / 3600:.0f} hours" in WEBHOOKS
 
 
-def test_contributing_has_every_module_above_those_that_import_it_and_every_file_of_the_page():
-    told = dict(re.findall(r"^\| `([\w.]+\.py)` \| (.*) \|$", CONTRIBUTING, re.MULTILINE))
-    assert told.keys() == {file.name for file in ROOT.glob("*.py")}
-    below = [name.removesuffix(".py") for name in told]
-    for name, text in told.items():
-        code = (ROOT / name).read_text()
-        assert text.startswith(re.split(r"\.\s|\.?$", ast.get_docstring(ast.parse(code)))[0])
-        assert not {*re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)} & {*below}, name
-        below.remove(name.removesuffix(".py"))
+def test_the_internals_have_every_module_in_order_without_a_cycle_and_every_file_of_the_page():
+    modules = INTERNALS.partition("## The modules")[2].partition("\n## ")[0]
+    groups = re.split(r"^\| \*\*.*", modules, flags=re.MULTILINE)[1:]
+    imports = {}
+    for group in groups:
+        told = dict(re.findall(r"^\| `([\w.]+\.py)` \| (.*) \|$", group, re.MULTILINE))
+        below = [name.removesuffix(".py") for name in told]
+        for name, text in told.items():
+            code = (ROOT / name).read_text()
+            assert text.startswith(re.split(r"\.\s|\.?$", ast.get_docstring(ast.parse(code)))[0])
+            imports[name.removesuffix(".py")] = {*re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)}
+            assert not imports[below[0]] & {*below}, name
+            below.pop(0)
+    assert imports.keys() == {file.stem for file in ROOT.glob("*.py")}
+    TopologicalSorter(imports).prepare()  # raises `CycleError`
     texts = ("LICENSE", "VENDORED")
     files = [file.name for file in (ROOT / "static").iterdir() if not file.name.startswith(texts)]
-    assert [name for name in files if f"`{name}`" not in CONTRIBUTING] == []
+    assert [name for name in files if f"`{name}`" not in INTERNALS] == []
 
 
-def test_the_ideas_of_our_own_are_where_contributing_says():
-    ideas = CONTRIBUTING.partition("## Ideas of our own")[2].partition("\n## ")[0]
+def test_the_ideas_of_our_own_are_where_the_internals_say():
+    ideas = INTERNALS.partition("## Ideas of our own")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|]*`[^|]*) \| ([^|]+) \|", ideas, re.MULTILINE)
     assert f" {len(rows)} ideas" in ideas
+    assert len(rows) <= 30
     for names, files in rows:
         places = [ROOT / file if "/" in file else ROOT / f"{file}.py" for file in files.split(", ")]
         code = "".join(place.read_text() for place in places)
@@ -189,10 +197,10 @@ def test_the_ideas_of_our_own_are_where_contributing_says():
 
 
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
-def test_contributing_says_what_each_dependency_is_for(file):
+def test_the_internals_say_what_each_dependency_is_for(file):
     ours = (ROOT / file).read_text().partition("# What those bring along.")[0]
     for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
-        assert f"[{name.lower()}]" in CONTRIBUTING.lower() or name in ("mypy", "ruff"), name
+        assert f"[{name.lower()}]" in INTERNALS.lower() or name in ("mypy", "ruff"), name
 
 
 def test_every_override_of_gunicorn_names_its_test():

@@ -127,7 +127,7 @@ app.create_app()
             UNUSED,
             "before_request never calls <lambda>; after_request never calls print; errorhandler never calls"
             " repr; api.str has no @operation; api.len needs a docstring, and TAGS of openapi.py a part of"
-            " its path /api/v1/other (CONTRIBUTING.md",
+            " its path /api/v1/other (docs/internals.md",
         ),
         ("import gunicorn, runpy; gunicorn.__version__ = '26.1'; runpy.run_path('gunicorn.conf.py')", "26.1"),
     ],
