@@ -871,7 +871,7 @@ def link_calendar(transaction: Transaction) -> Row:
 @operation(gives=schemas.CalendarRevokedShown)
 def unlink_calendar(transaction: Transaction) -> Row:
     """Revoke the link of the caller's calendar, if there is one."""
-    return {"revoked": ApiKey.unlinking.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
+    return {"revoked": ApiKey.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
 
 
 @pages.get("/calendar/<string:key>.ics")
@@ -1196,7 +1196,7 @@ def list_inbox(wait: int, **page: Any) -> Row:
 @operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
 def read_inbox(transaction: Transaction, **which: str) -> Row:
     """Mark what the caller was told as read: up to a notice, or of a task."""
-    reading = Notice.reading_of_task if "task_id" in which else Notice.reading
+    reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
     return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
 
 

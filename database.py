@@ -173,7 +173,7 @@ class Database(SqliteDatabase):
             self._thread.viewer = before
 
     @contextmanager
-    def writing(self, *, first: bool = False, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    def writing(self, *, begins_group: bool = False, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         """Wait for a turn to write, and run the body in a transaction that writers may share (group commit).
 
         The first writer of a group begins the transaction. While others wait and the group is not full, each
@@ -182,14 +182,14 @@ class Database(SqliteDatabase):
         whose body failed: the failure may be due to rows of the group. If the commit fails, or SQLite ends
         the transaction, every writer of the group fails and nothing is stored.
 
-        A writer that may change very many rows asks to be `first` in a group: SQLite keeps in memory each
-        page that a savepoint may have to restore, and never frees it.
+        A writer that may change very many rows passes `begins_group`: SQLite keeps each page that a savepoint
+        may have to restore in memory, and never frees it.
 
         Raises `Unavailable` if the turn does not come within `seconds`, if the group fails because of another
         writer, or if the database file was moved. SQLite's own errors are not caught.
         """
         ends_at = time.monotonic() + seconds
-        if not write_turn.acquire(seconds, first=first):
+        if not write_turn.acquire(seconds, begins_group=begins_group):
             raise Unavailable("the database is busy")
         with ExitStack() as turn:
             turn.callback(write_turn.release)
@@ -572,7 +572,7 @@ class Base(Model):
         legacy_table_names = False
 
     @statement
-    def insertion(cls: Any):
+    def insert_row(cls: Any):
         return Insertion(cls)
 
     @classmethod
@@ -636,7 +636,7 @@ class Identified(Base):
         return cls.select_stored().where(cls.id == placeholder("id"))
 
     @statement
-    def deletion(cls: Any):
+    def delete_row(cls: Any):
         return cls.delete().where(cls.id == placeholder("id"))
 
     @classmethod
@@ -646,7 +646,7 @@ class Identified(Base):
 
 
 class Sequenced(Identified):
-    """A table whose rows also have a number, which rises with each insertion."""
+    """A table whose rows also have a number, which rises with each row that is inserted."""
 
     seq = AutoField()
     id = TextField(unique=True)
@@ -666,7 +666,7 @@ class Turn(NamedTuple):
     """The place of a thread that holds a `FairLock` or waits for it."""
 
     comes: threading.Lock  # is released when the turn comes
-    is_first: bool  # whether the thread joins no group, but begins one
+    begins_group: bool  # whether the thread must not join the group of another
 
 
 class FairLock:
@@ -685,10 +685,10 @@ class FairLock:
         self._progress_at = 0.0
         self._turns: deque[Turn] = deque()  # of the holder, then of each thread that waits
 
-    def acquire(self, timeout: float, *, first: bool = False) -> bool:
+    def acquire(self, timeout: float, *, begins_group: bool = False) -> bool:
         """Wait for the lock, at most so many seconds; returns whether it is held now."""
         ends_at = time.monotonic() + timeout
-        turn = Turn(threading.Lock(), first)
+        turn = Turn(threading.Lock(), begins_group)
         turn.comes.acquire()
         with self._mutex:
             self._turns.append(turn)
@@ -712,7 +712,7 @@ class FairLock:
     def hand_on(self) -> bool:
         """Give the lock to the next thread; not if it joins no group, or if this one has `most` already."""
         with self._mutex:
-            if len(self._turns) == 1 or self._turns[1].is_first or self.group.size + 1 >= self.most:
+            if len(self._turns) == 1 or self._turns[1].begins_group or self.group.size + 1 >= self.most:
                 return False
             self.group.size += 1
             self._turns.popleft()

@@ -65,7 +65,7 @@ DAY = 86_400_000  # milliseconds
 class PastTransaction(Transaction):
     """A transaction with a given time, whose ids contain that time and bits from a given `Random`."""
 
-    tells = False
+    notifies = False
 
     def __init__(self, actor: Row, request_id: str, milliseconds: int, random: Random):
         super().__init__(actor, request_id)
@@ -97,7 +97,7 @@ class Demonstration:
         self.add_people()
         self.add_projects()
         with progress(self.early_tasks(), length=self.early) as rows:
-            Task.insertion.run_many(rows)
+            Task.insert_row.run_many(rows)
         self.add_recent_tasks()
         self.add_meetings()
         self.add_whiteboards()

@@ -264,7 +264,7 @@ class Flow(Sequenced):
     def add(cls, owner: str, **fields: Any) -> Row:
         id, at = str(uuid.uuid4()), epoch_ms()
         row = NEW | {"sync_mode": "managed", "revision": 0, "created_at": at, "updated_at": at}
-        cls.insertion.run(id=id, owner=owner, **row | fields)
+        cls.insert_row.run(id=id, owner=owner, **row | fields)
         return cls.owned.one(owner=owner, id=id)
 
     @classmethod
@@ -352,7 +352,7 @@ class FlowTask(Sequenced):
         if fields.get("progress_summary"):
             fields["progress_summary"] = " ".join(fields["progress_summary"].split())
         row = NEW | {"created_at": at, "last_event_at": fields.get("started_at", at)}
-        cls.insertion.run(id=id, flow_seq=flow["seq"], **row | fields)
+        cls.insert_row.run(id=id, flow_seq=flow["seq"], **row | fields)
         return cls.stored_row.one(id=id)
 
     @classmethod

@@ -192,11 +192,11 @@ def _searched(text: str) -> Row:
 @lru_cache(maxsize=1024)
 def _page(filters: frozenset[str], sort: str | None, include: str) -> Statement:
     """A page's tasks; a subquery selects them, so that only these rows are read."""
-    places = _filtered(Task.select(rowid(Task)), filters).order_by(*SORTS[sort])
-    places = places.limit(placeholder("limit")).offset(placeholder("offset"))
+    rowids = _filtered(Task.select(rowid(Task)), filters).order_by(*SORTS[sort])
+    rowids = rowids.limit(placeholder("limit")).offset(placeholder("offset"))
     total = TaskCount.select_total(filters) if filters <= TaskCount.FILTERS else None
     selected = [*Task.shown_columns(), *([Task.comment_count()] if include else [])]
-    return Statement(Task.in_order(places, selected), total)
+    return Statement(Task.in_order(rowids, selected), total)
 
 
 @lru_cache(maxsize=1024)
@@ -218,7 +218,7 @@ def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
 ACTIVITY_FILTERS: dict[str, Expression] = {
     "before": Activity.id < placeholder("before"),
     "since": Activity.created_at >= placeholder("since"),
-    "first": Activity.id >= placeholder("first"),  # so that what is older than `since` is not even read
+    "from_id": Activity.id >= placeholder("from_id"),  # so that what is older than `since` is not even read
     "until": Activity.created_at <= placeholder("until"),
     "before_id": Activity.id < placeholder("before_id"),
     "actor_id": Activity.actor == placeholder("actor_id"),
@@ -241,7 +241,7 @@ def activities(filters: frozenset[str]) -> Statement:
 def history_page(*, limit: int, **filters: Any) -> Row:
     """One page of what was done, newest first; the filters (`ACTIVITY_FILTERS`) combine."""
     if since := filters.get("since"):
-        filters["first"] = first_id(since)
+        filters["from_id"] = first_id(since)
     if until := filters.get("until"):  # ids are made after their transaction has begun
         filters["before_id"] = first_id(until, 60)
     if isinstance(number := filters.get("task_id"), int):
@@ -344,25 +344,25 @@ def change_page(*, limit: int, of_tasks: bool, since: str | None = None, after: 
     """
     with db.viewed_by(None):  # cursors name activities that a viewer does not see
         newest = Activity.newest.value()
-        told, known, last = after or (newest, newest, "0")
-        places = {id: Activity.place.value(id=id) for id in (told, known)}
-        is_forgotten = Activity.forgotten.value(after=told, until=first_id(now(-HIDDEN_DAYS * 86400)))
-    if is_forgotten or not all(places.values()):
+        reported, newest_then, listed = after or (newest, newest, "0")
+        positions = {id: Activity.position.value(id=id) for id in (reported, newest_then)}
+        is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
+    if is_forgotten or not all(positions.values()):
         raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
-    if since and told < first_id(since):
+    if since and reported < first_id(since):
         raise Gone(OTHER_PROJECTS)
-    if last:
-        entries = MADE[of_tasks].all(after=last, most=limit + 1)
+    if listed:
+        entries = MADE[of_tasks].all(after=listed, most=limit + 1)
     else:
-        entries = Activity.following.all(place=places[told], most=limit + 1, of_tasks=of_tasks)
+        entries = Activity.following.all(position=positions[reported], most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
         return change_page(limit=limit // 2, of_tasks=of_tasks, since=since, after=after)
     with db.viewed_by(None):
-        cursor = [told if last else end, Activity.newest.value(), *([end] if last and more else [])]
-    place = {"next_after": "_".join(cursor), "has_more": more or bool(last)}
-    return {"changes": changes, "pagination": place}
+        cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
+    pagination = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
+    return {"changes": changes, "pagination": pagination}
 
 
 def _changes_by(entries: list[Row]) -> list[Row] | None:

@@ -240,7 +240,7 @@ def send_link() -> bool:
 
 def send_digest() -> bool:
     """Send a member what is new; returns whether there was such a member."""
-    member = Notice.to_tell.one(now=now(), until=now(-QUIET_SECONDS))
+    member = Notice.to_notify.one(now=now(), until=now(-QUIET_SECONDS))
     if not member:
         return False
     after, seen_at = member["mailed_until"], member["seen_at"]
@@ -278,7 +278,9 @@ def sentence_of(notice: Row) -> str:
 
 def has_some() -> bool:
     at, until = now(), now(-QUIET_SECONDS)
-    due = Invitation.is_mailed and (Invitation.to_mail.one(now=at) or Notice.to_tell.one(now=at, until=until))
+    due = Invitation.is_mailed and (
+        Invitation.to_mail.one(now=at) or Notice.to_notify.one(now=at, until=until)
+    )
     return bool(due)
 
 

@@ -133,7 +133,7 @@ class Participant(Base):
         return cls._select(cls.meeting.in_(Meeting.select(Meeting.id).where(Meeting.attended())))
 
     @statement
-    def deletion(cls: Any):
+    def delete_rows(cls: Any):
         return cls.delete().where(cls.meeting == placeholder("meeting_id"))
 
     @classmethod
@@ -146,8 +146,8 @@ class Participant(Base):
         ]
         if problems:
             raise Invalid(*problems)
-        cls.deletion.run(meeting_id=meeting_id)
-        cls.insertion.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
+        cls.delete_rows.run(meeting_id=meeting_id)
+        cls.insert_row.run_many({"meeting_id": meeting_id, "member_id": id} for id in dict.fromkeys(new))
 
 
 class Whiteboard(Resource):

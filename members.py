@@ -75,7 +75,7 @@ def permit(member: Row, role: str) -> None:
 class Transaction:
     """A write: who makes it, when, in which request, and which deliveries it leaves to be sent."""
 
-    tells = True  # members, of what is done
+    notifies = True  # members of what is done
 
     def __init__(self, actor: Row, request_id: str):
         self.at = wire_time(epoch_ms())
@@ -205,12 +205,12 @@ class Member(Entity):
     NOUN, TITLE = "member", "full_name"
     ACTIVE = "active"
     # Other clients look like removed members: what they wrote shows their name, and no address.
-    IS_KNOWN: ClassVar[str] = "CASE WHEN role != 'client' OR id = viewer() THEN"
+    IS_SHOWN: ClassVar[str] = "CASE WHEN role != 'client' OR id = viewer() THEN"
     SEEN = "1"
     SEEN_AS: ClassVar[Row] = {
-        "status": f"{IS_KNOWN} status ELSE 'removed' END",
-        "email": f"{IS_KNOWN} email ELSE '' END",
-        "phone_number": f"{IS_KNOWN} phone_number END",
+        "status": f"{IS_SHOWN} status ELSE 'removed' END",
+        "email": f"{IS_SHOWN} email ELSE '' END",
+        "phone_number": f"{IS_SHOWN} phone_number END",
     }
 
     @classmethod
@@ -242,9 +242,9 @@ class Member(Entity):
         ids = fields.get("project_ids")
         if role != "client" and ids is not None:
             raise Invalid(("project_ids", f"must be null: a member with the role {role} sees all projects"))
-        known = {known for (known,) in db.read("SELECT id FROM project", {})} if ids else ()
-        if unknown := [place for place, id in enumerate(ids or []) if id not in known]:
-            raise Invalid(*((f"project_ids.{place}", "no such project") for place in unknown))
+        existing = {row[0] for row in db.read("SELECT id FROM project", {})} if ids else ()
+        if wrong := [index for index, id in enumerate(ids or []) if id not in existing]:
+            raise Invalid(*((f"project_ids.{index}", "no such project") for index in wrong))
         return fields if role == "client" else fields | {"project_ids": None}
 
     @classmethod
@@ -317,7 +317,7 @@ class Member(Entity):
         id, at = transaction.new_id(), transaction.at
         joined_at = at if status == cls.ACTIVE else None
         row = {"mail": MAIL[0], "mail_at": "", "mailed_until": id, **fields, "id": id, "email": email}
-        cls.insertion.run(**row, status=status, joined_at=joined_at, created_at=at)
+        cls.insert_row.run(**row, status=status, joined_at=joined_at, created_at=at)
         return cls.shown(id)
 
     @classmethod
@@ -373,7 +373,7 @@ class Member(Entity):
         """Store the changes; with a new address the links end that the old one got, which is told so."""
         new = {name: value for name, (_, value) in changes.items()}
         if "email" in new:
-            Invitation.revocation.run(member_id=stored["id"], now=transaction.at)
+            Invitation.revoke_open.run(member_id=stored["id"], now=transaction.at)
             if Invitation.is_mailed and stored["status"] == cls.ACTIVE:
                 mail = {"mail_at": transaction.at, "expires_at": now(86400), "old_email": stored["email"]}
                 token_hash = digest(secrets.token_urlsafe())  # of no link
@@ -448,7 +448,7 @@ class Credential(Entity):
                 raise Forbidden(f"only an {managers} manages the {cls.NOUN}s of this {holder['role']}")
 
     @statement
-    def ending_of_made(cls: Any):
+    def revoke_made(cls: Any):
         """Revokes everything that was made with a key, or with something that was made with it."""
         first, other = ApiKey.select(ApiKey.id).where(ApiKey.id == placeholder("id")), ApiKey.alias()
         keys = first.cte("made", recursive=True, columns=("id",))
@@ -462,7 +462,7 @@ class Credential(Entity):
         id, makers = transaction.new_id(), transaction.makers
         made = {"created_at": transaction.at, "created_by": transaction.actor["id"], "makers": makers}
         made["made_with"] = transaction.actor.get("key_id") or transaction.actor.get("made_with")
-        cls.insertion.run(**fields, **made, id=id)
+        cls.insert_row.run(**fields, **made, id=id)
         return id
 
 
@@ -529,7 +529,7 @@ class Invitation(Credential):
         """Revoke the open link of a member. Raises `NotFound` where there is none, and `Forbidden`."""
         member = Member.shown(member_id)
         cls.check_manager(transaction, member)
-        if not cls.revocation.run(member_id=member_id, now=transaction.at):
+        if not cls.revoke_open.run(member_id=member_id, now=transaction.at):
             raise NotFound("open invitation")
         Member.record(transaction, "updated", member, {"invitation": [None, "revoked"]})
 
@@ -539,7 +539,7 @@ class Invitation(Credential):
         if limit and (member["status"] == Member.ACTIVE or member["role"] in ADMINS):
             raise Forbidden("the key in use expires; what this link gives would outlive it")
         token, expires_at = secrets.token_urlsafe(32), min(now(days * 86400), limit or "9999")
-        cls.revocation.run(member_id=member["id"], now=transaction.at)
+        cls.revoke_open.run(member_id=member["id"], now=transaction.at)
         mail_at = transaction.at if cls.is_mailed else None
         fields = {"token_hash": digest(token), "expires_at": expires_at, "mail_at": mail_at}
         cls.store(transaction, member_id=member["id"], **fields)
@@ -601,7 +601,7 @@ class Invitation(Credential):
         return f"{config['SERVER']['base_url']}/enroll/{token}"
 
     @statement
-    def revocation(cls: Any):
+    def revoke_open(cls: Any):
         is_open = cls.revoked_at.is_null() & cls.used_at.is_null()
         revoking = cls.update({cls.revoked_at: placeholder("now")})
         return revoking.where(cls.member == placeholder("member_id"), is_open, cls.old_email.is_null())
@@ -732,11 +732,11 @@ class ApiKey(Credential):
         fields |= {"started_with": actor.get("key_id")}
         fields |= {"expires_at": min(actor.get("key_expires_at") or expires_at, expires_at)}
         made = cls.issue(transaction, actor["id"], **fields, is_session=None if cls.limit_of(actor) else 1)
-        cls.ending_of_oldest.run(member_id=actor["id"], now=transaction.at)
+        cls.revoke_oldest.run(member_id=actor["id"], now=transaction.at)
         return made
 
     @statement
-    def ending_of_oldest(cls: Any):
+    def revoke_oldest(cls: Any):
         """Revokes a member's sessions except for the newest `MAX_SESSIONS`."""
         open_ones = cls.select(cls.id).where(cls.member == placeholder("member_id"), cls.revoked_at.is_null())
         oldest = open_ones.where(cls.is_started).order_by(cls.id.desc()).limit(-1).offset(MAX_SESSIONS)
@@ -793,7 +793,7 @@ class ApiKey(Credential):
             Member.record(transaction, "updated", key["member"], {"api_key": [id, None]})
 
     @statement
-    def unlinking(cls: Any):
+    def revoke_calendar(cls: Any):
         """Revokes the key in a member's calendar link."""
         is_linked = (cls.scope == CALENDAR) & cls.revoked_at.is_null()
         revoking = cls.update({cls.revoked_at: placeholder("now")})
@@ -802,12 +802,12 @@ class ApiKey(Credential):
     @classmethod
     def link_calendar(cls, transaction: Transaction) -> str:
         """Make the key in the actor's calendar link, in place of an earlier one; the key in use limits it."""
-        cls.unlinking.run(member_id=transaction.actor["id"], now=transaction.at)
+        cls.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at)
         expires_at = cls.limit_of(transaction.actor)
         return cls.grant(transaction, name="Calendar link", scope=CALENDAR, expires_at=expires_at)[1]
 
     @statement
-    def ending(cls: Any):
+    def revoke_with_sessions(cls: Any):
         """Revokes a key, and the sessions that were started with it."""
         is_this = (cls.id == placeholder("id")) | (cls.started_with == placeholder("id"))
         return cls.update({cls.revoked_at: placeholder("now")}).where(is_this, cls.revoked_at.is_null())
@@ -816,11 +816,11 @@ class ApiKey(Credential):
     def end(cls, transaction: Transaction, id: str, made: bool) -> None:
         """Revoke a key and the sessions that it started; with `made`, everything that was made with them."""
         for table in (cls, Invitation) if made else ():
-            table.ending_of_made.run(id=id, now=transaction.at)
-        cls.ending.run(id=id, now=transaction.at)
+            table.revoke_made.run(id=id, now=transaction.at)
+        cls.revoke_with_sessions.run(id=id, now=transaction.at)
 
     @statement
-    def pruning(cls: Any):
+    def delete_ended(cls: Any):
         ended = fn.COALESCE(cls.revoked_at, cls.expires_at)
         return deletion_of_some(cls, cls.is_started & (ended < placeholder("before")))
 
@@ -830,7 +830,7 @@ class ApiKey(Credential):
 
         Only one at a time: for each, SQLite scans all activity and comments for references.
         """
-        return cls.pruning.run(before=now(-SESSION_DAYS * 86400), most=1)
+        return cls.delete_ended.run(before=now(-SESSION_DAYS * 86400), most=1)
 
     @statement
     def by_hash(cls: Any):
@@ -912,16 +912,16 @@ class Activity(Identified):
         return cls.select(cls.id).order_by(rowid(cls).desc()).limit(1)
 
     @statement
-    def place(cls: Any):
+    def position(cls: Any):
         """The number of an activity in the order of commits."""
         return cls.select(rowid(cls)).where(cls.id == placeholder("id"))
 
     @statement
     def following(cls: Any):
-        """What was done after a place, with `:of_tasks` only to tasks and their comments."""
+        """What was done after a position, with `:of_tasks` only to tasks and their comments."""
         changes = fn.JSON(cls.changes).alias("changes")
         rows = cls.select(*columns(cls, "changes"), changes)
-        rows = rows.where(rowid(cls) > placeholder("place"), cls.is_shown)
+        rows = rows.where(rowid(cls) > placeholder("position"), cls.is_shown)
         return rows.order_by(rowid(cls)).limit(placeholder("most"))
 
     @classmethod
@@ -930,8 +930,8 @@ class Activity(Identified):
 
         A subquery selects them, so that only these rows are read with their actors.
         """
-        places = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
-        chosen = places.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
+        rowids = cls.select(rowid(cls)).where(cls.is_hidden.is_null(), *conditions)
+        chosen = rowids.order_by(cls.id.desc()).limit(placeholder("most")).alias("chosen")
         hidden = ("actor_id", "key_id", "request_id", "is_hidden", "project_id", *hidden)
         selected = [*columns(cls, *hidden), via(), *profile(Member, "actor")]
         rows = Select([chosen], selected).join(cls, JOIN.CROSS, on=(rowid(cls) == chosen.c.rowid))
@@ -970,7 +970,7 @@ class Activity(Identified):
         }
         made = {"id": transaction.new_id(), "actor_id": transaction.actor["id"], "created_at": transaction.at}
         made |= {"request_id": transaction.request_id, "key_id": transaction.actor.get("key_id")}
-        cls.insertion.run(**described, **made, changes=shortened)
+        cls.insert_row.run(**described, **made, changes=shortened)
 
     @staticmethod
     def _shortened(value: Any) -> Any:
@@ -985,7 +985,7 @@ class Activity(Identified):
         return cls.select(fn.MAX(cls.id)).where(cls.is_hidden.is_null(False), is_old)
 
     @statement
-    def pruning(cls: Any):
+    def delete_old(cls: Any):
         """Deletes old activity except the newest, and the last hidden one, for `change_page`."""
         is_newest = cls.id == cls.select(fn.MAX(cls.id))
         is_forgotten = cls.is_hidden.is_null(False) & (cls.id < cls.forgotten.query)
@@ -995,13 +995,13 @@ class Activity(Identified):
     def prune(cls, days: float, most: int = 500) -> int:
         """Delete some activity that is hidden and old, or older than `days` (0: none); returns how many."""
         before, until = (first_id(now(-some * 86400)) if some else "" for some in (days, HIDDEN_DAYS))
-        return cls.pruning.run(before=before, after="", until=until, most=most)
+        return cls.delete_old.run(before=before, after="", until=until, most=most)
 
 
-_is_told, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)
-Activity.add_index(Activity.id, Activity.action, where=_is_told, name="activity_shown")
+_is_shown, _is_of_task = Activity.is_hidden.is_null(), Activity.task_id.is_null(False)
+Activity.add_index(Activity.id, Activity.action, where=_is_shown, name="activity_shown")
 _has_project = Activity.project_id.is_null(False)
 Activity.add_index(Activity.project_id, Activity.id, where=_has_project, name="activity_project")
-Activity.add_index(Activity.task_id, Activity.id, where=_is_of_task & _is_told, name="activity_task")
+Activity.add_index(Activity.task_id, Activity.id, where=_is_of_task & _is_shown, name="activity_task")
 Activity.add_index(Activity.id, where=Activity.is_hidden.is_null(False), name="activity_hidden")
 Activity.add_index(Activity.number, where=Activity.is_deletion_of_task, name="activity_gone")

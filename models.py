@@ -100,7 +100,7 @@ MAX_LISTED = 1000  # characters of a project's description in a list, and of a m
 def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Iterator[Transaction]:
     """Run the body in a write transaction; of all processes, only one body runs at a time.
 
-    Nothing may be sent over a network inside. `first`, `seconds` and what is raised are as in
+    Nothing may be sent over a network inside. `begins_group`, `seconds` and what is raised are as in
     `Database.writing`.
     """
     with db.writing(**waiting):
@@ -108,7 +108,7 @@ def write(actor: Row | None = None, request_id: str = "", **waiting: Any) -> Ite
             follow_clock(newest)
         transaction = Transaction(actor or {}, request_id or new_request_id())
         if newest and transaction.new_id() < newest:  # the clock was more than a day ahead
-            Task.redating.run(now=transaction.at)
+            Task.redate.run(now=transaction.at)
         yield transaction
         ApiKey.write_last_used()
 
@@ -179,7 +179,7 @@ class Resource(Entity):
         cls.check(fields)
         made = {"id": transaction.new_id(), "created_at": transaction.at}
         row = made | fields | cls.stamp(transaction)
-        cls.insertion.run(**row)
+        cls.insert_row.run(**row)
         cls.record(transaction, "created", row)
         return cls.shown(row["id"])
 
@@ -199,7 +199,7 @@ class Resource(Entity):
     def remove(cls, transaction: Transaction, id: str) -> None:
         """Delete it. Raises `NotFound`."""
         row = cls.stored(id)
-        cls.deletion.run(id=id)
+        cls.delete_row.run(id=id)
         cls.record(transaction, "deleted", row)
 
 
@@ -276,7 +276,7 @@ class Project(Resource):
     def edit(cls, transaction: Transaction, id: str, fields: Row, also: Row | None = None) -> Row:
         """Change the project; when it is archived, nobody needs to look at its tasks any more."""
         if fields.get("status") == "archived":
-            Notice.settling.run(tasks=[], project_id=id, over=[*OF_STATE], now=transaction.at)
+            Notice.mark_untrue.run(tasks=[], project_id=id, over=[*OF_STATE], now=transaction.at)
         return super().edit(transaction, id, fields, also)
 
     @classmethod
@@ -483,7 +483,7 @@ class Task(Entity):
         raise NotFound(cls.NOUN + by)
 
     @statement
-    def first_labelled(cls: Any):
+    def with_label(cls: Any):
         """A task with a label; SQLite looks through all that have labels only for a new one."""
         has_label = fn.INSTR(cls.label_keys, placeholder("label")) > 0
         return cls.select(cls.labels).where(cls.is_labelled, has_label).limit(1)
@@ -521,7 +521,7 @@ class Task(Entity):
         spelled, known = {key: first[key] for key in map(caseless, labels)}, transaction.spellings
         if len(known | spelled) <= MAX_LABELS:
             for key in spelled.keys() - known.keys():
-                if row := cls.first_labelled.one(label=f"\x1f{key}\x1f"):
+                if row := cls.with_label.one(label=f"\x1f{key}\x1f"):
                     known[key] = next(label for label in row["labels"] if caseless(label) == key)
         elif len(known) <= MAX_LABELS:
             known |= {caseless(label): label for row in cls.labelled.all() for label in row["labels"]}
@@ -562,7 +562,7 @@ class Task(Entity):
         return cls.select(cls.id).where(cls.external_id == placeholder("external_id"))
 
     @statement
-    def redating(cls: Any):
+    def redate(cls: Any):
         """Set `updated_at` of tasks from the future to now, after the clock was ahead.
 
         Otherwise a client that reads changes in the order of `updated_at` would miss those that follow. Does
@@ -583,7 +583,7 @@ class Task(Entity):
         return cls.select(fn.COUNT(SQL("*"))).where(cls.project == placeholder("id"))
 
     @classmethod
-    def first_with(cls, field: Any, id: str) -> list[Row]:
+    def some_with(cls, field: Any, id: str) -> list[Row]:
         """Some of the tasks with this reference, the oldest; few, so that not all need be in memory."""
         tasks = cls.select_stored().where(field == placeholder("id")).order_by(cls.id)
         return Statement(tasks.limit(500)).some(id=id)[0]
@@ -595,7 +595,7 @@ class Task(Entity):
         values = {field: None, cls.version: cls.version + 1, cls.updated_at: placeholder("now")}
         is_first = (field == placeholder("id")) & (cls.id <= placeholder("last"))
         clearing = Statement(cls.update(values).where(is_first))
-        while before := cls.first_with(field, id):
+        while before := cls.some_with(field, id):
             clearing.run(id=id, last=before[-1]["id"], now=at)
             after = [task | {name: None, "version": task["version"] + 1, "updated_at": at} for task in before]
             for task in after:
@@ -656,7 +656,7 @@ class Task(Entity):
         references = {"project_id": project_id, **fields}
         check_references(cls, references, partial(cls._misplaced, project_id))
         cls._check_external_id(fields)
-        row = cls.insertion.nulls | {
+        row = cls.insert_row.nulls | {
             "id": transaction.new_id(),
             "completed_at": transaction.at if status == "done" else None,
             "created_by": transaction.actor["id"],
@@ -670,23 +670,23 @@ class Task(Entity):
             "metadata": fields.get("metadata", {}),
             "version": 1,
             "updated_at": transaction.at,
-            "due_told": None if transaction.tells else fields.get("due_date"),
+            "due_told": None if transaction.notifies else fields.get("due_date"),
             "search": cls.searchable({"title": title, **fields}),
         }
         cls._check_dates({}, row)
         row["number"] = row["number"] or cls.next_number()
         row["rank"] = row["rank"] or Rank.whole(Rank.FIRST + row["number"])  # the last one
-        cls.insertion.run(**row)
+        cls.insert_row.run(**row)
         row["blocked_by"] = []
         if blocked_by:
             row["blocked_by"] = Blocker.replace_all(row["number"], Blocker.numbers(blocked_by))
         cls.record(transaction, "created", row)
-        Notice.tell(transaction, row, "assigned", row["assignee_id"])
+        Notice.notify(transaction, row, "assigned", row["assignee_id"])
         Notice.mention(transaction, row, None, row["description"])
         if status == "review":
-            Notice.tell(transaction, row, "review", *cls.responsible(transaction, row))
+            Notice.notify(transaction, row, "review", *cls.responsible(transaction, row))
         del row["search"], row["label_keys"], row["due_told"]
-        if transaction.tells:
+        if transaction.notifies:
             transaction.also.append(("task.created", row))
         return row
 
@@ -809,9 +809,9 @@ class Task(Entity):
             cls._check_done(transaction, *changes["status"])
         is_completed = "status" in changes and fields["status"] == "done"
         planned = stored | fields
-        if is_completed and planned["repeat"] and transaction.tells:
+        if is_completed and planned["repeat"] and transaction.notifies:
             changes["repeat"] = [planned["repeat"], None]
-        elif "status" in changes and stored["status"] == "done" and transaction.tells:
+        elif "status" in changes and stored["status"] == "done" and transaction.notifies:
             changes |= cls._take_back_next(transaction, planned)
         if changes.keys() & {"status", "assignee_id"}:  # a claim ends, and what is done waits for nothing
             ended = {"claimed_until"} | ({"question_id"} if is_completed else set())
@@ -849,15 +849,15 @@ class Task(Entity):
         if "description" in changes:
             Notice.mention(transaction, task, *changes["description"])
         if "assignee_id" in changes:
-            Notice.tell(transaction, task, "assigned", task["assignee_id"])
+            Notice.notify(transaction, task, "assigned", task["assignee_id"])
         if "status" in changes and task["status"] == "review":
-            Notice.tell(transaction, task, "review", *cls.responsible(transaction, task))
+            Notice.notify(transaction, task, "review", *cls.responsible(transaction, task))
         is_sent_back = changes.get("status") in (["review", "todo"], ["review", "in_progress"])
         if is_sent_back and "assignee_id" not in changes:
-            Notice.tell(transaction, task, "sent_back", task["assignee_id"])
+            Notice.notify(transaction, task, "sent_back", task["assignee_id"])
         if is_completed:
-            Blocker.tell_free(transaction, task, Blocker.blocked_by(stored))
-            if planned["repeat"] and transaction.tells:
+            Blocker.notify_free(transaction, task, Blocker.blocked_by(stored))
+            if planned["repeat"] and transaction.notifies:
                 cls._add_next(transaction, task, planned["repeat"])
                 task = cls.stored(id)  # to place the next one may have changed its rank
         return task, changes
@@ -960,7 +960,7 @@ class Task(Entity):
             if row["assignee_id"] == member_id:
                 free = {"status": "todo", "assignee_id": None}
                 task, changes = cls.edit(transaction, row["id"], free, None)
-                Notice.tell(transaction, task, "claim_ended", *cls.responsible(transaction, task))
+                Notice.notify(transaction, task, "claim_ended", *cls.responsible(transaction, task))
                 yield task, changes
 
     @statement
@@ -993,13 +993,13 @@ class Task(Entity):
         return cls.due_soon.all(since=now(-cls.LATE_DAYS * 86400), until=now(hours * 3600)) if hours else []
 
     @classmethod
-    def tell_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
+    def notify_due(cls, transaction: Transaction, hours: float) -> Iterator[Row]:
         """Tell whom these tasks concern, once for each due date; yields each task."""
         for row in cls.coming_due(hours):
             task = cls.stored(row["id"])
             cls.set_columns(task["id"], due_told=task["due_date"])
             told = [task["assignee_id"]] if task["assignee_id"] else cls.responsible(transaction, task)
-            Notice.tell(transaction, task, "due", *told)
+            Notice.notify(transaction, task, "due", *told)
             yield task
 
     @classmethod
@@ -1023,7 +1023,7 @@ class Task(Entity):
         """Delete the task with its comments and attachments; returns it as it was. Raises as `edit` does."""
         task = cls._expected(id, versions)
         blocked = Blocker.blocked_by(task)
-        cls.deletion.run(id=task["id"])
+        cls.delete_row.run(id=task["id"])
         cls._removed(transaction, task, blocked)
         transaction.also.append(("task.deleted", task))
         return task
@@ -1033,7 +1033,7 @@ class Task(Entity):
         """Delete the tasks of a project; yields each as it was."""
         is_first = (cls.project == placeholder("id")) & (cls.id <= placeholder("last"))
         deletion = Statement(cls.delete().where(is_first))
-        while tasks := cls.first_with(cls.project, project_id):
+        while tasks := cls.some_with(cls.project, project_id):
             blocked = [Blocker.blocked_by(task) for task in tasks]
             deletion.run(id=project_id, last=tasks[-1]["id"])
             for task, numbers in zip(tasks, blocked, strict=True):
@@ -1045,7 +1045,7 @@ class Task(Entity):
         """Record a deletion, with what the task blocks or, if it is done, has blocked."""
         cls.record(transaction, "deleted", task, {"blocks": [blocked, []]} if blocked else {})
         if task["status"] != "done":
-            Blocker.tell_free(transaction, task, blocked)
+            Blocker.notify_free(transaction, task, blocked)
 
     @classmethod
     def _expected(cls, id: str, versions: frozenset[str] | None) -> Row:
@@ -1055,7 +1055,7 @@ class Task(Entity):
         return task
 
     @classmethod
-    def _first(cls, condition: Expression, overdue: str, *order: Any) -> Query:
+    def _top(cls, condition: Expression, overdue: str, *order: Any) -> Query:
         first = cls.select(rowid(cls), SQL(overdue).alias("overdue")).where(condition).order_by(*order)
         return Select([first.limit(placeholder("most")).alias("first")], [SQL("*")])
 
@@ -1064,8 +1064,8 @@ class Task(Entity):
         """Open tasks of active projects: overdue ones by date, then urgent ones, without a date last."""
         is_active = cls.project.not_in(Project.select_archived())
         is_rest = cls.is_urgent & is_active & (cls.is_undated | (cls.due_date >= placeholder("now")))
-        urgent = cls._first(is_rest, "'false'", cls.is_undated, cls.due_date, cls.id)
-        places = cls._first(cls.is_overdue & is_active, "'true'", cls.due_date, cls.id) + urgent
+        urgent = cls._top(is_rest, "'false'", cls.is_undated, cls.due_date, cls.id)
+        places = cls._top(cls.is_overdue & is_active, "'true'", cls.due_date, cls.id) + urgent
         assignee = Member.alias("assignee")
         selected = [
             *cls.shown_columns(),
@@ -1215,7 +1215,7 @@ class Blocker(Base):
         return cls.select(cls.blocker.alias("number")).where(cls.task == placeholder("number"))
 
     @statement
-    def deletion(cls: Any):
+    def delete_rows(cls: Any):
         return cls.delete().where(cls.task == placeholder("number"))
 
     @statement
@@ -1234,12 +1234,12 @@ class Blocker(Base):
         return Task.select(Task.id, Task.assignee).where(given, Task.is_open, is_free)
 
     @classmethod
-    def tell_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
+    def notify_free(cls, transaction: Transaction, task: Row, numbers: list[int]) -> None:
         """Tell the assignees of those that this task has blocked, and that nothing blocks any more."""
         for free in cls.free.all(numbers=numbers) if numbers else ():
             text = f"#{task['number']} {task['title']}"
             if free["assignee_id"] and Member.sees(Member.stored(free["assignee_id"]), task["project_id"]):
-                Notice.tell(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
+                Notice.notify(transaction, free, "unblocked", free["assignee_id"], excerpt=text)
 
     @statement
     def affected(cls: Any):
@@ -1289,8 +1289,8 @@ class Blocker(Base):
     @classmethod
     def replace_all(cls, number: int, blockers: list[int]) -> list[Row]:
         """Let these tasks block the task; returns the open ones as `blocked_by` shows them."""
-        cls.deletion.run(number=number)
-        cls.insertion.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
+        cls.delete_rows.run(number=number)
+        cls.insert_row.run_many({"task_number": number, "blocker_number": blocker} for blocker in blockers)
         return orjson.loads(cls.of_task.value(number=number))
 
 
@@ -1373,7 +1373,7 @@ class Comment(PartOfTask):
         row = {"id": transaction.new_id(), "author_id": transaction.actor["id"], "created_at": transaction.at}
         row |= {"key_id": transaction.actor.get("key_id"), **made, "task_id": task["id"], "content": content}
         row["search"] = fold(content)
-        cls.insertion.run(**row, mentions=Member.mentioned(content, task["project_id"]))
+        cls.insert_row.run(**row, mentions=Member.mentioned(content, task["project_id"]))
         comment = cls.shown(row["id"])
         super().record(transaction, "created", comment | cls._titled(task))
         return comment
@@ -1412,7 +1412,7 @@ class Comment(PartOfTask):
             task, changes = Task.edit(transaction, task_id, asking, None)
         Notice.acted(transaction, task_id)
         for reason, members in told.items():
-            Notice.tell(transaction, task, reason, *members, comment_id=comment["id"])
+            Notice.notify(transaction, task, reason, *members, comment_id=comment["id"])
         return comment, task, changes
 
     @classmethod
@@ -1449,7 +1449,7 @@ class Comment(PartOfTask):
             raise Forbidden("only its author, an owner or an admin may delete a comment")
         is_open = task["question_id"] == id
         changed = Task.edit(transaction, task_id, {"question_id": None}, None) if is_open else (task, {})
-        cls.deletion.run(id=id)
+        cls.delete_row.run(id=id)
         cls.record(transaction, "deleted", comment)
         return changed
 
@@ -1515,8 +1515,8 @@ class Attachment(PartOfTask):
         task = Task.stored(task_id)
         row: Row = {"id": transaction.new_id(), "task_id": task_id, "size": len(data)}
         row |= {"created_by": transaction.actor["id"], "created_at": transaction.at} | described
-        cls.insertion.run(**row)
-        AttachmentContent.insertion.run(attachment_id=row["id"], data=data)
+        cls.insert_row.run(**row)
+        AttachmentContent.insert_row.run(attachment_id=row["id"], data=data)
         Task.record(transaction, "updated", task, {"attachment": [None, row["filename"]]})
         Notice.acted(transaction, task_id)
         return row
@@ -1525,7 +1525,7 @@ class Attachment(PartOfTask):
     def remove(cls, transaction: Transaction, task_id: str, id: str) -> None:
         """Delete it. Raises `NotFound`."""
         row = cls.of_task(task_id, id)
-        cls.deletion.run(id=id)
+        cls.delete_row.run(id=id)
         Task.record(transaction, "updated", Task.stored(task_id), {"attachment": [row["filename"], None]})
 
 
@@ -1565,24 +1565,24 @@ class Notice(Identified):
     MAX_EXCERPT = 200  # characters
 
     @statement
-    def replacement(cls: Any):
+    def replace_unread(cls: Any):
         """Inserts a notice in place of the unread one of the same task and reason."""
-        return cls.insertion.query.on_conflict_replace()
+        return cls.insert_row.query.on_conflict_replace()
 
     @classmethod
-    def tell(
+    def notify(
         cls, transaction: Transaction, task: Row, reason: str, *members: str | None, **quoted: str | None
     ) -> None:
         """Tell these members, except the actor; `quoted` is a `comment_id` or an `excerpt`."""
         actor = transaction.actor.get("id")
-        if transaction.tells and (told := {*members} - {None, actor}):
+        if transaction.notifies and (told := {*members} - {None, actor}):
             row = {"task_id": task["id"], "actor_id": actor, "reason": reason, "read_at": None}
             row |= {"created_at": transaction.at, "comment_id": None, "excerpt": "", **quoted}
             for member in told:
-                cls.replacement.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
+                cls.replace_unread.run(**row, snoozed_until=None, id=transaction.new_id(), member_id=member)
 
     @statement
-    def forgetting(cls: Any):
+    def delete_mentions(cls: Any):
         is_of_text = (cls.task == placeholder("task_id")) & (cls.reason == "mentioned")
         is_of_text &= Expression(cls.comment, OP.IS, placeholder("comment_id"))
         return cls.delete().where(is_of_text, cls.member.in_(each("members")))
@@ -1594,9 +1594,9 @@ class Notice(Identified):
         """Tell those whom an edited text newly names; what told the others that it named them is gone."""
         before, after = ({*Member.mentioned(text or "", task["project_id"])} for text in (old, new))
         reason = "question" if comment and comment == task["question_id"] else "mentioned"
-        cls.tell(transaction, task, reason, *after - before, comment_id=comment)
+        cls.notify(transaction, task, reason, *after - before, comment_id=comment)
         if gone := [*before - after]:
-            cls.forgetting.run(task_id=task["id"], comment_id=comment, members=gone)
+            cls.delete_mentions.run(task_id=task["id"], comment_id=comment, members=gone)
 
     @classmethod
     def select_newest(cls, *more: Any) -> Query:
@@ -1623,7 +1623,7 @@ class Notice(Identified):
         return cls.select_newest(Task.due_date).where(cls.is_new, is_new)
 
     @statement
-    def to_tell(cls: Any):
+    def to_notify(cls: Any):
         """A member to send a digest: of notices, made by `:until`, neither read nor seen on the page."""
         seen = ApiKey.select(fn.COALESCE(fn.MAX(ApiKey.last_used_at), ""))
         seen = seen.where(ApiKey.member == Member.id, ApiKey.is_started)
@@ -1658,28 +1658,28 @@ class Notice(Identified):
         mine, snoozed = {"task_id": task_id, "member_id": transaction.actor["id"]}, {"snoozed_until": until}
         if not cls.update_where(mine, **snoozed) and until:
             made = {"id": transaction.new_id(), "created_at": transaction.at, "read_at": transaction.at}
-            cls.insertion.run(**mine, **made, **snoozed, reason="due", excerpt="")
+            cls.insert_row.run(**mine, **made, **snoozed, reason="due", excerpt="")
         return {"task_id": task_id, **snoozed}
 
     @statement
-    def reading(cls: Any):
+    def mark_read(cls: Any):
         read = cls.update({cls.read_at: placeholder("now")})
         return read.where(cls.is_unread, cls.is_awake, cls.id <= placeholder("until"))
 
     @statement
-    def reading_of_task(cls: Any):
+    def mark_read_of_task(cls: Any):
         read = cls.update({cls.read_at: placeholder("now")})
         return read.where(cls.is_unread, cls.task == placeholder("task_id"))
 
     @statement
-    def reading_by_act(cls: Any):
+    def mark_read_by_act(cls: Any):
         """Marks the member's notices of a task as read, except for an open question of somebody else."""
         waits = Task.select(SQL("1")).join(Comment, on=(Task.question_id == Comment.id))
         waits = waits.where(Task.id == cls.task, Comment.author != placeholder("member_id"))
-        return cls.reading_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
+        return cls.mark_read_of_task.query.where((cls.reason != "question") | ~fn.EXISTS(waits))
 
     @statement
-    def settling(cls: Any):
+    def mark_untrue(cls: Any):
         of_project = Task.select(Task.id).where(Task.project == placeholder("project_id"))
         is_over = cls.task.in_(each("tasks") + of_project) & cls.reason.in_(each("over"))
         return cls.update({cls.read_at: placeholder("now")}).where(is_over, cls.read_at.is_null())
@@ -1689,7 +1689,7 @@ class Notice(Identified):
         """Mark everybody's notices as read that a change of the task has made untrue."""
         over = {reason for name, reasons in OVER.items() if name in changes for reason in reasons}
         was, is_now = changes.get("status", (None, None))
-        run = partial(cls.settling.run, now=transaction.at, project_id=None)
+        run = partial(cls.mark_untrue.run, now=transaction.at, project_id=None)
         if over:
             run(tasks=[task["id"]], over=[*(OF_STATE if is_now == "done" else over)])
         if was == "done":
@@ -1703,16 +1703,16 @@ class Notice(Identified):
         Not where the actor has no key: that is the sweeper, which ends claims in a member's name.
         """
         if "key_id" in transaction.actor:
-            cls.reading_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
+            cls.mark_read_by_act.run(member_id=transaction.actor["id"], task_id=task_id, now=transaction.at)
 
     @statement
-    def pruning(cls: Any):
+    def delete_old(cls: Any):
         return deletion_of_some(cls, cls.id < placeholder("before"))
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
         """Delete some notices that are older than `DAYS`; returns how many."""
-        return cls.pruning.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
+        return cls.delete_old.run(before=first_id(now(-cls.DAYS * 86400)), most=most)
 
 
 Notice.add_index(Notice.member, Notice.id, name="notice_member")

@@ -196,7 +196,7 @@ class Webhook(Entity):
             if row is None:
                 fields |= {"id": transaction.new_id(), "name": webhook["name"], "state": "active"}
                 times = {"created_at": transaction.at, "updated_at": transaction.at}
-                cls.insertion.run(failures=0, misses=0, **fields, **times)
+                cls.insert_row.run(failures=0, misses=0, **fields, **times)
                 continue
             if differences(row, fields):
                 cls.set_columns(row["id"], **fields, updated_at=transaction.at)
@@ -290,7 +290,7 @@ class Event(Sequenced):
     @classmethod
     def add(cls, transaction: Transaction, id: str, name: str, body: Row) -> int:
         """Store the event; returns its place in the sequence."""
-        return cls.insertion.run(id=id, name=name, body=body, created_at=transaction.at)
+        return cls.insert_row.run(id=id, name=name, body=body, created_at=transaction.at)
 
     @statement
     def seq_of(cls: Any):
@@ -378,7 +378,7 @@ class Delivery(Entity):
         sweeper sends it before later ones.
         """
         id = transaction.new_id()
-        cls.insertion.run(
+        cls.insert_row.run(
             id=id,
             event_seq=seq,
             webhook_id=webhook_id,

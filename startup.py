@@ -76,7 +76,7 @@ def start_sweeper(config: dict[str, Any]) -> webhooks.Sweeper:
     hours = config["WORKSPACE"]["due_notice_hours"]
     errands: list[webhooks.Errand] = [  # a name, whether something is due, and what is then done
         ("claims", Task.ended_claims, webhooks.end_claims),
-        ("due dates", partial(Task.coming_due, hours), partial(webhooks.tell_due, hours)),
+        ("due dates", partial(Task.coming_due, hours), partial(webhooks.notify_due, hours)),
         ("mails", mail.has_some, mail.send_all),
     ]
     sweeper = webhooks.Sweeper(Path(f"{db.database}.sender"), chores, errands)

@@ -292,7 +292,7 @@ class Import:
         It changes the task with its id, external id or number, the project or milestone with its id or name.
         """
         self.transaction, people = transaction, Member.everyone()
-        transaction.tells = False
+        transaction.notifies = False
         self.members = by_name(people, "full_name") | by_name(people, "email")
         self.places: dict[tuple[str | None, str], list[str]] = {}  # projects and milestones (`name_of`)
         for row in chain(_exported()["project"].all(), _exported()["milestone"].all()):

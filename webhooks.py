@@ -675,9 +675,9 @@ def end_claims() -> None:
         deliver(transaction)
 
 
-def tell_due(hours: float) -> None:
+def notify_due(hours: float) -> None:
     with write() as transaction:
-        for task in Task.tell_due(transaction, hours):
+        for task in Task.notify_due(transaction, hours):
             emit(transaction, "task.due", {"task": task})
     deliver(transaction)
 

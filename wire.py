@@ -529,7 +529,8 @@ class operation:
         """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
         current, role = request(), self.role
         repeatable = self.idempotency(arguments)
-        with write(current.caller, current.request_id, first=current.method == "DELETE") as transaction:
+        is_deletion = current.method == "DELETE"  # perhaps of very many rows
+        with write(current.caller, current.request_id, begins_group=is_deletion) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
                 authorize(transaction.actor, role, "read" if self.of_session else self.scope)
@@ -677,9 +678,9 @@ class StoredAnswer(Base):
         return cls.select().where(cls.api_key == placeholder("api_key_id"), is_this, is_kept)
 
     @statement
-    def replacement(cls: Any):
+    def replace_old(cls: Any):
         """Inserts an answer in place of one of more than a day ago."""
-        return cls.insertion.query.on_conflict_replace()
+        return cls.insert_row.query.on_conflict_replace()
 
     @classmethod
     def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
@@ -696,13 +697,13 @@ class StoredAnswer(Base):
     ) -> None:
         """Store the answer in the same transaction as the change."""
         row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
-        cls.replacement.run(**row, headers=headers, data=data, status=status, created_at=transaction.at)
+        cls.replace_old.run(**row, headers=headers, data=data, status=status, created_at=transaction.at)
 
     @statement
-    def pruning(cls: Any):
+    def delete_old(cls: Any):
         return deletion_of_some(cls, cls.created_at < placeholder("before"))
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
         """Delete some answers that are no longer replayed; returns how many."""
-        return cls.pruning.run(before=now(-cls.DAY), most=most)
+        return cls.delete_old.run(before=now(-cls.DAY), most=most)

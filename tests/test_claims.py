@@ -190,7 +190,7 @@ def test_claims_end_in_steps_of_100(database):
         task = Task.add(transaction, project_id=Project.add(transaction, name="P")["id"], title="T")
         task |= {"search": "t", "label_keys": "", "number": None, "claimed_until": "2026-01-01"}
         task |= {"assignee_id": owner["id"], "status": "in_progress"}
-        Task.insertion.run_many(task | {"id": new_id()} for _ in range(150))
+        Task.insert_row.run_many(task | {"id": new_id()} for _ in range(150))
     ended = []
     for _ in range(3):
         with write(owner) as transaction:

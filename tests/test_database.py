@@ -355,7 +355,7 @@ def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
     with models.write():
         for month in (1, 60, 2, 3, 4):
             at = f"{2026 + month // 12}-{month % 12 + 1:02d}-01T00:00:00.000Z"
-            Event.insertion.run(id=new_id(), name="ping", body="{}", created_at=at)
+            Event.insert_row.run(id=new_id(), name="ping", body="{}", created_at=at)
         before = "2026-04-15T00:00:00.000Z"
         last = Event.last_before(before)
         assert Event.pruning.run(before=before, last=last, most=10) == 3
@@ -378,7 +378,7 @@ def test_an_outage_that_a_failed_rollback_hides_is_seen():
 def note(database):
     """Write 20 kB; returns the size of the log after it."""
     with models.write():
-        Event.insertion.run(id=new_id(), name="ping", body="x" * 20_000, created_at="")
+        Event.insert_row.run(id=new_id(), name="ping", body="x" * 20_000, created_at="")
     return Path(f"{database.database}-wal").stat().st_size
 
 

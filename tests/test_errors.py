@@ -244,7 +244,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
         project = Project.add(transaction, name="P")
         task = Task.add(transaction, project_id=project["id"], title="T")
         task |= {"search": "t", "label_keys": "", "number": None}
-        Task.insertion.run_many(task | {"id": new_id()} for _ in range(5_000))
+        Task.insert_row.run_many(task | {"id": new_id()} for _ in range(5_000))
     client = Client(app)
     headers = {"Authorization": f"Bearer {OWNER_KEY}"}
     assert client.get("/api/v1/tasks?q=zzz", headers=headers).status_code == 200

@@ -73,25 +73,25 @@ READS = [
     (Flow, "pruning_of_idle", "flow_idle"),
     (Activity, "deletion_of", "activity_gone (number=?)"),
     (Blocker, "affected", "blocker_blocker_number (blocker_number=?)"),
-    (Activity, "pruning", "sqlite_autoindex_activity_1 (id<?)"),
-    (Activity, "pruning", "activity_hidden (id<?)"),
+    (Activity, "delete_old", "sqlite_autoindex_activity_1 (id<?)"),
+    (Activity, "delete_old", "activity_hidden (id<?)"),
     (Activity, "forgotten", "activity_hidden (id>? AND id<?)"),
     (Activity, "recent", "activity_shown"),
     (Activity, "last_change", "activity_task (task_id=?)"),
-    (StoredAnswer, "pruning", "stored_answer_created_at"),
+    (StoredAnswer, "delete_old", "stored_answer_created_at"),
     (Notice, "latest", "notice_member (member_id=? AND id<?)"),
     (Notice, "unread", "notice_unread (member_id=?)"),
-    (Notice, "reading", "notice_member (member_id=? AND id<?)"),
-    (Notice, "reading_of_task", "notice_unread (member_id=? AND task_id=?)"),
-    (Notice, "pruning", "sqlite_autoindex_notice_1 (id<?)"),
+    (Notice, "mark_read", "notice_member (member_id=? AND id<?)"),
+    (Notice, "mark_read_of_task", "notice_unread (member_id=? AND task_id=?)"),
+    (Notice, "delete_old", "sqlite_autoindex_notice_1 (id<?)"),
     (Task, "claims_over", "task_claimed"),
     *((Task, name, "task_rank") for name in ("rank_after", "rank_before", "ranked_between")),
     (Task, "of_calendar", "task_assignee_due (assignee_id=?"),
     (Task, "due_soon", "task_overdue"),
-    (ApiKey, "ending_of_oldest", "api_key_open (member_id=?)"),
+    (ApiKey, "revoke_oldest", "api_key_open (member_id=?)"),
     (Invitation, "to_mail", "invitation_mail_at"),
     (Invitation, "by_token", "invitation_mail_hash (mail_hash=?)"),
-    (Notice, "to_tell", "notice_member (member_id=? AND id>?)"),
+    (Notice, "to_notify", "notice_member (member_id=? AND id>?)"),
     (Blocker, "blocked", "blocker_blocker_number"),
     (Flow, "of_owner", "flow_owner (owner=?)"),
     (Flow, "open_of_owner", "flow_open (owner=?)"),
@@ -181,7 +181,7 @@ def test_a_search_takes_no_longer_for_a_repetitive_text():
     assert not re.search("GLOB|LIKE|REGEXP", sql)
 
 
-HISTORIES = ["", "before", "since first", "actor_id", "entity before", "of_tasks since first before"]
+HISTORIES = ["", "before", "since from_id", "actor_id", "entity before", "of_tasks since from_id before"]
 HISTORIES += ["action key", "until before_id"]
 HISTORIES += [f"task_id {names}" for names in HISTORIES if "of_tasks" not in names]
 
@@ -220,7 +220,7 @@ def test_every_statement_of_every_table_can_be_prepared(seeded):
         for table in tables():
             declared = {name: value for cls in reversed(table.__mro__) for name, value in vars(cls).items()}
             names = [name for name, value in declared.items() if isinstance(value, (statement, Statement))]
-            assert "insertion" in names
+            assert "insert_row" in names
             for name in names:
                 explained(database, "EXPLAIN", getattr(table, name))
 
