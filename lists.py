@@ -1,7 +1,7 @@
 """Lists of tasks: their filters and orders, an index for each screen, a page; the history, the changes.
 
-SQLite chooses the index. Where none has both the filters and the order, an index that covers them is cheap
-to read as a whole; `bench/` measures every pair of filters in every order.
+SQLite chooses the index. If no index serves both the filters and the order, it reads a covering index as a
+whole, which is cheap; `bench/` measures every pair of filters in every order.
 """
 
 import math
@@ -39,7 +39,7 @@ _words = fn.JSON_EACH(placeholder("other_words"))
 
 
 def _matches(*, other_words: bool) -> Any:
-    """That a task has the number, or its texts or one of its comments the word `q`, and the other words."""
+    """Return the condition that a task has `number`, or that one of its texts has `q` and `other_words`."""
 
     def has(text: Any) -> Any:
         # GLOB and LIKE take 40 times as long if a text repeats the beginning of the word.
@@ -51,10 +51,11 @@ def _matches(*, other_words: bool) -> Any:
     return has(Task.search) | Task.id.in_(commented) | (Task.number == placeholder("number"))
 
 
-# With an index of `status = 'todo'` SQLite would prepare each statement with `status = :status` each time.
+# An expression, so that the index below is not on `status = 'todo'`: with such an index SQLite prepares
+# every statement that compares `status` with a placeholder again on each run.
 _is_waiting = (Task.status.concat("") == "todo") & Task.question_id.is_null()
-PARAMETERS = {"now", "number", "after_id", "since"}  # of the filters' conditions
-URGENCY = Case(Task.priority, [(name, place) for place, name in enumerate(PRIORITIES)])
+PARAMETERS = {"now", "number", "after_id", "since"}  # values for the conditions of other filters
+URGENCY = Case(Task.priority, [(name, index) for index, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
     "project_id": Task.project == placeholder("project_id"),
     "milestone_id": Task.milestone == placeholder("milestone_id"),
@@ -66,24 +67,25 @@ FILTERS: dict[str, Any] = {
     "priority": Task.priority == placeholder("priority"),
     "due_before": Task.due_date < placeholder("due_before"),
     "created_since": Task.created_at >= placeholder("created_since"),
-    # Programs that poll ask for what has changed last, which SQLite cannot see in a placeholder.
+    # Programs that poll ask for the latest changes, which SQLite cannot see from a placeholder.
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),
-    # Who completed a task changed it: SQLite reads those that have changed since.
+    # A completion is a change, so SQLite can read by the index of changes.
     "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
     & fn.UNLIKELY(Task.completed_at >= placeholder("completed_since")),
     "ready": _is_waiting
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
-    # Changes in their order, after those up to a time and an id.
+    # The changes that follow a time and an id, in their order.
     "after": (Task.updated_at >= placeholder("after"))
     & ((Task.updated_at > placeholder("after")) | (Task.id > placeholder("after_id"))),
     "unassigned": Task.assignee.is_null(),
     "label": Task.is_labelled & fn.UNLIKELY(fn.INSTR(Task.label_keys, placeholder("label")) > 0),
     "archived": Task.project.not_in(Project.select_archived()),
     "q": _matches(other_words=False),
-    "other_words": _matches(other_words=True),  # in place of `q`
+    "other_words": _matches(other_words=True),  # replaces `q`
 }
-# Ties are ordered by id in the same direction, tasks without a date last. Ids rise with the time of creation.
+# Ties are ordered by id in the same direction, and ids rise with the time of creation. Tasks without a date
+# come last.
 SORTS: dict[str | None, list] = {
     None: [Task.id.desc()],
     "created_at": [Task.id],
@@ -96,8 +98,8 @@ SORTS: dict[str | None, list] = {
     "-priority": [URGENCY.desc(), Task.id.desc()],
     "rank": [Task.rank, Task.id],
 }
-# The columns of a board are read by status, the last change first; the columns after the id spare reading the
-# tasks that other filters exclude.
+# The board reads each of its columns by status, the latest change first. The columns after the id let SQLite
+# apply other filters without reading the tasks.
 _is_assigned, _has_milestone = Task.assignee.is_null(False), Task.milestone.is_null(False)
 for _name, _where, _columns in (
     ("task_project", None, "project id"),
@@ -118,11 +120,12 @@ for _name, _where, _columns in (
 
 
 def task_page(*, limit: int, offset: int, sort: str | None = None, include: str = "", **filters: Any) -> Row:
-    """One page of the tasks that pass every filter, with its pagination.
+    """Return a page of the tasks that pass every filter, with its pagination.
 
     With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
     `include="comment_count"` each task has its number of comments. `since` is the caller's `projects_since`.
-    With `uncounted` the pagination is that of a last page. Raises `Gone` if `since` is later than `after`.
+    `uncounted` saves counting: the pagination looks like the last page's. Raises `Gone` if `since` is later
+    than `after`.
     """
     uncounted = filters.pop("uncounted", False)
     if "q" in filters:
@@ -135,7 +138,7 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
     if sort == "updated_at" and not offset:
         return _changes(limit, include, **filters)
     names = frozenset(filters) - PARAMETERS
-    if "priority" in names:  # all have the same
+    if "priority" in names:  # all tasks have the same, so only ties are left to order
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
     page = _page(names, sort, include)
     (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
@@ -144,14 +147,14 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
         total = offset + count if is_last else _total(names).value(**filters)
     end = offset + (count or limit)
     more = end < total
-    if not more and total > COUNT_LIMIT:  # it is not exact, and this page may be beyond it
+    if not more and total > COUNT_LIMIT:  # the total is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
     shown = pagination(total, limit, offset, more, end) | {"next_after": None}
     return {"tasks": tasks, "pagination": shown}
 
 
 def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int]:
-    """Return the rows of a page as JSON and its limit, which is halved until they fit into `PAGE_BYTES`."""
+    """Return a page's rows as JSON, and its limit, which is halved until they fit into `PAGE_BYTES`."""
     try:
         return page.json(PAGE_BYTES, limit=limit, **parameters), limit
     except sqlite3.DataError:
@@ -159,14 +162,14 @@ def _fitting(page: Statement, limit: int, **parameters: Any) -> tuple[tuple, int
 
 
 def _changes(limit: int, include: str, *, after: tuple | None = None, **filters: Any) -> Row:
-    """A page of the tasks by the times of their changes, which rise with the commits (`follow_clock`).
+    """Return a page of tasks in the order of their changes, which is the order of commits (`follow_clock`).
 
-    If the caller's projects have changed, a cursor also holds `since`: most tasks are older than that.
+    If the caller's projects have changed, the cursor also holds `since`, as most tasks are older than that.
     """
     since = filters.get("since")
     if after and since and after[2] != since and after[0] < since:
         raise Gone(OTHER_PROJECTS)
-    if after and after[0] > now(86400):  # the clock was wrong when it was made: begin again
+    if after and after[0] > now(86400):  # the clock was wrong when the cursor was made: begin again
         after = None
     if after:
         filters["after"], filters["after_id"], _ = after
@@ -181,7 +184,10 @@ def _changes(limit: int, include: str, *, after: tuple | None = None, **filters:
 
 
 def _searched(text: str) -> Row:
-    """Filters for a text: its longest word or phrase, which most tasks lack, the others as JSON, a number."""
+    """Return the filters for a text: its longest word or phrase, the others, and a task's number.
+
+    The longest comes first, as most tasks lack it.
+    """
     parts = re.findall(r'"([^"]*)"?|([^"\s]+)', fold(text))
     words = sorted({phrase or word for phrase, word in parts if (phrase or word).strip()}, key=len)
     number = re.fullmatch(r"#?([0-9]{1,15})", text.strip())
@@ -191,17 +197,17 @@ def _searched(text: str) -> Row:
 
 @lru_cache(maxsize=1024)
 def _page(filters: frozenset[str], sort: str | None, include: str) -> Statement:
-    """A page's tasks; a subquery selects them, so that only these rows are read."""
-    rowids = _filtered(Task.select(rowid(Task)), filters).order_by(*SORTS[sort])
-    rowids = rowids.limit(placeholder("limit")).offset(placeholder("offset"))
+    """Return the statement for a page's tasks; a subquery chooses them, so only their rows are read."""
+    chosen = _filtered(Task.select(rowid(Task)), filters).order_by(*SORTS[sort])
+    chosen = chosen.limit(placeholder("limit")).offset(placeholder("offset"))
     total = TaskCount.select_total(filters) if filters <= TaskCount.FILTERS else None
     selected = [*Task.shown_columns(), *([Task.comment_count()] if include else [])]
-    return Statement(Task.in_order(rowids, selected), total)
+    return Statement(Task.in_order(chosen, selected), total)
 
 
 @lru_cache(maxsize=1024)
 def _total(filters: frozenset[str]) -> Statement:
-    """How many tasks pass, up to one more than `COUNT_LIMIT`."""
+    """Return the statement for the number of tasks that pass, up to one more than `COUNT_LIMIT`."""
     some = _filtered(Task.select(SQL("1")), filters).limit(COUNT_LIMIT + 1)
     return Statement(Task.select(fn.COUNT(SQL("*"))).from_(some))
 
@@ -209,16 +215,16 @@ def _total(filters: frozenset[str]) -> Statement:
 def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
     names = sorted(filters - {"q"} if "other_words" in filters else filters, key=list(FILTERS).index)
     conditions = [FILTERS[name] for name in names]
-    if "label" in names:  # otherwise SQLite would read whole projects, and not what has labels
+    if "label" in names:  # otherwise SQLite would read whole projects, not the index of labels
         conditions = [fn.LIKELY(condition) for condition in conditions]
     return tasks.where(*conditions) if names else tasks
 
 
-# The conditions by which the history is filtered.
+# The filters of the history.
 ACTIVITY_FILTERS: dict[str, Expression] = {
     "before": Activity.id < placeholder("before"),
     "since": Activity.created_at >= placeholder("since"),
-    "from_id": Activity.id >= placeholder("from_id"),  # so that what is older than `since` is not even read
+    "from_id": Activity.id >= placeholder("from_id"),  # so that no activity older than `since` is read
     "until": Activity.created_at <= placeholder("until"),
     "before_id": Activity.id < placeholder("before_id"),
     "actor_id": Activity.actor == placeholder("actor_id"),
@@ -234,15 +240,15 @@ ACTIVITY_FILTERS: dict[str, Expression] = {
 
 @lru_cache(maxsize=128)
 def activities(filters: frozenset[str]) -> Statement:
-    """The newest activities that pass these filters."""
+    """Return the statement for the newest activities that pass these filters."""
     return Statement(Activity.select_newest(*(ACTIVITY_FILTERS[name] for name in sorted(filters))))
 
 
 def history_page(*, limit: int, **filters: Any) -> Row:
-    """One page of what was done, newest first; the filters (`ACTIVITY_FILTERS`) combine."""
+    """Return a page of the history, newest first. The filters (`ACTIVITY_FILTERS`) combine."""
     if since := filters.get("since"):
         filters["from_id"] = first_id(since)
-    if until := filters.get("until"):  # ids are made after their transaction has begun
+    if until := filters.get("until"):  # an id is made up to a minute after its transaction's time
         filters["before_id"] = first_id(until, 60)
     if isinstance(number := filters.get("task_id"), int):
         gone = Activity.deletion_of.one(number=number, most=1) or {"task_id": None}
@@ -252,7 +258,7 @@ def history_page(*, limit: int, **filters: Any) -> Row:
     return {"activity": shown, "pagination": pagination}
 
 
-# What waits for a member.
+# The lists of `/today`.
 TODAY = "id number title status priority project_id assignee_id due_date claimed_until version"
 MOST_TODAY = 50  # entries of a kind
 _last = Comment.select(fn.MAX(Comment.id)).where(Comment.task == Task.id)
@@ -263,7 +269,7 @@ _waits = Case(Notice.reason, [("question", _asks), ("review", _submits)], Notice
 
 
 def _today(chosen: Any, *order: Any) -> Statement:
-    """The first of the tasks of a subquery, by `rowid`, each with the comment `said`, or its last if null."""
+    """Return the statement for the top tasks of a subquery, each with the comment `said` or its last one."""
     said = {"author_id": Comment.author, "created_at": Comment.created_at}
     said |= {"id": Comment.id, "excerpt": fn.SUBSTR(Comment.content, 1, MAX_LISTED)}
     comment = Comment.select(json_object(said)).where(
@@ -275,19 +281,20 @@ def _today(chosen: Any, *order: Any) -> Statement:
 
 
 _said = Case(None, [(Notice.reason != "review", fn.COALESCE(Notice.comment, ""))])
-_told = _mine.select(rowid(Task), _said.alias("said"))
-_told = _told.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
-KINDS = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
-TOLD = {kind: _today(_told.where(Notice.reason == KINDS[kind]), fn.MIN(Notice.id)) for kind in KINDS}
+_noticed = _mine.select(rowid(Task), _said.alias("said"))
+_noticed = _noticed.join(Task, on=(Notice.task == Task.id)).where(Notice.is_awake, _waits).group_by(Task.id)
+_reasons = {"questions": "question", "reviews": "review", "mentions": "mentioned"}
+_of_kind = {kind: _noticed.where(Notice.reason == reason) for kind, reason in _reasons.items()}
+NOTICED = {kind: _today(tasks, fn.MIN(Notice.id)) for kind, tasks in _of_kind.items()}
 _due = Task.is_open_with_date & ~_submits & (Task.due_date <= placeholder("until")) & FILTERS["archived"]
 _due &= ~fn.EXISTS(_mine.where(Notice.task == Task.id, ~Notice.is_awake)) & FILTERS["assignee_id"]
 DUE = _today(_task.where(_due), Task.due_date, Task.id)
-# What agents have moved, of what was changed last by whoever has keys for agents.
+# Tasks that agents have moved, among the latest tasks in progress of members with keys for agents.
 _keys = ApiKey.select(ApiKey.id).where(ApiKey.scope == "agent", ApiKey.revoked_at.is_null())
 _is_move = (Activity.task_id == Task.id) & (Activity.action == "moved") & Activity.is_hidden.is_null()
 _moved_by = Activity.select(Activity.key).where(_is_move).order_by(Activity.id.desc()).limit(1)
 _held = (Task.status == "in_progress") & Task.assignee.in_(_keys.select(ApiKey.member))
-_recent = _task.where(_held).order_by(SQL("+updated_at DESC"))  # by no index of all
+_recent = _task.where(_held).order_by(SQL("+updated_at DESC"))  # "+": not by the index of all changes
 _work = Task.in_order(_recent.limit(2 * MOST_TODAY), [rowid(Task), SQL("said")])
 _work = _work.where(Expression(_moved_by, OP.IN, _keys), FILTERS["archived"])
 WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
@@ -296,13 +303,13 @@ WORK = _today(_work, Task.claimed_until.is_null(), Task.claimed_until, Task.id)
 def today(member_id: str, until: str) -> Row:
     """Return what waits for a member until this time, by kind, and what agents are working on."""
     mine = {"member_id": member_id, "assignee_id": member_id, "now": now(), "until": until}
-    lists: Row = {kind: told.all(**mine) for kind, told in TOLD.items()}
-    meetings = [one for one in Meeting.of(member_id) if one["when"] == "upcoming"]
-    lists["meetings"] = [one for one in meetings if one["starts_at"] <= until]
+    lists: Row = {kind: tasks.all(**mine) for kind, tasks in NOTICED.items()}
+    upcoming = [meeting for meeting in Meeting.of(member_id) if meeting["when"] == "upcoming"]
+    lists["meetings"] = [meeting for meeting in upcoming if meeting["starts_at"] <= until]
     return lists | {"due": DUE.all(**mine), "working": WORK.all()}
 
 
-# What the changes show of each kind: its own columns, except a whiteboard's content, which may be large.
+# The columns that `/changes` shows: each table's own, except the content of a whiteboard, which may be large.
 _participants = Participant.select(fn.JSON_GROUP_ARRAY(Participant.member))
 _of_meeting = _participants.where(Participant.meeting == Meeting.id)
 SHOWN: dict[Any, Query] = {
@@ -316,7 +323,7 @@ OBJECTS = {table.NOUN: Statement(shown.where(table.id.in_(each("ids")))) for tab
 
 
 def _made(*tables: Any) -> Statement:
-    """What there is of these kinds, as activities that tell its creation, in their order."""
+    """Return the statement for all objects of these kinds, as the activities of their creation, in order."""
     rows = []
     for table in tables:
         entry = {"entity": f"'{table.NOUN}'", "action": "'created'"}
@@ -328,47 +335,47 @@ def _made(*tables: Any) -> Statement:
 
 MADE = {True: _made(Task, Comment), False: _made(*SHOWN)}  # by whether it is of tasks alone
 
-# What a viewer may name in a request that writes.
+# Which of these ids a viewer may name in a request that writes.
 _named: list[Any] = [table.select_stored() for table in (Task, Comment, Member, ApiKey)]
 _named = [rows.select(rows.model.id).where(rows.model.id.in_(each("ids"))) for rows in _named]
 NAMED = Statement(reduce(add, _named))
 
 
 def change_page(*, limit: int, of_tasks: bool, since: str | None = None, after: tuple | None = None) -> Row:
-    """A page of the changes after a cursor, in the order of commits; without one, all objects come first.
+    """Return a page of the changes after a cursor, in the order of commits. Without one, list all objects.
 
     A cursor holds two ids: of the last activity that was reported, and of the newest when it was made. If one
-    of them is missing now, a backup was restored or old activity deleted, and the client has to begin again:
+    of them is missing now, a backup was restored or old activity deleted. Then the client has to begin again:
     `Gone` is raised, as for a cursor that is older than `since`, the caller's `projects_since`. While all
-    objects are being listed, a cursor also holds the id of the last one.
+    objects are being listed, a cursor also holds the id of the last listed one.
     """
     with db.viewed_by(None):  # cursors name activities that a viewer does not see
         newest = Activity.newest.value()
         reported, newest_then, listed = after or (newest, newest, "0")
-        positions = {id: Activity.position.value(id=id) for id in (reported, newest_then)}
+        positions = [Activity.position.value(id=id) for id in (reported, newest_then)]
         is_forgotten = Activity.forgotten.value(after=reported, until=first_id(now(-HIDDEN_DAYS * 86400)))
-    if is_forgotten or not all(positions.values()):
-        raise Gone("a backup was restored, or what has changed since is not kept; begin again without after")
+    if is_forgotten or not all(positions):
+        raise Gone("a backup was restored, or later changes were deleted; begin again without after")
     if since and reported < first_id(since):
         raise Gone(OTHER_PROJECTS)
     if listed:
         entries = MADE[of_tasks].all(after=listed, most=limit + 1)
     else:
-        entries = Activity.following.all(position=positions[reported], most=limit + 1, of_tasks=of_tasks)
+        entries = Activity.following.all(position=positions[0], most=limit + 1, of_tasks=of_tasks)
     page, more = entries[:limit], len(entries) > limit
     changes, end = _changes_by(page), page[-1]["id"] if page else newest
     if changes is None:
         return change_page(limit=limit // 2, of_tasks=of_tasks, since=since, after=after)
     with db.viewed_by(None):
         cursor = [reported if listed else end, Activity.newest.value(), *([end] if listed and more else [])]
-    pagination = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
-    return {"changes": changes, "pagination": pagination}
+    shown = {"next_after": "_".join(cursor), "has_more": more or bool(listed)}
+    return {"changes": changes, "pagination": shown}
 
 
 def _changes_by(entries: list[Row]) -> list[Row] | None:
-    """What these activities have changed, and the tasks that those block or release, each object once.
+    """Return each object once that these activities changed, and the tasks that they block or release.
 
-    Returns None if there are several activities, and their objects have over `PAGE_BYTES`.
+    Return None if there are several activities and their objects have over `PAGE_BYTES`.
     """
     changed, objects = dict[tuple[str, str], Row](), dict[tuple[str, str], Row]()
     new, blocking, released, come = set(), [], [], []
@@ -381,7 +388,9 @@ def _changes_by(entries: list[Row]) -> list[Row] | None:
             new.add(key)
         elif entry["entity"] == "task" and fields.keys() & {"status", "title"}:
             blocking.append(entry["number"])
-        if "project_id" in fields and fields["project_id"][0] is None:  # where the viewer does not see it
+        if (
+            "project_id" in fields and fields["project_id"][0] is None
+        ):  # the viewer did not see the task before
             come.append(entry["entity_id"])
     affected = Blocker.affected.all(blocking=blocking, released=released) if blocking or released else ()
     for row in affected:

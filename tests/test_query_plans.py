@@ -9,7 +9,7 @@ from harness import tables
 
 from database import Statement, statement, views
 from gateway import Flow, FlowTask
-from lists import DUE, MADE, OBJECTS, TOLD, WORK, _page, activities
+from lists import DUE, MADE, NOTICED, OBJECTS, WORK, _page, activities
 from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, Task
 from outbox import Delivery, Webhook
@@ -158,7 +158,7 @@ def test_a_statement_reads_the_index_made_for_it_and_no_table_of_tasks(plan, tab
 
 def test_what_waits_for_a_member_is_read_from_indexes(plan):
     indexes = {
-        **dict.fromkeys(TOLD.values(), "notice_reason (member_id=? AND reason=?)"),
+        **dict.fromkeys(NOTICED.values(), "notice_reason (member_id=? AND reason=?)"),
         DUE: "task_assignee_due (assignee_id=?",
         WORK: "task_assignee (assignee_id=? AND status=?)",
     }
