@@ -1,4 +1,4 @@
-"""The errors that a request is answered with: status, code, and what the document says of each."""
+"""The errors of the API: the status and code of each, and its reason in the OpenAPI document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,24 +7,25 @@ from limits import QUERY_SECONDS, READ_SECONDS, SEARCH_SECONDS, UPLOAD_SECONDS, 
 
 
 class ApiError(Exception):
-    """An error that a request is answered with; a subclass says its status, code and reason.
+    """An error that a request is answered with; each subclass has its status, code and reason.
 
-    The OpenAPI document has the `reason` of each direct subclass, under its `title` or its code.
+    The OpenAPI document lists the `reason` of each direct subclass under its `title` or its code.
     """
 
     status, code, title = 500, "internal_error", ""
-    reason = "A bug; the log has it under the answer's `request_id`."
-    details: Sequence[tuple[str, str]] = ()  # each wrong field, with what is wrong
+    reason = "A bug in the service. Its log has details under the `request_id` of the response."
+    details: Sequence[tuple[str, str]] = ()  # pairs of a field and what is wrong with it
     headers: Mapping[str, str] = {}
 
 
 class Unavailable(ApiError):
-    """The service cannot do this now; `retry_after` is in seconds, or None where waiting does not help."""
+    """The service cannot do this now; `retry_after` is in seconds, or None if waiting does not help."""
 
     status, code = 503, "unavailable"
     reason = (
-        f"The database is locked, full, read-only, damaged or was moved, a read took {QUERY_SECONDS:.0f} s "
-        f"(a search {SEARCH_SECONDS:.0f}), or {UPLOADS} files are being uploaded; see `Retry-After`."
+        "The database is locked, full, read-only, damaged or was moved; a read took over "
+        f"{QUERY_SECONDS:.0f} s (a search {SEARCH_SECONDS:.0f}); or {UPLOADS} files are being uploaded. "
+        "See `Retry-After`."
     )
 
     def __init__(self, message: str, *, retry_after: int | None = 5):
@@ -34,7 +35,9 @@ class Unavailable(ApiError):
 
 class BadBody(ApiError):
     status, code, title = 400, "invalid_json", "BadRequest"
-    reason = "No JSON object in UTF-8, a repeated key, NaN; or no valid form."
+    reason = (
+        "The body is not a JSON object in UTF-8, repeats a key or contains NaN; or it is not a valid form."
+    )
 
 
 class TooLarge(ApiError):
@@ -49,18 +52,18 @@ class TooSlow(ApiError):
 
 class Unsupported(ApiError):
     status, code = 415, "unsupported_media_type"
-    reason = "The body is of another type than the documented one."
+    reason = "The Content-Type is not the documented one."
 
 
 class Unauthorized(ApiError):
     status, code = 401, "unauthorized"
-    reason = "There is no API key and no session, or not a valid one."
+    reason = "The API key or session is missing or not valid."
     headers = {"WWW-Authenticate": "Bearer"}
 
 
 class NotFound(ApiError):
     status, code = 404, "not_found"
-    reason = "There is no such path or object."
+    reason = "The path or object does not exist."
 
     def __init__(self, noun: str):
         super().__init__(f"no such {noun}")
@@ -68,7 +71,7 @@ class NotFound(ApiError):
 
 class Invalid(ApiError):
     status, code = 422, "validation_error"
-    reason = "`error.details` lists every field, parameter or header that is wrong."
+    reason = "`error.details` lists every field, parameter or header that is not valid."
 
     def __init__(self, *details: tuple[str, str]):
         super().__init__("; ".join(f"{field}: {message}" for field, message in details)[:1000])
@@ -77,39 +80,37 @@ class Invalid(ApiError):
 
 class Forbidden(ApiError):
     status, code = 403, "forbidden"
-    reason = "The role or the key's scope does not allow it; the message says which would."
+    reason = "The caller's role or the key's scope does not allow it; the message says what is needed."
 
 
 class Conflict(ApiError):
     status, code = 409, "conflict"
-    reason = "The state does not allow it."
+    reason = "The current state does not allow it."
 
 
 class Gone(ApiError):
     status, code = 410, "gone"
-    reason = (
-        "The link was used, replaced or revoked, or has expired; or a cursor holds no longer: begin again."
-    )
+    reason = "The link was used, replaced or revoked, or has expired; or the cursor is no longer valid."
 
 
 class KeyReused(ApiError):
     status, code = 422, "idempotency_key_reused"
-    reason = "The key came with another path or body before."
+    reason = "The key was used with another path or body."
 
 
 class PreconditionFailed(ApiError):
     status, code = 412, "precondition_failed"
-    reason = "`If-Match` names another version, or `If-None-Match` refuses a task that exists."
+    reason = "The task does not have the version of `If-Match`, or it exists although `If-None-Match` is `*`."
 
 
 def not_found(noun: str) -> Any:
-    """Raise `NotFound`. It is an expression, for use after `or`."""
+    """Raise `NotFound`; a function, so that it can follow `or`."""
     raise NotFound(noun)
 
 
 class TooMany(ApiError):
     status, code = 429, "rate_limited"
-    reason = "Too many requests of a member; see `Retry-After` and `RateLimit`."
+    reason = "The member sends too many requests; see `Retry-After` and `RateLimit`."
 
     def __init__(self, seconds: int):
         super().__init__(f"too many requests; try again in {seconds} s")

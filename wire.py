@@ -1,6 +1,6 @@
 """A request, from gunicorn to its view and back: its body and caller, its operation, its response.
 
-What gunicorn does to a request is known here, in `Request`, and in gunicorn.conf.py.
+Only `Request` and gunicorn.conf.py know what gunicorn does to a request.
 """
 
 import contextlib
@@ -72,14 +72,15 @@ from webhooks import deliver, emit
 
 log = logging.getLogger("tasks")
 
-# What no log may hold: what an enrollment or calendar link ends with, and an API key after the stored prefix.
+# The secrets that no log may contain: the end of an enrollment or calendar link, and an API key after its
+# stored prefix.
 TOKEN = re.compile(r"(/(?:enroll|calendar)/)[^\s'\"]+")
 KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
 searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES, limits.SEARCH_PAUSE)
 waits = limits.Slots(limits.WAITS // 2, limits.WAITS)
-ending = threading.Event()  # this process is to end, and no request waits any more
+ending = threading.Event()  # set when this process is about to end: no request waits any longer
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 
@@ -88,26 +89,28 @@ BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
 @lru_cache(maxsize=8)
 def session_cookie(base_url: str) -> str:
-    """The name of the session's cookie, which has the port, since browsers send it to all ports of a host."""
+    """Return the name of the session cookie, with the port: browsers send a cookie to all ports of a host."""
     return f"tasks_session_{port_of(base_url)}"
 
 
 class Request(werkzeug.Request):
-    """werkzeug's request, with who calls, with limits for its body, and with what its view sets."""
+    """werkzeug's request, with its caller, the limits of its body, and what its view adds to the response."""
 
     def __init__(self, app: Any, environ: dict, start_response: Callable):
         super().__init__(environ, populate_request=False)
         self.app, self.start_response = app, start_response  # the app is `app.Service`
         self.started = time.perf_counter()
-        self.request_id: str = environ.get("tasks.request_id") or new_request_id()  # of an agent's call
-        self.endpoint: str = OTHER  # of the view, as the figures name it
+        self.request_id: str = (
+            environ.get("tasks.request_id") or new_request_id()
+        )  # an agent's tool call has one
+        self.endpoint: str = OTHER  # the view's, which the metrics count by
         self.in_api = self.path.startswith(f"{API}/") or self.path == API
-        self.caller: Any = None  # a member with the key's scope, where a key was sent
-        self.success_status: int | None = None  # of the view, in place of the declared one
+        self.caller: Any = None  # the member whose key was sent, with the key's scope
+        self.success_status: int | None = None  # replaces the declared status
         self.success_headers: dict[str, str] = {}
-        self.every_header: list[tuple[str, str]] = []  # of a success and of an error
-        self.deadline: limits.SocketDeadline | None = None  # of the response
-        self.waited = 0.0  # seconds, for something to answer
+        self.every_header: list[tuple[str, str]] = []  # for successes and errors
+        self.deadline: limits.SocketDeadline | None = None  # for sending the response
+        self.waited = 0.0  # seconds in `awaited`
         self.unread = (
             environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
         )
@@ -118,26 +121,27 @@ class Request(werkzeug.Request):
 
     @property
     def viewer(self) -> Viewer | None:
-        """The caller, if that is a client who sees only some projects."""
+        """The caller, if it is a client who sees only some projects; else None."""
         ids = self.caller and self.caller["project_ids"]
         return None if ids is None else Viewer(self.caller["id"], self.caller["tasks_seen"] <= FEW_TASKS)
 
     @property
     def client_address(self) -> str:
-        """The address of the client, which behind `server.trusted_proxies` is what the proxies say."""
+        """The client's address; behind `server.trusted_proxies` the one that the proxies report."""
         return without_port(self.environ.get("REMOTE_ADDR", ""))
 
     @property
     def proxy_user(self) -> str:
-        """The address of who signs in by the proxy, as `server.sign_in_header` has it; "" for nobody.
+        """The e-mail address that a proxy has signed in, from `server.sign_in_header`; "" for nobody.
 
-        It counts from `server.sign_in_networks`, whatever X-Forwarded-For says, and from a unix socket.
+        The header counts if the connection comes from `server.sign_in_networks`, whatever X-Forwarded-For
+        says, or from a unix socket.
         """
         server, sock = self.config["SERVER"], self.environ.get("gunicorn.socket")
         said = self.headers.get(server["sign_in_header"] or "", "")
-        with contextlib.suppress(UnicodeError):  # proxies write UTF-8, which WSGI gives as latin-1
+        with contextlib.suppress(UnicodeError):  # proxies write UTF-8, which WSGI passes on as latin-1
             text = said.encode("latin-1").decode()
-            # Another address than that of which NFC makes it: the Kelvin sign is no K.
+            # NFC would make another address of it: the Kelvin sign would become a K.
             said = text if unicodedata.is_normalized("NFC", text) else said
         if not said or sock is None or sock.family == socket.AF_UNIX:
             return said if sock else ""
@@ -147,7 +151,7 @@ class Request(werkzeug.Request):
         return said if any(address in each.network for each in server["sign_in_networks"]) else ""
 
     def authenticate(self) -> Row:
-        """The member whose key the header `Authorization` holds, or without one the cookie of a session.
+        """Return the member whose key is in the header `Authorization`, or else in the session's cookie.
 
         Raises `Unauthorized`.
         """
@@ -159,17 +163,17 @@ class Request(werkzeug.Request):
         return self.identify(key.strip())
 
     def identify(self, key: str, kind: str = "key") -> Row:
-        """The member of this key of a kind, who is the caller from now on. Raises `Unauthorized`."""
+        """Make the member with this key, which is of this kind, the caller. Raises `Unauthorized`."""
         self.caller = ApiKey.caller(key, kind)
         if self.caller is None:
-            unknown = "the API key is unknown, or expired, or was revoked"
-            raise Unauthorized(unknown if kind == "key" else "the session has ended; sign in again")
+            invalid = "the API key does not exist, has expired or was revoked"
+            raise Unauthorized(invalid if kind == "key" else "the session has ended; sign in again")
         return self.caller
 
     def session_key(self) -> str | None:
-        """The key in the session's cookie; None unless the request comes from one of our own pages.
+        """Return the key in the session's cookie, or None unless one of our own pages makes the request.
 
-        Browsers also send the cookie with requests from pages on other ports of the same host.
+        Browsers also send the cookie with requests that pages on other ports of the host make.
         """
         if not self.in_api or "HTTP_COOKIE" not in self.environ:
             return None
@@ -179,7 +183,7 @@ class Request(werkzeug.Request):
             is_ours = site == "same-origin" or is_typed
         elif self.origin is not None:
             is_ours = self.has_own_origin()
-        else:  # no page of another origin can send this header, since no preflight of ours allows it
+        else:  # a page of another origin cannot send this header: we answer no preflight
             is_ours = "X-Requested-With" in self.headers
         return self.cookies.get(session_cookie(self.config["SERVER"]["base_url"])) if is_ours else None
 
@@ -191,19 +195,19 @@ class Request(werkzeug.Request):
         return f"{url.scheme}://{url.netloc.removesuffix(default)}"
 
     def has_own_origin(self) -> bool:
-        """Whether a page under `base_url`, or at the address in use, has sent this."""
+        """Return whether a page under `base_url`, or at the address in use, sent this request."""
         return self.origin in (self.base_origin, f"{self.scheme}://{self.headers.get('Host', '').lower()}")
 
     def is_foreign_form(self) -> bool:
-        """Whether a page of another origin has sent this form."""
+        """Return whether a page of another origin sent this form."""
         if site := self.headers.get("Sec-Fetch-Site"):
             return site in ("cross-site", "same-site")
         return self.origin is not None and not self.has_own_origin()
 
     def read(self, limit: int, seconds: float) -> bytes:
-        """The body, of at most `limit` bytes, which arrives within so many seconds; read once.
+        """Read the body, once: at most `limit` bytes, within `seconds`.
 
-        Raises `TooLarge`, `TooSlow`, and `BadBody` for one that breaks off.
+        Raises `TooLarge`, `TooSlow`, and `BadBody` if the body breaks off.
         """
         length = self.content_length
         if length is not None and length > limit:
@@ -212,14 +216,14 @@ class Request(werkzeug.Request):
         try:
             with deadline:
                 body = get_input_stream(self.environ).read(limit + 1)
-        except Exception as error:  # gunicorn's and the socket's own: a bad chunk, a reset
+        except Exception as error:  # from gunicorn or the socket: a bad chunk, a reset
             failure = error
         self.unread = failure is None and not deadline.is_over and len(body) > limit
         if deadline.is_over:
             self.close_connection()
             raise TooSlow(f"the body did not arrive within {seconds:.0f} s")
         if failure is not None:
-            raise BadBody("the body broke off or is badly framed") from failure
+            raise BadBody("the body broke off, or its chunks are malformed") from failure
         if self.unread:
             raise TooLarge(f"the body has more than {limit} bytes")
         if length is not None and len(body) < length:
@@ -228,16 +232,14 @@ class Request(werkzeug.Request):
 
     @property
     def is_json(self) -> bool:
-        """Whether the body is announced as JSON, also as one of its types such as application/ld+json."""
-        kind = self.environ.get("CONTENT_TYPE", "")
-        if kind != "application/json":  # which needs no parsing
-            kind = self.mimetype
+        """Whether the Content-Type is JSON, or a type of JSON such as application/ld+json."""
+        kind = self.mimetype
         return kind == "application/json" or ("/" in kind and kind.endswith("+json"))
 
     def get_json(self) -> Row:  # type: ignore[override]
-        """The body's JSON object; without a body an empty one.
+        """Return the JSON object in the body, or an empty one if there is no body.
 
-        Raises as `read` and `schemas.load_json` do, and `Unsupported`.
+        Raises `Unsupported`, and what `read` and `schemas.load_json` raise.
         """
         if not self.unread:
             return {}
@@ -250,7 +252,7 @@ class Request(werkzeug.Request):
         return schemas.load_json(raw)
 
     def check_json_type(self) -> None:
-        """Raise `Unsupported` unless the body is announced as JSON in UTF-8."""
+        """Raise `Unsupported` unless the headers say that the body is JSON in UTF-8."""
         if not self.is_json:
             raise Unsupported("send the body as Content-Type: application/json")
         charset = self.mimetype_params.get("charset", "utf-8").lower()
@@ -258,14 +260,14 @@ class Request(werkzeug.Request):
             raise Unsupported("send the body as plain UTF-8, not compressed")
 
     def get_upload(self) -> MultiDict:
-        """The fields and files of a multipart form.
+        """Return the fields and files of a multipart form.
 
-        Raises as `read` does, `BadBody` for one that is no form, and `Unsupported`.
+        Raises `Unsupported`, `BadBody` if the body is not a valid form, and what `read` raises.
         """
         if not self.unread:
             return MultiDict()
         if self.mimetype != "multipart/form-data":
-            raise Unsupported("send the file as multipart/form-data, in a part that is called file")
+            raise Unsupported("send the file as multipart/form-data, in the part named file")
         most = self.config["LIMITS"]["max_attachment_bytes"]
         body = self.read(most + limits.FORM_BYTES, limits.UPLOAD_SECONDS)
         sizes = {"max_form_memory_size": limits.FORM_BYTES, "buffer_size": limits.FORM_STEP}
@@ -274,13 +276,13 @@ class Request(werkzeug.Request):
             boundary = self.mimetype_params.get("boundary", "").encode()
             parts, files = parser.parse(io.BytesIO(body), boundary, len(body))
         except (ValueError, RequestEntityTooLarge) as error:
-            raise BadBody("the body is not a form that can be read") from error
+            raise BadBody("the body is not a valid form") from error
         if any(file.stream.getbuffer().nbytes > most for _, file in files.items(multi=True)):  # type: ignore[attr-defined]
             raise TooLarge(f"the file is too large; at most {most} bytes are accepted")
         return MultiDict([*parts.items(multi=True), *files.items(multi=True)])
 
     def start(self, status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
-        """Begin the response, as WSGI's `start_response`, with the headers that every response carries."""
+        """Begin the response like WSGI's `start_response`, adding the headers that every response has."""
         if self.unread:
             self.discard(self.config["LIMITS"]["max_attachment_bytes"] + limits.DRAIN_BYTES)
         headers += [("X-Request-Id", self.request_id), ("X-Content-Type-Options", "nosniff")]
@@ -296,7 +298,7 @@ class Request(werkzeug.Request):
         return self.start_response(status, headers, *failure)
 
     def discard(self, left: int) -> None:
-        """Read more of a refused body: a client that is still sending would miss the response."""
+        """Read up to `left` more bytes of a refused body; a client still sending would miss the response."""
         self.unread, deadline = False, self._deadline(limits.DRAIN_SECONDS)
         stream = get_input_stream(self.environ)
         try:
@@ -316,14 +318,14 @@ class Request(werkzeug.Request):
             response.force_close()
 
     def is_abandoned(self) -> bool:
-        """Whether the client has closed its side."""
+        """Return whether the client has closed its side of the connection."""
         poll, sock = select.poll(), self.environ.get("gunicorn.socket")
         if sock is not None:
-            poll.register(sock, getattr(select, "POLLRDHUP", 0))  # which not every platform has
+            poll.register(sock, getattr(select, "POLLRDHUP", 0))  # not every platform has it
         return bool(poll.poll(0))
 
     def end(self) -> None:
-        """End the response's deadline; gunicorn.conf.py calls it when the response was sent or failed."""
+        """End the response's deadline; gunicorn.conf.py calls it when the response was sent or has failed."""
         if self.deadline is not None:
             self.deadline.stop()
             if self.deadline.is_over:
@@ -333,26 +335,25 @@ class Request(werkzeug.Request):
         return limits.SocketDeadline(self.environ.get("gunicorn.socket"), seconds, how)
 
     def log(self, status: str) -> None:
-        """Count it, and write a line to standard output, with no token of a link or API key in its path."""
+        """Count the request, and write its line to standard output, without secrets in its path."""
         path = logged_path(self.environ["PATH_INFO"])
         seconds = time.perf_counter() - self.started
         figures.answered(self.endpoint, int(status), seconds - self.waited)
         who, key = ((self.caller or {}).get(name, "-") for name in ("id", "key_prefix"))
         line = f"{now()} {self.method} {path} {status} {seconds * 1000:.1f}ms"
-        with contextlib.suppress(OSError):  # a full disk or a closed pipe must not stop the service
+        with contextlib.suppress(OSError):  # neither a full disk nor a closed pipe may stop the service
             os.write(1, f"{line} {self.request_id} {who} {key} {self.client_address or '-'}\n".encode())
 
 
 @lru_cache(maxsize=4096)
 def logged_path(path: str) -> str:
-    """What the log may hold of a path; clients repeat theirs."""
-    path = re.sub(r"(/(?:enroll|calendar)/).*", r"\1", path, flags=re.DOTALL)
-    return KEY.sub(r"\1…", quote(path.encode("latin-1")))[:500]
+    """Return a path without secrets, for the log; cached, as clients repeat their paths."""
+    return KEY.sub(r"\1…", TOKEN.sub(r"\1", quote(path.encode("latin-1"))))[:500]
 
 
 @lru_cache(maxsize=1024)
 def without_port(address: str) -> str:
-    """The address in one word, without the port, which some proxies write too, another one each time."""
+    """Return the address as one word, without the port that some proxies add, which changes each time."""
     return re.sub(r"[^\w.:%[\]-]", "?", re.sub(r"(^[\d.]+|\]):\d+$", r"\1", address), flags=re.ASCII)[:64]
 
 
@@ -360,7 +361,7 @@ thread = threading.local()
 
 
 def request() -> Request:
-    """The request that this thread answers."""
+    """Return the request that this thread answers."""
     return thread.request
 
 
@@ -371,7 +372,7 @@ STATUS_LINES = {int(status): f"{status.value} {status.phrase}" for status in HTT
 
 
 class Response:
-    """A finished response; to make werkzeug's costs as much as to read a task."""
+    """A finished response. Making werkzeug's takes as long as reading a task."""
 
     def __init__(
         self,
@@ -390,12 +391,12 @@ class Response:
 
 
 def envelope(request_id: str, content: Row) -> bytes:
-    """The JSON of a response of the API: its content and its `meta`."""
+    """Return the JSON of an API response: its content and its `meta`."""
     return to_json(content | {"meta": {"timestamp": now(), "version": API_VERSION, "request_id": request_id}})
 
 
 class PathError(ApiError):
-    """What the routing raises: there is no such path, or the path does not take the method."""
+    """The path does not exist, or does not accept the method."""
 
     CODES = {404: NotFound.code, 405: "method_not_allowed"}
 
@@ -408,8 +409,8 @@ class PathError(ApiError):
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a request is answered that raised this exception; the log says why where it is a 5xx."""
-    shown = ApiError(f"a bug on our side, in the log under {request().request_id}")
+    """Return the error to answer for an exception. The cause of a 5xx is logged."""
+    shown = ApiError(f"this is a bug in the service; its log has details under {request().request_id}")
     if isinstance(error, ApiError):
         shown = error
     elif isinstance(error, ValidationError):
@@ -417,9 +418,9 @@ def as_api_error(error: Exception) -> ApiError:
     elif isinstance(error, HTTPException):
         shown = PathError(error)
     elif getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":  # by `Database.limit`
-        shown = Unavailable("the search took too long; filter by more, or by rarer values", retry_after=None)
+        shown = Unavailable("the search took too long; add filters, or use rarer values", retry_after=None)
     elif isinstance(error, DATABASE_ERRORS) and is_outage(error):
-        shown = Unavailable("the database cannot be used at the moment")
+        shown = Unavailable("the database is not available at the moment")
     if shown.status == 503:
         log.error("%s: 503: %s", request().request_id, error)
     elif shown.status == 500:
@@ -428,17 +429,18 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def success(data: Row, status: int) -> Response:
+    """Return the API's response with this data."""
     content = envelope(request().request_id, {"success": True, "data": data})
     return Response(content, status, request().success_headers)
 
 
 def failure(error: ApiError) -> Response:
-    """The API's response to a request that raised this error."""
+    """Return the API's response with this error."""
     content: Row = {"code": error.code, "message": str(error)}
-    if first := error.details[: schemas.MAX_DETAILS]:
-        content["details"] = [{"field": field, "message": message} for field, message in first]
-    content = {"success": False, "error": content}
-    return Response(envelope(request().request_id, content), error.status, error.headers)
+    if details := error.details[: schemas.MAX_DETAILS]:
+        content["details"] = [{"field": field, "message": message} for field, message in details]
+    body = envelope(request().request_id, {"success": False, "error": content})
+    return Response(body, error.status, error.headers)
 
 
 # Operations -------------------------------------------------------------------------------------
@@ -448,38 +450,38 @@ def authorize(caller: Row, role: str, scope: str) -> None:
     """Raise `Forbidden` unless the caller has at least this role, and a key of at least this scope."""
     permit(caller, role)
     if SCOPES.index(caller["scope"]) < SCOPES.index(scope):
-        raise Forbidden(f"your key's scope is {caller['scope']}; this takes a key of scope {scope}")
+        raise Forbidden(f"your key has scope {caller['scope']}; this request needs scope {scope}")
 
 
 @dataclass(frozen=True)
 class operation:
-    """What a view declares: what it takes and answers, and what the document says about it.
+    """The decorator of a view, which declares the requests, responses and callers of an operation.
 
-    A view that writes runs in one transaction, which is its first argument; the deliveries that the
-    transaction leaves are sent after the commit.
+    A view that writes runs in one transaction, its first argument. After the commit, the transaction's
+    deliveries are sent.
     """
 
-    takes: Schema = schemas.NOTHING  # of the query for GET and DELETE, else of the body: the view's arguments
-    # The schema of the answer's data, or the content type of an answer that is no JSON object; None for a
-    # file of a page, which the document does not list.
+    takes: Schema = schemas.NOTHING  # loads the view's arguments from the query (GET, DELETE) or the body
+    # The schema of the response's data, or the content type of a response that is not a JSON object. None for
+    # a page's file, which the document does not list.
     gives: Any = None
     _: KW_ONLY
-    # "json" (or the query); "file" for a form with a file; "nothing" for a page: any query or form is
-    # ignored, and errors are pages.
+    # "json" (or the query), "file" for a form with a file, or "nothing" for a page: it ignores any query or
+    # form, and answers errors with pages.
     reads: str = "json"
     status: int = 200  # of a success
-    role: str | None = "client"  # the least role that may call it; None: no key is needed
-    raises: tuple[type[ApiError], ...] = ()  # beside the errors that every operation may answer
+    role: str | None = "client"  # the lowest role that may call it; with None no key is needed
+    raises: tuple[type[ApiError], ...] = ()  # besides the errors of every operation
     headers: tuple[str, ...] = ()  # of a success
     also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
-    after_delivery: Callable[[Any], Row] | None = None  # makes the answer's data of what the view returns
-    scope: str = "write"  # the least scope of a key with which it writes
-    preconditions: tuple[str, ...] = ()  # of the headers If-Match and If-None-Match; others are refused
-    of_session: bool = False  # a key of any scope will do: the cookie of a session
+    after_delivery: Callable[[Any], Row] | None = None  # makes the response's data of the view's result
+    scope: str = "write"  # the lowest scope of a key that may write with it
+    preconditions: tuple[str, ...] = ()  # which of If-Match and If-None-Match it accepts
+    of_session: bool = False  # it accepts a session's cookie, whatever the scope
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it takes an `Idempotency-Key`: it creates, and its answer may be stored."""
+        """Whether it accepts an `Idempotency-Key`: it creates, and its response may be stored."""
         return self.status == 201 and not getattr(self.gives, "secret", False)
 
     def __call__(self, view: Callable) -> Callable:
@@ -492,7 +494,7 @@ class operation:
             with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
                 ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
                 if is_read:
-                    # Where no key is needed, parameters are ignored, as those of monitors.
+                    # Without a role, parameters are ignored: monitors add some.
                     query = read_query(self.takes, current.query_string if self.role else b"")
                     data = view(**ids, **query)
             if not is_read:
@@ -506,16 +508,16 @@ class operation:
         return answer
 
     def read_arguments(self) -> Row:
-        """What a request that writes holds for its view, checked.
+        """Return the arguments that a writing request has for its view.
 
-        Raises as `Request`'s readers do, and `ValidationError`.
+        Raises `Invalid`, `ValidationError`, and what reading the body raises.
         """
         current, takes = request(), self.takes
         if self.reads == "nothing":
             return {}
         for name, key in (("If-Match", "HTTP_IF_MATCH"), ("If-None-Match", "HTTP_IF_NONE_MATCH")):
             if key in current.environ and name not in self.preconditions:
-                raise Invalid((name, "is not accepted here"))
+                raise Invalid((name, "is not accepted by this operation"))
         body = current.get_upload() if self.reads == "file" else current.get_json()
         if current.method == "DELETE":
             if body:
@@ -526,10 +528,10 @@ class operation:
         return check(takes, body) if body or takes is not schemas.NOTHING else {}
 
     def perform(self, view: Callable, arguments: Row) -> Any:
-        """Run a view that writes in its transaction, and send the deliveries that the transaction leaves."""
+        """Run a view in a transaction, and send the transaction's deliveries."""
         current, role = request(), self.role
         repeatable = self.idempotency(arguments)
-        is_deletion = current.method == "DELETE"  # perhaps of very many rows
+        is_deletion = current.method == "DELETE"  # it may delete very many rows
         with write(current.caller, current.request_id, begins_group=is_deletion) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
@@ -537,7 +539,7 @@ class operation:
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
                     arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(view, transaction, **arguments)
-            data = run_once(transaction, *repeatable, self.status, run) if repeatable else run()
+            data = StoredAnswer.run_once(transaction, *repeatable, self.status, run) if repeatable else run()
             for event, task in transaction.also:
                 emit(transaction, event, {"task": task})
         if transaction.deliveries or transaction.left_to_sweeper:
@@ -546,17 +548,16 @@ class operation:
         return data
 
     def idempotency(self, arguments: Row) -> tuple[str, str] | None:
-        """The `Idempotency-Key` of a request that creates, with a digest of the request; None without one.
+        """Return the `Idempotency-Key` of a request that creates and a digest of the request, or None.
 
-        Raises `Invalid` where the answer may not be stored.
+        Raises `Invalid` if the key is malformed, or if the response may not be stored.
         """
         key = request().environ.get("HTTP_IDEMPOTENCY_KEY")
         if key is None or self.status != 201:
             return None
         if not self.is_repeatable:
-            raise Invalid(
-                ("Idempotency-Key", "is not accepted here: the answer holds a secret, which is not stored")
-            )
+            reason = "the response contains a secret, which is not stored"
+            raise Invalid(("Idempotency-Key", f"is not accepted by this operation: {reason}"))
         if not re.fullmatch(schemas.IDEMPOTENCY_KEY, key):
             raise Invalid(("Idempotency-Key", "must be 1 to 255 visible ASCII characters"))
         return key, digest(f"{request().path} {_ordered(arguments)!r}")
@@ -564,7 +565,7 @@ class operation:
 
 @contextlib.contextmanager
 def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any) -> Iterator[None]:
-    """Run the body in a slot of the caller's. Raises the refusal, made with these words, if none is free."""
+    """Run the body in one of the caller's slots. If none is free, raise `refusal`, made with these words."""
     member_id = request().caller["id"]
     if not slots.acquire(member_id):
         raise refusal(*words)
@@ -575,7 +576,7 @@ def slot(slots: limits.Slots, refusal: type[ApiError], *words: Any) -> Iterator[
 
 
 def search(read: Callable[[], Row]) -> Row:
-    """Return what `read` returns, which looks through all texts or all activity. Raises `TooMany`."""
+    """Call `read`, which searches all texts or all activity, in a slot for searches. Raises `TooMany`."""
     with slot(searches, TooMany, limits.WAIT_AGAIN), db.limit(limits.SEARCH_SECONDS):
         return read()
 
@@ -583,10 +584,10 @@ def search(read: Callable[[], Row]) -> Row:
 def awaited(
     seconds: int, read: Callable[[], Row], has_some: Callable[[Row], Any], role: str = "client"
 ) -> Row:
-    """What `read` returns as soon as there is some, or after so many seconds. Raises `TooMany`.
+    """Return what `read` returns as soon as `has_some` is true of it, at the latest after `seconds`.
 
-    It reads again every `WAIT_STEP` seconds, since other processes write too and a time may come: each time
-    as the caller, who must still have this role.
+    It reads every `WAIT_STEP` seconds, as other processes write too and times pass. Each time the caller must
+    still have this role. Raises `TooMany`.
     """
     current, begun_at = request(), time.monotonic()
     data = read()
@@ -606,26 +607,26 @@ def awaited(
 
 @lru_cache(maxsize=1024)
 def read_query(takes: Schema, query: bytes) -> Row:
-    """What a query string holds for a view, checked; read once, since clients repeat their queries."""
+    """Return the arguments that a query string has for a view; cached, as clients repeat their queries."""
     return check(takes, request().args) if query or takes is not schemas.NOTHING else {}
 
 
 def check(schema: Schema, fields: Row | MultiDict) -> Row:
-    """What the schema loads from the fields. Raises `ValidationError`, also for a repeated field."""
+    """Load the fields with the schema. Raises `ValidationError`, which also names repeated fields."""
     if not isinstance(fields, MultiDict):
         return schema.load(fields)
     problems: Row = {name: ["is repeated"] for name, values in fields.lists() if len(values) > 1}
     try:
         loaded = schema.load(fields.to_dict())
     except ValidationError as error:
-        raise ValidationError(error.messages_dict | problems) from error
+        problems = error.messages_dict | problems
     if problems:
         raise ValidationError(problems)
     return loaded
 
 
 def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
-    """Return which arguments are ids of what the viewer does not see; the view must not find it either."""
+    """Return the names of arguments with ids that the viewer does not see; the view must not find them."""
     ids = {name: arguments.get(name) for name in ("id", "comment_id", "member_id") if arguments.get(name)}
     with db.viewed_by(viewer):
         seen = {row["id"] for row in NAMED.all(ids=[*ids.values()])}
@@ -633,7 +634,7 @@ def unseen_by(viewer: Viewer, arguments: Row) -> list[str]:
 
 
 def _ordered(value: Any) -> Any:
-    """The value in a fixed order, with digests in place of files."""
+    """Return the value with its keys in a fixed order, and with digests for files."""
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if isinstance(value, dict):
@@ -641,22 +642,8 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def run_once(
-    transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
-) -> Row:
-    """Run the view and store its answer; or, where an answer is stored, return that. Raises `KeyReused`."""
-    current = request()
-    if stored := StoredAnswer.find(transaction, key, fingerprint):
-        current.success_status = stored["status"]
-        current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
-        return stored["data"]
-    data = run()
-    StoredAnswer.keep(transaction, key, fingerprint, status, current.success_headers, data)
-    return data
-
-
 class StoredAnswer(Base):
-    """The answer to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
+    """The response to a POST with an `Idempotency-Key`, for requests that repeat it within a day."""
 
     api_key = ForeignKeyField(ApiKey, column_name="api_key_id", on_delete="CASCADE", index=False)
     idempotency_key = TextField()
@@ -679,25 +666,24 @@ class StoredAnswer(Base):
 
     @statement
     def replace_old(cls: Any):
-        """Inserts an answer in place of one of more than a day ago."""
+        """Insert an answer, or replace one that has expired."""
         return cls.insert_row.query.on_conflict_replace()
 
     @classmethod
-    def find(cls, transaction: Transaction, key: str, request: str) -> Row | None:
-        """The stored answer to this request, or None. Raises `KeyReused` where another used the key."""
-        key_id = transaction.actor["key_id"]
-        stored = cls.by_key.one(after=now(-cls.DAY), api_key_id=key_id, idempotency_key=key)
-        if stored and stored["request"] != request:
-            raise KeyReused("this Idempotency-Key came with another path or body before; take a new one")
-        return stored
-
-    @classmethod
-    def keep(
-        cls, transaction: Transaction, key: str, request: str, status: int, headers: Row, data: Row
-    ) -> None:
-        """Store the answer in the same transaction as the change."""
-        row = {"api_key_id": transaction.actor["key_id"], "idempotency_key": key, "request": request}
-        cls.replace_old.run(**row, headers=headers, data=data, status=status, created_at=transaction.at)
+    def run_once(
+        cls, transaction: Transaction, key: str, fingerprint: str, status: int, run: Callable[[], Row]
+    ) -> Row:
+        """Run the view and store its answer, or return the answer that is stored. Raises `KeyReused`."""
+        current, named = request(), {"api_key_id": transaction.actor["key_id"], "idempotency_key": key}
+        if stored := cls.by_key.one(**named, after=now(-cls.DAY)):
+            if stored["request"] != fingerprint:
+                raise KeyReused("this Idempotency-Key was used with another path or body; use a new key")
+            current.success_status = stored["status"]
+            current.success_headers = stored["headers"] | {"Idempotent-Replayed": "true"}
+            return stored["data"]
+        answer: Row = {"data": run(), "status": status, "headers": current.success_headers}
+        cls.replace_old.run(**named, **answer, request=fingerprint, created_at=transaction.at)
+        return answer["data"]
 
     @statement
     def delete_old(cls: Any):
@@ -705,5 +691,5 @@ class StoredAnswer(Base):
 
     @classmethod
     def prune(cls, most: int = 500) -> int:
-        """Delete some answers that are no longer replayed; returns how many."""
+        """Delete up to `most` answers that have expired. Return how many were deleted."""
         return cls.delete_old.run(before=now(-cls.DAY), most=most)

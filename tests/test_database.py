@@ -256,7 +256,7 @@ def test_damage_in_the_middle_is_found_by_doctor_and_by_who_reads_it(seeded):
     seeded.database.write_bytes(content)
     client = seeded.start().client()
     said = fault(client.get(f"/tasks/{task['id']}"), 503, "unavailable")
-    assert said["message"] == "the database cannot be used at the moment"  # what failed is no write
+    assert said["message"] == "the database is not available at the moment"  # what failed is no write
     key = {"Authorization": f"Bearer {OWNER_KEY}"}
     figures = requests.get(f"{seeded.base}/metrics", headers=key, timeout=PATIENCE).text
     assert "tasks_unavailable_total{} 1\n" in figures

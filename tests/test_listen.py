@@ -113,7 +113,7 @@ def test_it_begins_with_what_happens_from_now_on_if_not_told_otherwise(launch, l
 @pytest.mark.parametrize(
     ("path", "key", "said"),
     [
-        ("", "wrong", "Error: the API key is unknown"),
+        ("", "wrong", "Error: the API key does not exist"),
         ("/board", OWNER_KEY, "/board is not the address of a task service"),
         (":1", OWNER_KEY, "Error: Failed to parse"),
     ],

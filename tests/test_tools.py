@@ -127,7 +127,7 @@ def test_a_tool_does_nothing_that_its_caller_may_not(reader, owner, join, projec
         "complete_task": {"task_id": id, "comment": "x"},
         "create_project": {"name": project["name"]},  # which there is already
     }.items():
-        assert refused(reader, tool, **arguments).startswith("forbidden: your key's scope is read")
+        assert refused(reader, tool, **arguments).startswith("forbidden: your key has scope read")
         assert refused(client, tool, **arguments).startswith("forbidden: your role is client")
     assert refused(reader, "add_comment", task_id=id, content="x").startswith("forbidden: ")
     assert use(client, "add_comment", task_id=id, content="When?")["id"]

@@ -98,7 +98,7 @@ def test_the_official_client_is_told_that_its_key_is_wrong(server, mode):
     error = failure.value
     while isinstance(error, BaseExceptionGroup):
         (error,) = error.exceptions
-    assert str(error) == "the API key is unknown, or expired, or was revoked"
+    assert str(error) == "the API key does not exist, has expired or was revoked"
 
 
 def parts_of(schema):
