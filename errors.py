@@ -90,7 +90,7 @@ class Conflict(ApiError):
 
 class Gone(ApiError):
     status, code = 410, "gone"
-    reason = "The link was used, replaced or revoked, or has expired; or the cursor is no longer valid."
+    reason = "The link was used, replaced or revoked, or has expired; or the cursor is too old: begin again."
 
 
 class KeyReused(ApiError):

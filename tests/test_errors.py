@@ -253,7 +253,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     db.close()
     assert answer.status_code == 503
     assert "Retry-After" not in answer.headers  # the same search would take as long again
-    assert "filter by more" in answer.json["error"]["message"]
+    assert "add filters" in answer.json["error"]["message"]
     monkeypatch.setattr(wire.searches, "pause", 0.0)
     assert wire.searches.acquire("another") and wire.searches.acquire("another")
     assert not wire.searches.acquire("another")
