@@ -208,7 +208,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     of_agents = filters - of_programs | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}
     page = (ROOT / "docs" / "api.md").read_text()
-    told = page.partition("`GET /tasks` filters by")[2].partition("History")[0]
+    told = page.partition("`GET /tasks` filters by")[2].partition("\n### ")[0]
     assert [name for name in filters if f"`{name}" not in told] == []
 
 
