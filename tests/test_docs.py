@@ -149,7 +149,7 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
     owner = server.client()
     project = owner.make_project()
     (tmp_path / "agent.py").write_text(AGENT)
-    (tmp_path / "runner.sh").write_text(block("sh", "wait=25", AGENTS))
+    (tmp_path / "runner.sh").write_text(block("bash", "wait=25", AGENTS))
     runners = []
     for name in ("One", "Two"):
         key = server.flask("member", "add", name, "--agent").stdout.strip()
