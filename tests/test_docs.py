@@ -15,6 +15,7 @@ from test_readme import WEBHOOKS, block
 from settings import load_settings
 
 AGENTS = (ROOT / "docs" / "agents.md").read_text()
+MOVING = (ROOT / "docs" / "moving.md").read_text()
 TESTING = (ROOT / "docs" / "testing.md").read_text()
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
@@ -94,6 +95,13 @@ def test_the_settings_for_tests_send_an_event_again_soon(launch, receiver):
     first, *again = [receiver.next() for _ in range(3)]
     assert [call.body for call in again] == [first.body] * 2
     assert first.event["event"] == "task.completed"
+
+
+def test_the_import_prints_what_is_shown(server, tmp_path):
+    tasks = f'tasks() {{ "{BIN}/flask" --app "{ROOT}/app" "$@" 2>&1; }}\n'
+    words = ["bash", "-eu", "-c", tasks + block("sh", "tasks import", MOVING)]
+    options = {"cwd": tmp_path, "env": server.environment, "capture_output": True, "text": True}
+    assert subprocess.run(words, timeout=PATIENCE, **options).stdout == block("text", "new:", MOVING)
 
 
 @needs_node
