@@ -91,6 +91,7 @@ def test_the_session_with_the_gateway_can_be_pasted(launch, tmp_path):
     flow = finished["result"]["flow"]
     assert (flow["status"], flow["stateJson"]) == ("succeeded", {"sent": True})
     assert summary["result"]["summary"]["total"] == 1
+    assert resembles(json.loads(block("json", "summary", GATEWAY)), summary)
 
 
 @contextmanager
