@@ -89,4 +89,6 @@ def test_what_is_installed_serves_a_workspace_for_tests_in_the_folder_of_another
 
 def test_the_changelog_begins_with_this_version():
     headings = re.findall("(?m)^## (.+)", (ROOT / "CHANGELOG.md").read_text())
-    assert [heading for heading in headings if heading != "Unreleased"][0] == schemas.VERSION
+    released = [heading for heading in headings if heading != "Unreleased"]
+    assert released[0].split()[0] == schemas.VERSION
+    assert all(re.fullmatch(r"[\d.]+ \(\d{4}-\d\d-\d\d\)", heading) for heading in released)
