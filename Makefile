@@ -16,11 +16,11 @@ run: install
 throwaway: $(VENV)/run
 	@TASKS_CONFIG=/dev/null $(BIN)/flask --app app throwaway $(ARGS)
 
-# Five processes, also on two cores: a test mostly waits for its server.
+# Five processes, even on two cores: a test mostly waits for its server.
 test: $(VENV)/dev
 	$(BIN)/pytest -n 5 --dist loadfile $(ARGS)
 
-# A minute, with Python alone: without pages, other programs, and the files that take longest.
+# A minute, with Python only: without pages, other programs, and the slowest files.
 quick: $(VENV)/dev
 	$(BIN)/pytest -n 4 --dist loadfile --quick $(ARGS)
 
@@ -29,7 +29,7 @@ check: audit
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Known vulnerabilities of the packages; with CI_AUDIT=required it fails if they cannot be looked up.
+# Known vulnerabilities of the packages; with CI_AUDIT=required it fails if no database can be reached.
 audit: $(VENV)/dev
 	@$(BIN)/python .ci/audit.py
 
@@ -41,7 +41,7 @@ bench: $(VENV)/dev
 faults: $(VENV)/dev
 	@PYTHONPATH=.:tests:bench $(BIN)/python faults/campaign.py $(ARGS)
 
-# Do tests notice mistakes? One module, and the tests to run: ARGS="times.py tests/test_clock.py".
+# Find rules that no test guards. Name a module and the tests to run: ARGS="times.py tests/test_clock.py".
 mutate: $(VENV)/dev
 	@$(BIN)/python faults/mutate.py $(ARGS)
 
