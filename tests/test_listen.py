@@ -50,7 +50,7 @@ def test_events_arrive_as_a_webhook_gets_them_and_answers_are_shown_until_ctrl_c
     owner = server.client()
     project = owner.make_project()
     owner.make_task(project, title="Before")
-    shown = shlex.split(block("sh", "listen", WEBHOOKS).replace("10:00", "00:00"))
+    shown = shlex.split(block("console", "listen", WEBHOOKS).replace("10:00", "00:00"))
     words = shown[shown.index("http://localhost:9000/webhook") + 1 :]
     with listen(server.base, *words) as process:
         assert title(receiver.next()) == "Before"

@@ -233,7 +233,9 @@ def test_the_files_that_are_linked_exist():
             file, _, heading = target.partition("#")
             assert (page.parent / file).exists(), target
             if heading:
-                headings = re.findall("^##+ (.*)", (page.parent / file or page).read_text(), re.MULTILINE)
+                headings = re.findall(
+                    "^##+ (.*)", (page.parent / file if file else page).read_text(), re.MULTILINE
+                )
                 assert heading in [
                     re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings
                 ]

@@ -8,7 +8,6 @@ import pytest
 import requests
 from harness import at_once, fault, invoke
 from test_inbox import change, comment, unread
-from test_readme import API, block
 from test_throwaway import ask, begun, client, environment_in
 from test_tools import stored, use
 
@@ -245,16 +244,6 @@ def test_after_many_each_one_is_still_beside_the_one_before_and_has_the_version_
         map(lambda task: stored(owner, task["id"]), [*tasks, other]), key=lambda task: task["rank"]
     )
     assert [task["id"] for task in in_order] == [task["id"] for task in [*tasks, other]]
-
-
-def test_it_is_as_the_page_of_the_api_shows_it(owner, project):
-    task = owner.make_task(
-        project, **json.loads(block("json", '"FREQ=MONTHLY"}', API)) | {"project_id": project["id"]}
-    )
-    complete(owner, task)
-    shown = json.loads(block("json", '"repeats"', API)) | {"repeats": task["number"]}
-    (new,) = following(owner, task)
-    assert {name: new[name] for name in shown} == shown
 
 
 def test_a_closed_milestone_and_an_archived_project_take_no_next_task(owner, milestone):
