@@ -6,11 +6,14 @@ process, where our tests start servers. This tries a few at random, on a copy of
 
 import argparse
 import ast
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -42,6 +45,19 @@ def mutants(source: bytes) -> Iterator[tuple[int, int, str]]:
             yield begins[changed.lineno - 1] + changed.col_offset, end, text
 
 
+def run(words: list[str], folder: Path, seconds: float | None) -> tuple[int, str]:
+    """Run the tests; return their exit code and output. After `seconds` they hang, and so have failed."""
+    with subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as tests:
+        try:
+            output = tests.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(tests.pid, signal.SIGKILL)  # with the servers that they have started
+            return 1, ""
+        return tests.returncode, output
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module")
@@ -59,12 +75,15 @@ def main() -> None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
         words = [sys.executable, "-m", "pytest", "-qx", "-n", "2", "--dist", "loadfile"]
         words += [str(test).replace(str(ROOT), str(copy)) for test in tests]
+        seconds: float | None = None
         for begin, end, text in [(0, 0, ""), *sorted(chosen)]:  # at first without a change
             (copy / asked.module).write_bytes(source[:begin] + text.encode() + source[end:])
-            done = subprocess.run(words, cwd=copy, capture_output=True, text=True)
-            if not text and done.returncode:
-                sys.exit(f"The tests fail without a change:\n{done.stdout[-2000:]}")
-            if text and not done.returncode:
+            began = time.monotonic()
+            code, output = run(words, copy, seconds)
+            if not text and code:
+                sys.exit(f"The tests fail without a change:\n{output[-2000:]}")
+            seconds = seconds or 60 + 3 * (time.monotonic() - began)
+            if text and not code:
                 unnoticed += 1
                 line = source.count(b"\n", 0, begin) + 1
                 print(f"{asked.module}:{line}: nothing noticed {text!r}", flush=True)
