@@ -1,6 +1,5 @@
 """The fixtures: servers, clients, receivers and pages, which are ended after the tests that use them."""
 
-import itertools
 import json
 import os
 
@@ -84,21 +83,9 @@ def owner(server):
 
 
 @pytest.fixture(scope="session")
-def join(server, owner):
-    """Invite somebody, let them enroll, and return their client."""
-    numbers = itertools.count()
-
-    def invite(role="member", **fields):
-        email = f"{role}-{next(numbers)}@example.com"
-        body = {"email": email, "full_name": f"{role.title()} of the tests", "role": role} | fields
-        link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
-        enrolled = server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
-        data = owner.data(enrolled, 201)
-        client = server.client(data["api_key"])
-        client.member = data["member"]
-        return client
-
-    return invite
+def join(server):
+    """Make members of the server that most tests share; `Server.join` says how."""
+    return server.join
 
 
 @pytest.fixture(scope="session")

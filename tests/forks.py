@@ -5,8 +5,9 @@ Most of the time of a start goes into imports, and the tests start some hundred 
 
 import os
 import sys
+import tempfile
 from multiprocessing import get_context
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from subprocess import TimeoutExpired
 
 context = get_context("forkserver")
@@ -38,6 +39,9 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, how)
 
+    def terminate(self):
+        self.send_signal(SIGTERM)
+
     def kill(self):
         self.send_signal(SIGKILL)
 
@@ -47,6 +51,7 @@ def become(words, folder, environment, stdout, stderr, listener):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # TMPDIR may be another one
     for place, path in ((1, stdout), (2, stderr)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, place)

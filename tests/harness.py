@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partialmethod
+from functools import cached_property, partialmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -129,6 +129,11 @@ class Client:
         """The answer's data; the status must be that of success."""
         assert answer.status_code == status, answer.text
         return answer.json()["data"]
+
+    @cached_property
+    def member(self):
+        """The member with this key, as it was when a test first asked for it."""
+        return self.data(self.get("/me"))["member"]
 
     def make_project(self, **fields):
         return self.data(self.post("/projects", {"name": "A project"} | fields), 201)
@@ -262,7 +267,7 @@ def read_at_start(environment):
 class Server:
     """A gunicorn of our own: its database and settings in a folder, its log in a file."""
 
-    started = []
+    started, numbers = [], itertools.count()
     forks = False  # whether programs are forked, which the tests that need many of them do
     port = 0  # any, unless it shall start again where it was
 
@@ -339,6 +344,20 @@ class Server:
     def client(self, key=OWNER_KEY):
         self.clients.append(Client(f"{self.base}/api/v1", key))
         return self.clients[-1]
+
+    def join(self, role="member", **fields):
+        """Invite somebody, let them enroll, and return their client."""
+        owner, email = self.client(), f"{role}-{next(self.numbers)}@example.com"
+        body = {"email": email, "full_name": f"{role.title()} of the tests", "role": role} | fields
+        link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
+        joined = owner.data(self.client(None).post(f"/enroll/{link.rpartition('/')[2]}"), 201)
+        client = self.client(joined["api_key"])
+        client.member = joined["member"]
+        return client
+
+    def agent(self, name):
+        """Add an agent by the command line, and return its client."""
+        return self.client(self.flask("member", "add", name, "--agent").stdout.strip())
 
     def children(self):
         """The process ids of the workers."""

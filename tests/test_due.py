@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from harness import PATIENT, hook, last_event, wait_until
 from test_inbox import change, emptied, inbox, of, unread
-from test_members import invite, join_with, token_of
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +31,8 @@ def olga(telling):
 
 
 @pytest.fixture(scope="module")
-def ana(telling, olga):
-    invitation = invite(olga, "ana@example.com")
-    client = telling.client(olga.data(join_with(telling, token_of(invitation)), 201)["api_key"])
-    client.member = invitation["member"]
-    return client
+def ana(telling):
+    return telling.join()
 
 
 def soon(hours=1):

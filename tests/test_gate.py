@@ -13,31 +13,26 @@ REFUSAL = "a key of scope agent moves nothing to done, and nothing out of it"
 
 
 @pytest.fixture(scope="module")
-def agent(server, owner):
-    client = server.client(server.flask("member", "add", "Agent of the gate", "--agent").stdout.strip())
-    client.member = owner.data(client.get("/me"))["member"]
-    return client
+def agent(server):
+    return server.agent("Agent of the gate")
 
 
 @pytest.fixture
 def external(owner, project):
     """A task with an id of another program, and the path under which that changes it."""
-    task = owner.make_task(project, external_id=project["id"])
-    return task, f"/tasks/by-external-id/{project['id']}"
+    return owner.make_task(project, external_id=project["id"]), f"/tasks/by-external-id/{project['id']}"
 
 
 def ways(client, task, external_path, status):
     """Each call that would give the task this status."""
-    path = f"/tasks/{task['id']}"
-    body = {"project_id": task["project_id"], "title": task["title"], "status": status}
+    path, moved = f"/tasks/{task['id']}", {"status": status}
+    body = {"project_id": task["project_id"], "title": task["title"], **moved}
     return {
-        "patch": partial(client.patch, path, {"status": status, "title": "Not stored"}),
-        "put": partial(client.put, path, {"status": status}),
-        "details": partial(client.patch, f"{path}/details", {"status": status}),
+        "patch": partial(client.patch, path, {**moved, "title": "Not stored"}),
+        "put": partial(client.put, path, moved),
+        "details": partial(client.patch, f"{path}/details", moved),
         "external id": partial(client.put, external_path, body),
-        "batch": partial(
-            client.patch, "/tasks/batch", {"tasks": [task["id"]], "changes": {"status": status}}
-        ),
+        "batch": partial(client.patch, "/tasks/batch", {"tasks": [task["id"]], "changes": moved}),
     }
 
 
@@ -74,15 +69,13 @@ def test_it_does_everything_that_the_work_needs(agent, owner, project):
     comment(agent, task, "Done so far")
     agent.data(agent.request("POST", f"{path}/attachments", files={"file": ("log.txt", b"log")}), 201)
     emptied(agent)
-    batch = {"tasks": [task["id"]], "changes": {"status": "in_progress"}}
-    agent.data(agent.patch("/tasks/batch", batch))
+    agent.data(agent.patch("/tasks/batch", {"tasks": [task["id"]], "changes": {"status": "in_progress"}}))
     agent.data(agent.patch(f"{path}/details", {"status": "review", "priority": "low"}))
     assert owner.data(owner.post(f"{path}/complete"))["status"] == "done"
 
 
 def test_it_changes_no_comment_that_was_not_made_with_it(server, owner, task):
-    key = owner.data(owner.post("/keys", {"name": "bot", "scope": "agent"}), 201)
-    bot = server.client(key["api_key"])
+    bot = server.client(owner.data(owner.post("/keys", {"name": "bot", "scope": "agent"}), 201)["api_key"])
     path = f"/tasks/{task['id']}/comments"
     said, reported = comment(owner, task, "I do not approve"), comment(bot, task, "Done")
     error = fault(bot.patch(f"{path}/{said['id']}", {"content": "I approve"}), 403, "forbidden")
@@ -106,8 +99,8 @@ def test_its_complete_task_moves_to_review_and_says_who_completes(agent, join, o
 
 def test_a_session_that_is_started_with_it_keeps_its_scope(server, agent, task):
     page = browser(server, cookie_of(start_session(server, agent.key)))
-    error = fault(page("PATCH", f"/tasks/{task['id']}", json={"status": "done"}), 403, "forbidden")
-    assert REFUSAL in error["message"]
-    assert (
-        "scope is agent" in fault(page("POST", "/projects", json={"name": "x"}), 403, "forbidden")["message"]
-    )
+    for said, method, path, body in (
+        (REFUSAL, "PATCH", f"/tasks/{task['id']}", {"status": "done"}),
+        ("has scope agent", "POST", "/projects", {"name": "x"}),
+    ):
+        assert said in fault(page(method, path, json=body), 403, "forbidden")["message"]
