@@ -111,27 +111,14 @@ def test_a_flow_has_what_it_was_given_and_defaults(call):
     flow = call.flow(currentStep=None, stateJson=None)
     assert UUID4.fullmatch(flow.pop("flowId"))
     assert flow.pop("createdAt") == flow.pop("updatedAt")
-    assert flow == {
-        "syncMode": "managed",
-        "controllerId": "webhooks/zapier",
-        "revision": 0,
-        "status": "queued",
-        "notifyPolicy": "done_only",
-        "goal": "Ship it",
-        "stateJson": None,
-    }
-
-
-def test_a_flow_shows_everything_that_was_sent(call):
+    default = {"syncMode": "managed", "controllerId": "webhooks/zapier", "notifyPolicy": "done_only"}
+    assert flow == default | {"revision": 0, "status": "queued", "goal": "Ship it", "stateJson": None}
     sent = {"goal": "  Ship it  ", "controllerId": "n8n", "status": "blocked", "notifyPolicy": "silent"}
     sent |= {"currentStep": "build", "stateJson": {"b": 1, "a": [1.5, None, "é"]}, "waitJson": None}
     flow = call.flow(**sent)
-    shown = {name: flow[name] for name in sent}
-    assert shown == {**sent, "goal": "Ship it"}
+    assert {name: flow[name] for name in sent} == {**sent, "goal": "Ship it"}
     assert call.result("get_flow", flowId=flow["flowId"])["flow"] == flow
-
-
-def test_numbers_come_back_as_javascript_holds_them(call):
+    # Numbers come back as JavaScript holds them.
     flow = call.flow(stateJson={"2": 1.0, "1": 1e21, "big": 2**63, "neg": -0.0})
     text = call("get_flow", flowId=flow["flowId"]).text
     assert '"stateJson":{"1":1e+21,"2":1,"big":9223372036854776000,"neg":0}' in text
@@ -253,9 +240,6 @@ def test_a_task_has_what_it_was_given_and_defaults(call):
     assert task == {**BUILD, **default, "deliveryStatus": "pending", "parentFlowId": flow["flowId"]}
     assert result["flow"] == flow  # not touched
     assert call.run(flow, status="running", startedAt=1000)["lastEventAt"] == 1000
-
-
-def test_a_task_shows_everything_that_was_sent(call):
     sent = {"runtime": "subagent", "task": "Build", "label": "Builder", "notifyPolicy": "silent"}
     sent |= {"sourceId": "zap-1", "parentTaskId": "task-0", "agentId": "agent-1", "runId": "run-1"}
     sent |= {"childSessionKey": "Agent:Main:MAIN:child", "progressSummary": " half \n way "}
@@ -264,33 +248,26 @@ def test_a_task_shows_everything_that_was_sent(call):
     assert {name: task[name] for name in sent} == {**sent, "progressSummary": "half way"}
 
 
-@pytest.mark.parametrize("progress", [{"startedAt": 5}, {"lastEventAt": 5}, {"progressSummary": "half"}])
-def test_progress_is_for_running_tasks(call, progress):
-    body = call.rejected(400, "invalid_request", "run_task", flowId="f", **BUILD, **progress)
-    assert body["error"] == (
-        "status: status must be running when startedAt, lastEventAt, or progressSummary is provided"
-    )
-
-
-@pytest.mark.parametrize("key", ["agent:main:mainx", "agent:main:main", "agent:other:x"])
-def test_a_child_session_must_be_below_the_routes(call, key):
-    task = {"flowId": call.flow()["flowId"], "childSessionKey": key}
-    body = call.rejected(409, "task_not_created", "run_task", **BUILD, **task)
+def test_a_task_that_cannot_be_made_says_why(call):
+    for progress in ({"startedAt": 5}, {"lastEventAt": 5}, {"progressSummary": "half"}):
+        body = call.rejected(400, "invalid_request", "run_task", flowId="f", **BUILD, **progress)
+        said = "status must be running when startedAt, lastEventAt, or progressSummary is provided"
+        assert body["error"] == f"status: {said}"
     reason = "childSessionKey must be a descendant of the route's session tree"
-    assert body["error"] == reason
-    assert body["result"] == {"found": True, "created": False, "reason": reason}
+    for key in ("agent:main:mainx", "agent:main:main", "agent:other:x"):
+        task = {"flowId": call.flow()["flowId"], "childSessionKey": key}
+        body = call.rejected(409, "task_not_created", "run_task", **BUILD, **task)
+        assert body["error"] == reason
+        assert body["result"] == {"found": True, "created": False, "reason": reason}
 
 
-def test_a_report_of_the_same_run_adds_what_its_task_lacks(call):
+def test_which_reports_are_of_the_same_run_and_add_what_its_task_lacks(call):
+    """Those of one run, runtime and child session; of subagents also of one label and text."""
     flow = call.flow()
     first = call.run(flow, runId="r", label="One")
     assert call.run(flow, runId="r", label="Two", task="Other", status="running") == first
     more = {"sourceId": "s", "agentId": "a", "task": "Better"}
     assert call.run(flow, runId="r", preferMetadata=True, **more) == first | more
-
-
-def test_which_reports_are_of_the_same_run(call):
-    """Those of one run, runtime and child session; of subagents also of one label and text."""
     flow, child, sub = call.flow(), {"childSessionKey": "agent:main:main:a"}, {"runtime": "subagent"}
     different = [{"runId": "r"} | fields for fields in ({}, child, {"runId": "R"})]
     different += [{"runId": "r", **sub} | fields for fields in ({}, {"label": "A"}, {"task": "Test"}, child)]
@@ -313,9 +290,8 @@ def test_of_many_callers_with_one_revision_one_is_applied_and_the_others_see_its
     flow = call.flow()
     sent = {"flowId": flow["flowId"], "expectedRevision": flow["revision"]}
     callers = [Caller(server) for _ in range(12)]
-    answers = at_once(
-        *[partial(one, "set_waiting", **sent, currentStep=f"{n}") for n, one in enumerate(callers)]
-    )
+    calls = [partial(one, "set_waiting", **sent, currentStep=f"{n}") for n, one in enumerate(callers)]
+    answers = at_once(*calls)
     assert {answer.status_code for answer in answers} <= {200, 409, 503}
     (applied,) = (answer.json()["result"]["flow"] for answer in answers if answer.ok)
     told = [answer.json()["result"]["current"] for answer in answers if answer.status_code == 409]
@@ -375,17 +351,13 @@ def test_cancelling_cancels_the_open_tasks_in_one_go(call, stranger):
 
 # Fields
 
-REVISION = {"flowId": "f", "expectedRevision": 0}
 VALID = {
     "create_flow": {"goal": "g"},
-    "get_flow": {"flowId": "f"},
-    "list_flows": {},
-    "find_latest_flow": {},
+    **dict.fromkeys(["get_flow", "get_task_summary", "cancel_flow"], {"flowId": "f"}),
+    **dict.fromkeys(["list_flows", "find_latest_flow"], {}),
     "resolve_flow": {"token": "t"},
-    "get_task_summary": {"flowId": "f"},
-    "cancel_flow": {"flowId": "f"},
     "run_task": {"flowId": "f", "runtime": "acp", "task": "t"},
-    **dict.fromkeys(MUTATIONS, REVISION),
+    **dict.fromkeys(MUTATIONS, {"flowId": "f", "expectedRevision": 0}),
 }
 CHILD = ["task", "sourceId", "childSessionKey", "parentTaskId", "agentId", "runId", "label"]
 STRINGS = [("create_flow", "goal"), ("create_flow", "controllerId"), ("resolve_flow", "token")]
@@ -396,38 +368,31 @@ WRONG = [
     *[("create_flow", "goal", value) for value in ("", None, 5, [], "a\0b")],
     *[(action, "expectedRevision", "0") for action in MUTATIONS],
     *[("finish_flow", "expectedRevision", value) for value in (-1, 1.5, True, None, 2**53, 1e300, [])],
-    ("create_flow", "status", "succeeded"),
-    ("create_flow", "status", None),
-    ("create_flow", "notifyPolicy", "always"),
-    ("create_flow", "currentStep", " "),
-    ("resume_flow", "status", "waiting"),
-    ("set_waiting", "blockedTaskId", ""),
-    ("run_task", "runtime", "cli"),
-    ("run_task", "status", "waiting"),
-    ("run_task", "preferMetadata", "yes"),
-    ("run_task", "preferMetadata", 1),
-    ("run_task", "startedAt", -1),
+    *[("create_flow", "status", value) for value in ("succeeded", None)],
+    *[("create_flow", "notifyPolicy", "always"), ("create_flow", "currentStep", " ")],
+    *[("resume_flow", "status", "waiting"), ("set_waiting", "blockedTaskId", "")],
+    *[("run_task", "runtime", "cli"), ("run_task", "status", "waiting"), ("run_task", "startedAt", -1)],
+    *[("run_task", "preferMetadata", "yes"), ("run_task", "preferMetadata", 1)],
     ("run_task", "progressSummary", ""),
 ]
 
 
 @pytest.mark.parametrize("action", VALID)
-def test_an_unknown_key_is_refused(call, action):
+def test_an_unknown_key_is_refused_and_a_missing_field_named(call, action):
     body = call.rejected(400, "invalid_request", action, **VALID[action], foo=1)
-    assert body["error"] == 'Unrecognized key: "foo"'
-    assert body["result"] == {}
+    assert (body["error"], body["result"]) == ('Unrecognized key: "foo"', {})
+    for field in VALID[action]:
+        fields = {name: value for name, value in VALID[action].items() if name != field}
+        assert call.rejected(400, "invalid_request", action, **fields)["error"] == f"{field}: is required"
 
 
-@pytest.mark.parametrize(("action", "field"), [(a, f) for a, fields in VALID.items() for f in fields])
-def test_a_required_field_is_named_when_it_is_missing(call, action, field):
-    fields = {name: value for name, value in VALID[action].items() if name != field}
-    assert call.rejected(400, "invalid_request", action, **fields)["error"] == f"{field}: is required"
-
-
-@pytest.mark.parametrize(("action", "field", "value"), WRONG)
-def test_a_wrong_value_is_refused_by_the_name_of_its_field(call, action, field, value):
-    body = call.rejected(400, "invalid_request", action, **VALID[action] | {field: value})
-    assert body["error"].startswith(f"{field}: ")
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(call):
+    for action, field, value in WRONG:
+        body = call.rejected(400, "invalid_request", action, **VALID[action] | {field: value})
+        assert body["error"].startswith(f"{field}: "), (action, field, value)
+    for action in (None, 5, "", "CREATE_FLOW", "create_flow ", [], "delete_flow"):
+        body = call.rejected(400, "invalid_request", action)
+        assert body["error"].startswith("action: must be one of create_flow, ")
 
 
 def nested(levels):
@@ -437,38 +402,29 @@ def nested(levels):
 STATE = '{"action":"create_flow","goal":"g","stateJson":%s}'
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (STATE % '"\\ud800"', "stateJson: "),
-        (STATE % '{"\\ud800":1}', "stateJson: "),
-        (STATE % '"\\u0000"', "stateJson: "),
-        (STATE % json.dumps(nested(33)), "stateJson: "),
-        (STATE % '{"a":1e999}', "stateJson: must not hold a number that is out of range"),
-        (STATE % ("9" * 5000), "stateJson: must not hold a number that is out of range"),
-        ('{"action":"finish_flow","flowId":"x","expectedRevision":' + "9" * 5000 + "}", "expectedRevision: "),
-        ("[" * 100_000 + "]" * 100_000, "body: must not be nested deeper than 32 levels"),
-        ('{"action":"list_flows","_schema":1}', 'Unrecognized key: "_schema"'),
-        ('{"action":"list_flows","":1}', 'Unrecognized key: ""'),
-        *[(body, "") for body in ("[]", '"x"', "5", "null", "{}")],
-    ],
-    ids=range(15),
-)
-def test_json_that_is_no_action_or_cannot_be_kept_is_refused(call, body, error):
+NO_ACTIONS = {
+    **dict.fromkeys([STATE % text for text in ('"\\ud800"', '{"\\ud800":1}', '"\\u0000"')], "stateJson: "),
+    STATE % json.dumps(nested(33)): "stateJson: ",
+    STATE % '{"a":1e999}': "stateJson: must not hold a number that is out of range",
+    STATE % ("9" * 5000): "stateJson: must not hold a number that is out of range",
+    '{"action":"finish_flow","flowId":"x","expectedRevision":' + "9" * 5000 + "}": "expectedRevision: ",
+    "[" * 100_000 + "]" * 100_000: "body: must not be nested deeper than 32 levels",
+    '{"action":"list_flows","_schema":1}': 'Unrecognized key: "_schema"',
+    '{"action":"list_flows","":1}': 'Unrecognized key: ""',
+    **dict.fromkeys(["[]", '"x"', "5", "null", "{}"], ""),
+}
+
+
+@pytest.mark.parametrize("body", NO_ACTIONS, ids=range(len(NO_ACTIONS)))
+def test_json_that_is_no_action_or_cannot_be_kept_is_refused(call, body):
     answer = call.send(body)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
-    assert answer.json()["error"].startswith(error)
+    assert answer.json()["error"].startswith(NO_ACTIONS[body])
 
 
 @pytest.mark.parametrize("state", [nested(32), {"1" * 5000: 1}], ids=["32 levels", "a long key"])
 def test_json_that_can_be_kept_is_kept(call, state):
     assert call.flow(stateJson=state)["stateJson"] == state
-
-
-@pytest.mark.parametrize("action", [None, 5, "", "CREATE_FLOW", "create_flow ", [], "delete_flow"])
-def test_an_action_that_does_not_exist_is_refused(call, action):
-    body = call.rejected(400, "invalid_request", action)
-    assert body["error"].startswith("action: must be one of create_flow, ")
 
 
 # Retention
