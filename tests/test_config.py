@@ -8,6 +8,7 @@ import pytest
 from harness import OWNER_KEY, ROOT, Server, invoke
 from marshmallow import fields
 from test_database import refused
+from test_members import invite
 
 import schemas
 from app import create_app
@@ -80,27 +81,25 @@ def place(tmp_path):
     server.stop()
 
 
-def test_the_example_can_be_copied_as_it_is(place):
+def test_the_example_can_be_copied_and_paths_are_relative_to_the_file_and_the_environment_goes_over_it(
+    place, tmp_path
+):
     server = place(EXAMPLE)
     assert "tasks.db is ready" in invoke(server, "init").stdout
     assert server.start().stop() == 0
-
-
-def test_paths_are_relative_to_the_file_and_the_environment_goes_over_it(place, tmp_path):
     text = '[server]\ndatabase = "deep/er/my.db"\nbase_url = "https://a.example"\n[workspace]\nname = "A"'
-    server = place(text, TASKS_BOOTSTRAP__API_KEY=OWNER_KEY, TASKS_WORKSPACE__NAME="B")
-    client = server.start().client()
+    client = place(text, TASKS_BOOTSTRAP__API_KEY=OWNER_KEY, TASKS_WORKSPACE__NAME="B").start().client()
     assert (tmp_path / "deep" / "er" / "my.db").exists()
     assert client.data(client.get("/context"))["system"]["workspace_name"] == "B"
-    body = {"email": "a@example.com", "full_name": "A", "role": "member"}
-    link = client.data(client.post("/members/invite", body), 201)["enrollment_link"]
-    assert link.startswith("https://a.example/enroll/")
+    assert invite(client, "a@example.com")["enrollment_link"].startswith("https://a.example/enroll/")
 
 
 DEEP = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[" * 2000 + "]" * 2000}
 OF_BOTH = {"TASKS_SERVER__BASE_URL": "http://b/", "TASKS_WEBHOOKS": "[]"}
 RECEIVER = "[[webhooks]]\nurl = 'http://a/'\nsecret = 'S3CRET'\n"
 ROUTE = "[plugins.entries.webhooks.config.routes.x]\nsessionKey = 'agent:main'\nsecret = 'S3CRET'\n"
+UNSET = "[[webhooks]]\nurl = 'https://a/S3CRET?x=S3CRET'\nsecret = '$NOT_SET'"
+OTHER_ROUTE = ROUTE.replace(".x]", ".y]")
 REFERENCE = ROUTE.replace("'S3CRET'", "{ source = 'SOURCE', provider = 'a', id = '../b' }")
 PROVIDER = "[secrets.providers.x]\nsource = "
 SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
@@ -169,11 +168,7 @@ SENDER = "[mail]\nurl = 'smtp://x'\nfrom = 'a@example.com'\n"
             (f"{ROUTE}path = '{path}'", {}, ["routes.x.path must not"])
             for path in ("/api/v1/x", "/enroll", "/static/x", "/metrics", "mcp/")
         ),
-        (
-            f"{ROUTE}path = '/a/'\n{ROUTE.replace('.x]', '.y]')}path = 'a'",
-            {},
-            ["routes.y.path is already the path of"],
-        ),
+        (f"{ROUTE}path = '/a/'\n{OTHER_ROUTE}path = 'a'", {}, ["routes.y.path is already the path of"]),
         (PROVIDER + "'exec'\ncommand = '/x'\nenv = {A = 'S3CRET'}\nargs = 0", {}, ["providers.x"]),
         (PROVIDER + "'file'", {}, ["secrets.providers.x.path is required"]),
         (PROVIDER + "'env'\npath = '/x'", {}, ["is not accepted for source env"]),
@@ -218,11 +213,7 @@ def test_a_mistake_is_named_in_one_line(tmp_path, monkeypatch, text, environment
         ("", {"TASKS_BOOTSTRAP__API_KEY": "$NOT_SET"}, ["bootstrap.api_key: env:default:NOT_SET: "]),
         ("", {"TASKS_BOOTSTRAP__API_KEY": "S3CRET" + "x" * 25}, ["bootstrap.api_key: must be 32 to 255"]),
         (RECEIVER.replace("S3CRET", "whsec_%%S3CRET"), {}, ["base64 must follow whsec_"]),
-        (
-            "[[webhooks]]\nurl = 'https://a/S3CRET?x=S3CRET'\nsecret = '$NOT_SET'",
-            {},
-            ["webhooks: https://a/…: secret: env:default:NOT_SET", "is not set"],
-        ),
+        (UNSET, {}, ["webhooks: https://a/…: secret: env:default:NOT_SET", "is not set"]),
         ("", {"TASKS_CONFIG": "/nowhere/config.toml"}, ["/nowhere/config.toml", "No such file"]),
         ("", {"TASKS_DELIVERY__CA_FILE": "/nowhere/ca.pem"}, ["delivery.ca_file", "/nowhere/ca.pem"]),
         ("", {"PYTHONOPTIMIZE": "2"}, ["-OO (PYTHONOPTIMIZE=2) removes the texts"]),
@@ -248,14 +239,11 @@ def test_a_number_for_gunicorn_that_is_none_ends_the_start_with_one_line(place, 
     assert line.startswith(f"Error: {name} = {text!r} must be a whole number from 1 to ")
 
 
-def test_a_mistake_is_one_line_for_the_help_too(place):
+def test_a_mistake_is_one_line_for_the_help_too_and_what_kubernetes_injects_is_none(place):
     done = place("", TASKS_SERVER__COLOUR="blue").flask("--help")
-    assert done.returncode == 1
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("Error: server.colour")
-    assert done.stderr.count("\n") == 1
-
-
-def test_what_kubernetes_injects_for_a_service_called_tasks_is_no_setting(place):
+    del place("").environment["TASKS_SERVER__COLOUR"]
     names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP"]
     names += ["PORT_8000_TCP_PROTO", "PORT_8000_TCP_PORT", "PORT_8000_TCP_ADDR"]
     injected = {f"TASKS_{name}": "tcp://10.0.0.7:8000" for name in names}

@@ -43,28 +43,22 @@ def test_a_request_is_refused_for_its_first_fault(server, owner, task):
         fault(client.request(method, address, data=body, headers=headers), status, code)
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1", "/plugins/x", "/enroll/x/y"],
-)
-def test_outside_the_api_is_a_plain_404(server, path):
-    answer = requests.get(server.base + path, timeout=PATIENCE)
-    assert answer.status_code == 404
-    assert answer.headers["Content-Type"].startswith("text/plain")
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert "<" not in answer.text
+def test_outside_the_api_is_a_plain_404(server):
+    paths = ("/static", "/favicon.ico", "/api", "/api/v2/tasks", "/api/v10", "/apiv1")
+    for path in (*paths, "/plugins/x", "/enroll/x/y"):
+        answer = requests.get(server.base + path, timeout=PATIENCE)
+        assert answer.status_code == 404, path
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "<" not in answer.text
 
 
 @pytest.mark.parametrize("slashes", ["//", "///", "/%2F"])
 def test_a_path_that_begins_with_more_slashes_is_the_apis_too(server, task, slashes):
     place, right, wrong = f"/tasks/{task['id']}", f"Bearer {OWNER_KEY}", "Bearer tms_wrong"
     for method, path, key, status in (
-        ("GET", place, wrong, 401),
-        ("DELETE", place, None, 401),
-        ("GET", "/nowhere", None, 401),
-        ("GET", "/health", wrong, 401),
-        ("GET", place, right, 200),
-        ("GET", "/nowhere", right, 404),
+        *(("GET", place, wrong, 401), ("DELETE", place, None, 401), ("GET", "/nowhere", None, 401)),
+        *(("GET", "/health", wrong, 401), ("GET", place, right, 200), ("GET", "/nowhere", right, 404)),
     ):
         url = f"{server.base}{slashes}api/v1{path}"
         answer = requests.request(method, url, headers={"Authorization": key}, timeout=PATIENCE)
@@ -124,8 +118,7 @@ def test_a_delivery_whose_result_cannot_be_stored_is_made_again_and_is_no_bug(im
     assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
 
 
-def test_a_result_that_cannot_be_stored_holds_its_caller_no_longer_than_the_budget(launch, new_receiver):
-    receiver = new_receiver().up()
+def test_a_result_that_cannot_be_stored_holds_its_caller_no_longer_than_the_budget(launch, receiver):
     settings = {"BOUND_LOCK_SECONDS": "600", "TASKS_DELIVERY__REQUEST_BUDGET_SECONDS": "1"}
     server = launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **settings)
     project = server.client().make_project()
@@ -169,9 +162,8 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing_behind(alone):
     answers = [owner.post("/tasks", body) for _ in range(20)]
     accepted = [answer.json()["data"]["id"] for answer in answers if answer.status_code == 201]
     assert 0 < len(accepted) < 20
-    for answer in answers:
-        if answer.status_code != 201:
-            fault(answer, 503, "unavailable")
+    for answer in (answer for answer in answers if answer.status_code != 201):
+        fault(answer, 503, "unavailable")
     listed = owner.data(owner.get("/tasks", project_id=project["id"], limit=100))
     assert {task["id"] for task in listed["tasks"]} == set(accepted)
     assert listed["pagination"]["total"] == len(accepted)
@@ -241,8 +233,7 @@ def test_a_read_that_takes_too_long_is_refused_and_says_what_helps(tmp_path, mon
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
         ApiKey.issue(transaction, owner["id"], name="k", key=OWNER_KEY)
-        project = Project.add(transaction, name="P")
-        task = Task.add(transaction, project_id=project["id"], title="T")
+        task = Task.add(transaction, project_id=Project.add(transaction, name="P")["id"], title="T")
         task |= {"search": "t", "label_keys": "", "number": None}
         Task.insert_row.run_many(task | {"id": new_id()} for _ in range(5_000))
     client = Client(app)

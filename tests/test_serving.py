@@ -25,18 +25,16 @@ requests = 1
 
 
 def test_the_log_has_one_line_per_request_with_the_prefix_of_the_key_alone(server, owner):
-    member = owner.data(owner.get("/me"))["member"]["id"]
     id = owner.get("/tasks?q=secret-words").headers["X-Request-Id"]
     wrong = server.client("tms_wrong-key").get("/tasks").headers["X-Request-Id"]
     log = server.log.read_text()
     instant = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     (line,) = [line for line in log.splitlines() if id in line]
-    who = f"{member} {OWNER_KEY[:12]}"
+    who = f"{owner.member['id']} {OWNER_KEY[:12]}"
     assert re.fullmatch(rf"{instant} GET /api/v1/tasks 200 \d+\.\dms {id} {who} 127.0.0.1", line)
     (line,) = [line for line in log.splitlines() if wrong in line]
     assert re.fullmatch(rf"{instant} GET /api/v1/tasks 401 \d+\.\dms {wrong} - - 127.0.0.1", line)
-    for secret in (OWNER_KEY, "tms_wrong-key", "secret-words"):
-        assert secret not in log
+    assert not [secret for secret in (OWNER_KEY, "tms_wrong-key", "secret-words") if secret in log]
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(launch):
@@ -149,12 +147,10 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, proxies, se
     server = launch(config=ROUTE.format(proxies=proxies))
 
     def ask(forwarded):
-        return requests.post(
-            f"{server.base}/plugins/webhooks/x",
-            json={"action": "list_flows"},
-            headers={"Authorization": "Bearer s3cret", "X-Forwarded-For": forwarded, "X-Real-IP": forwarded},
-            timeout=PATIENCE,
-        ).status_code
+        headers = dict.fromkeys(("X-Forwarded-For", "X-Real-IP"), forwarded)
+        headers["Authorization"], action = "Bearer s3cret", {"action": "list_flows"}
+        url = f"{server.base}/plugins/webhooks/x"
+        return requests.post(url, json=action, headers=headers, timeout=PATIENCE).status_code
 
     assert ask("192.0.2.1") == 200
     assert ask("192.0.2.2") == second
@@ -165,21 +161,14 @@ def test_the_client_of_a_trusted_proxy_is_who_the_proxy_says(launch, proxies, se
     added = ask("203.0.113.9, 192.0.2.1")  # what a client adds counts for nothing
     assert added == (200 if proxies == 2 else 429)
     ask("203.0.113.9 -, \xe9 200")
-    last = server.log.read_text().split()[-1]
-    assert last == ("127.0.0.1", "??200", "203.0.113.9?-")[proxies]
+    assert server.log.read_text().split()[-1] == ("127.0.0.1", "??200", "203.0.113.9?-")[proxies]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"X-Original-URL": "/api/v1/health", "X-Rewrite-URL": "/api/v1/health", "X-Forwarded-Prefix": "/x"},
-        {"SCRIPT_NAME": "/foo"},
-        {"SCRIPT_NAME": "/api"},
-    ],
-)
-def test_headers_do_not_change_what_is_asked(owner, headers):
-    assert owner.request("GET", "/me", headers=headers).status_code == 200
-    fault(owner.request("GET", "/nowhere", headers=headers), 404, "not_found")
+def test_headers_do_not_change_what_is_asked(owner):
+    others = dict.fromkeys(("X-Original-URL", "X-Rewrite-URL"), "/api/v1/health")
+    for headers in (others | {"X-Forwarded-Prefix": "/x"}, {"SCRIPT_NAME": "/foo"}, {"SCRIPT_NAME": "/api"}):
+        assert owner.request("GET", "/me", headers=headers).status_code == 200
+        fault(owner.request("GET", "/nowhere", headers=headers), 404, "not_found")
 
 
 PAUSE = """
