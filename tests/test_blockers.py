@@ -29,8 +29,7 @@ def test_blockers_are_replaced_as_one_change(owner, project):
     one, two, task = (owner.make_task(project) for _ in range(3))
     path = f"/tasks/{task['id']}/details"
     for blocker, sent, version in ((one, "number", 2), (one, "id", 2), (two, "number", 3)):
-        body = {"blocked_by": [blocker[sent]], "priority": "high"}
-        changed = owner.data(owner.patch(path, body))
+        changed = owner.data(owner.patch(path, {"blocked_by": [blocker[sent]], "priority": "high"}))
         assert (numbers(changed), changed["version"]) == ([blocker["number"]], version)
     done = owner.data(owner.get(f"/tasks/{task['id']}/activity"))["activity"][0]
     assert done["changes"] == {"blocked_by": [[one["number"]], [two["number"]]]}
@@ -50,13 +49,10 @@ def test_what_blocks_already_is_no_change_though_it_is_done(owner, project):
 def test_tasks_cannot_wait_for_one_another(owner, project):
     one, two, three = (owner.make_task(project) for _ in range(3))
     for blocked, blocker in ((two, one), (three, two)):
-        path = f"/tasks/{blocked['number']}/details"
-        owner.data(owner.patch(path, {"blocked_by": [blocker["number"]]}))
+        owner.data(owner.patch(f"/tasks/{blocked['number']}/details", {"blocked_by": [blocker["number"]]}))
     both = {"tasks": [one["id"], two["id"]], "changes": {"blocked_by": [three["id"]]}}
-    details = fault(owner.patch("/tasks/batch", both), 422, "validation_error", "tasks[1].blocked_by")[
-        "details"
-    ]
-    assert details[0]["message"] == f"#{three['number']} waits for #{one['number']} itself"
+    error = fault(owner.patch("/tasks/batch", both), 422, "validation_error", "tasks[1].blocked_by")
+    assert error["details"][0]["message"] == f"#{three['number']} waits for #{one['number']} itself"
     for blocker in (one, two, three):
         answer = owner.patch(f"/tasks/{one['id']}/details", {"blocked_by": [blocker["id"]], "title": "x"})
         error = fault(answer, 422, "validation_error", "blocked_by")
@@ -82,8 +78,7 @@ def test_blockers_are_tasks(owner, project, task):
 
 def test_an_event_shows_the_beginnings_of_the_titles_of_blockers(server, owner, project):
     blocker = owner.make_task(project, title="é" * 500)
-    task = owner.make_task(project, blocked_by=[blocker["number"]])
-    assert task["blocked_by"][0]["title"] == "é" * 500
+    assert owner.make_task(project, blocked_by=[blocker["number"]])["blocked_by"][0]["title"] == "é" * 500
     shown = {"id": blocker["id"], "number": blocker["number"], "title": "é" * 100}
     assert last_event(server)["data"]["task"]["blocked_by"] == [shown]
 
@@ -91,30 +86,25 @@ def test_an_event_shows_the_beginnings_of_the_titles_of_blockers(server, owner, 
 def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(database):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
-        project = Project.add(transaction, name="P")
-        fields = {"project_id": project["id"], "title": "T"}
+        fields = {"project_id": Project.add(transaction, name="P")["id"], "title": "T"}
         others = [Task.add(transaction, **fields)["number"] for _ in range(20)]
         id = Task.add(transaction, **fields, blocked_by=others[:1])["id"]
 
+    def executed(edit, *arguments):
+        """The statements of an edit."""
+        found = []
+        with write(owner) as transaction:
+            db.connection().set_trace_callback(found.append)
+            edit(transaction, *arguments)
+            db.connection().set_trace_callback(None)
+        return found
+
     def statements(*blockers):
         """What is executed to let these block the task."""
-        executed = []
-        with write(owner) as transaction:
-            db.connection().set_trace_callback(executed.append)
-            Task.edit(transaction, id, {"blocked_by": list(blockers)}, None)
-            db.connection().set_trace_callback(None)
-        return executed
+        return executed(Task.edit, id, {"blocked_by": list(blockers)}, None)
 
-    def batch(numbers):
-        """What is executed to let two tasks block all of these."""
-        executed = []
-        with write(owner) as transaction:
-            db.connection().set_trace_callback(executed.append)
-            Task.edit_all(transaction, numbers, {"blocked_by": others[:2]})
-            db.connection().set_trace_callback(None)
-        return [sql for sql in executed if "RECURSIVE" in sql]
-
-    assert len(batch(others[2:])) == 1
+    batch = executed(Task.edit_all, others[2:], {"blocked_by": others[:2]})
+    assert len([sql for sql in batch if "RECURSIVE" in sql]) == 1
     few, many = statements(others[1]), statements(*others)
     assert len(many) == len(few) + 20 - 1  # the rows that are inserted
     assert any("RECURSIVE" in sql for sql in many)

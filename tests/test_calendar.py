@@ -88,8 +88,7 @@ def test_a_calendar_has_ones_meetings_with_times_place_and_description(server, o
     assert (event["LOCATION"], event["URL"]) == ("Room 1, left", "http://127.0.0.1:8000/#view=meetings")
     assert event["DESCRIPTION"] == "A\nB\n\nhttp://127.0.0.1:8000/#view=meetings"
     # What has no end, or ends at once, lasts an hour: calendars show no point of time.
-    endless = make(**body, starts_at=starts.isoformat())
-    for meeting in (brief, endless):
+    for meeting in (brief, make(**body, starts_at=starts.isoformat())):
         assert entries(server, link_of(client))[meeting["id"]]["DTEND"].dt == starts + timedelta(hours=1)
     assert (event["SEQUENCE"], event["LAST-MODIFIED"].dt) == (0, event["DTSTAMP"].dt)
     server.rows("UPDATE meeting SET created_at = '2026-01-01T00:00:00.000Z' WHERE id = ?", whole["id"])
@@ -117,9 +116,8 @@ def test_no_text_breaks_out_of_its_line(server, owner, join):
 def test_a_due_date_is_a_day_of_the_workspace(launch):
     server = launch(TASKS_WORKSPACE__TIMEZONE="Pacific/Auckland")
     owner = server.client()
-    me = owner.data(owner.get("/me"))["member"]["id"]
     day = date.today() + timedelta(days=3)
-    task = owner.make_task(owner.make_project(), due_date=str(day), assignee_id=me)
+    task = owner.make_task(owner.make_project(), due_date=str(day), assignee_id=owner.member["id"])
     assert task["due_date"][:10] != str(day + timedelta(days=1))
     assert entries(server, link_of(owner))[task["id"]]["DTSTART"].dt == day
 
@@ -171,20 +169,12 @@ def test_a_link_ends_with_the_rights_of_whose_key_made_it(server, owner, join):
     link_of(server.client(brief["api_key"]))
     newest = max(owner.data(owner.get("/keys"))["keys"], key=lambda key: key["id"])
     assert (newest["scope"], newest["expires_at"]) == ("calendar", brief["key"]["expires_at"])
-    reading = make_key(owner, scope="read")["api_key"]
-    fault(server.client(reading).post("/calendar"), 403, "forbidden")
+    fault(server.client(make_key(owner, scope="read")["api_key"]).post("/calendar"), 403, "forbidden")
 
 
-def test_a_link_is_no_key_and_a_key_no_link(server, owner, join):
+def test_only_the_whole_token_opens_a_calendar(server, owner, join):
     member = join()
     token = link_of(member).rpartition("/")[2].removesuffix(".ics")
-    for path in ("/me", "/health"):
-        fault(server.client(token).get(path), 401, "unauthorized")
-    fault(server.client(None).post("/session", {"api_key": token}), 401, "unauthorized")
-    bearer = {"Authorization": f"Bearer {token}"}
-    assert fetch(server, "/metrics", **bearer).status_code == 401
-    answer = requests.post(f"{server.base}/mcp", json={"method": "ping"}, headers=bearer, timeout=PATIENCE)
-    assert answer.status_code == 401
     guesses = [member.key, OWNER_KEY, token[:-1], token.lower(), f"{token}x", "", "%00", "é", "x" * 4000]
     for guess in (*guesses, "a%2Fb"):
         assert fetch(server, f"/calendar/{guess}.ics").status_code == 404, guess

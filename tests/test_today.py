@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from harness import fault
+from harness import NOBODY, fault
+from test_inbox import change, comment
 from test_keys import make_key
 
 KINDS = ["questions", "reviews", "mentions", "due", "meetings", "working"]
@@ -15,8 +16,7 @@ def people(server, owner, join):
     """Somebody for whom things wait, a colleague, a client, and the colleague's agent."""
     ada, bo = join(full_name="Ada Today"), join(full_name="Bo Today")
     cleo = join("client", full_name="Cleo Today")
-    agent = server.client(make_key(bo, name="builder", scope="agent")["api_key"])
-    return ada, bo, cleo, agent
+    return ada, bo, cleo, server.client(make_key(bo, name="builder", scope="agent")["api_key"])
 
 
 @pytest.fixture
@@ -43,35 +43,25 @@ def said(entry):
     return entry["comment"]["excerpt"], entry["comment"]["author_id"]
 
 
-def say(client, task, content, **fields):
-    return client.data(client.post(f"/tasks/{task['id']}/comments", {"content": content} | fields), 201)
-
-
-def change(client, task, **fields):
-    return client.data(client.patch(f"/tasks/{task['id']}/details", fields))
-
-
 def snooze(client, task, until):
     return client.data(client.post("/inbox/snooze", {"task_id": task["id"], "until": until}))
 
 
-def unread(client):
+def unread_count(client):
     return client.data(client.get("/inbox"))["unread"]
 
 
 def test_a_question_waits_for_whom_it_asks_until_it_is_answered(ada, bo, project):
     first, second = (bo.make_task(project, title=title) for title in ("First", "Second"))
     for task in (first, second):
-        say(bo, task, "Blue, @Ada Today?", question=True)
-    assert titles(ada, "questions") == ["First", "Second"]
-    assert titles(bo, "questions") == []
-    entry = today(ada)["questions"][0]
-    assert said(entry) == ("Blue, @Ada Today?", bo.member["id"])
+        comment(bo, task, "Blue, @Ada Today?", question=True)
+    assert (titles(ada, "questions"), titles(bo, "questions")) == (["First", "Second"], [])
+    assert said(today(ada)["questions"][0]) == ("Blue, @Ada Today?", bo.member["id"])
     ada.data(ada.post("/inbox/read", {"task_id": first["id"]}))  # looking at it answers nothing
     assert titles(ada, "questions") == ["First", "Second"]
-    say(ada, first, "Green")
+    comment(ada, first, "Green")
     assert titles(ada, "questions") == ["Second"]
-    say(bo, first, "Sure, @Owner of the tests?")
+    comment(bo, first, "Sure, @Owner of the tests?")
     change(bo, second, status="done")
     assert titles(ada, "questions") == []
 
@@ -81,7 +71,7 @@ def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, peopl
     tasks = [ada.make_task(project, title=title) for title in ("One", "Two")]
     for task in tasks:
         agent.data(agent.post(f"/tasks/{task['id']}/claim", {}))
-        say(agent, task, f"Built {task['title']}")
+        comment(agent, task, f"Built {task['title']}")
         change(agent, task, status="review")
     ada.data(ada.post("/inbox/read", {"task_id": tasks[0]["id"]}))
     shown = [(entry["task"]["title"], said(entry)[0]) for entry in today(ada)["reviews"]]
@@ -89,16 +79,6 @@ def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, peopl
     change(ada, tasks[0], status="todo")
     change(ada, tasks[1], status="done")
     assert today(ada)["reviews"] == []
-
-
-def test_a_mention_waits_until_it_is_read(ada, bo, project):
-    task = bo.make_task(project, title="Read me")
-    say(bo, task, "See this, @Ada Today")
-    (entry,) = today(ada)["mentions"]
-    assert said(entry) == ("See this, @Ada Today", bo.member["id"])
-    assert {name: entry["task"][name] for name in ("id", "version")} == {"id": task["id"], "version": 1}
-    ada.data(ada.post("/inbox/read", {"task_id": task["id"]}))
-    assert today(ada)["mentions"] == []
 
 
 def test_what_is_due_by_the_end_of_the_day_waits_for_its_assignee(ada, bo, project):
@@ -139,13 +119,12 @@ def test_what_agents_have_claimed_is_shown_to_all_and_what_people_do_is_not(ada,
     claimed, own = (bo.make_task(project, title=title) for title in ("Claimed", "By hand"))
     agent.data(agent.post(f"/tasks/{claimed['id']}/claim", {"minutes": 30}))
     change(bo, own, status="in_progress", assignee_id=bo.member["id"])
-    say(agent, claimed, "Half done")
+    comment(agent, claimed, "Half done")
     (entry,) = [one for one in today(cleo)["working"] if one["task"]["id"] == claimed["id"]]
     assert said(entry)[0] == "Half done"
     assert entry["task"]["claimed_until"]
     change(bo, claimed, status="todo")
-    shown = {one["task"]["id"] for one in today(ada)["working"]}
-    assert not shown & {claimed["id"], own["id"]}
+    assert not {one["task"]["id"] for one in today(ada)["working"]} & {claimed["id"], own["id"]}
 
 
 @pytest.mark.parametrize("kind", ["questions", "reviews", "mentions", "due"])
@@ -156,35 +135,39 @@ def test_what_is_put_off_is_left_out_until_then_or_until_that_is_undone(ada, bo,
     elif kind == "reviews":
         change(bo, task, status="review")
     else:
-        say(bo, task, "Well, @Ada Today?", question=kind == "questions")
-    before = unread(ada)
+        comment(bo, task, "Well, @Ada Today?", question=kind == "questions")
+    before = unread_count(ada)
     assert kind in titles(ada, kind)
     snoozed = snooze(ada, task, TOMORROW)
     assert snoozed["task_id"] == task["id"]
     assert kind not in titles(ada, kind)
-    assert unread(ada) == before - (kind != "due")
+    assert unread_count(ada) == before - (kind != "due")
     (notice,) = [one for one in ada.data(ada.get("/inbox"))["notices"] if one["task"]["id"] == task["id"]]
     assert notice["snoozed_until"] == snoozed["snoozed_until"]
     ada.data(ada.post("/inbox/read", {"until": notice["id"]}))  # what is put off stays unread
     assert snooze(ada, task, None) == {"task_id": task["id"], "snoozed_until": None}
     assert kind in titles(ada, kind)
-    assert unread(ada) == (kind != "due")
+    assert unread_count(ada) == (kind != "due")
     change(ada, task, status="todo" if kind == "reviews" else "done")
 
 
-def test_a_new_comment_is_shown_though_the_task_is_put_off(ada, bo, project):
+def test_a_mention_waits_until_it_is_read_and_a_new_one_waits_though_the_task_is_put_off(ada, bo, project):
     task = bo.make_task(project, title="Again")
-    say(bo, task, "Once, @Ada Today")
+    comment(bo, task, "Once, @Ada Today")
+    (entry,) = today(ada)["mentions"]
+    assert said(entry) == ("Once, @Ada Today", bo.member["id"])
+    assert (entry["task"]["id"], entry["task"]["version"]) == (task["id"], 1)
     snooze(ada, task, TOMORROW)
     assert titles(ada, "mentions") == []
-    say(bo, task, "Twice, @Ada Today")
+    comment(bo, task, "Twice, @Ada Today")
     assert titles(ada, "mentions") == ["Again"]
     ada.data(ada.post("/inbox/read", {"task_id": task["id"]}))
+    assert today(ada)["mentions"] == []
 
 
 def test_one_puts_off_what_exists_until_a_time_to_come(ada, task):
     for body, field in (
         ({"task_id": task["id"]}, "until"),
-        ({"task_id": "00000000-0000-7000-8000-000000000000", "until": TOMORROW}, "task_id"),
+        ({"task_id": NOBODY, "until": TOMORROW}, "task_id"),
     ):
         fault(ada.post("/inbox/snooze", body), 422, "validation_error", field)
