@@ -21,7 +21,7 @@ WORDS = (
 GAP = r"(?:\s|\n\s*(?:#|\*|//)\s?)+"  # words of one sentence may be on two lines of a comment
 PHRASE = re.compile(rf"\b(?:{WORDS.replace(' ', GAP)})\b", re.IGNORECASE)
 # "Who" or "What" begins a sentence that is not a question; a heading of Markdown may begin with it.
-BEGIN = r'(?:[.:;!]\s+|"""|\n\n|(?<!#)\* |\| {})(?:Who|What)(?:ever)?\b(?=\s)(?![^.?!"|]*\?)'
+BEGIN = r'(?:[.:;!]\s+|"""|\n\n|(?<!#)\* |\| {})(?:Who|What)(?:ever)?\b(?=\s)(?! you\b|[^.?!"|]*\?)'
 
 
 def found(file: Path) -> list[tuple[int, str]]:
@@ -38,5 +38,4 @@ if __name__ == "__main__":
     names = sys.argv[1:] or [name for name in listed.stdout.split() if name.endswith(READ)]
     names = [name for name in names if not name.endswith(VENDORED)]
     places = [f"{name}:{line}: {words}" for name in names for line, words in found(Path(name))]
-    print("\n".join(places))
-    sys.exit(bool(places))
+    sys.exit("\n".join(places) or 0)
