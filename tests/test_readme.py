@@ -64,10 +64,11 @@ def resembles(shown, actual):
 @pytest.mark.parametrize("page", [README, API, AGENTS, WEBHOOKS], ids=["README", "api", "agents", "webhooks"])
 def test_each_request_gets_the_response_that_is_shown(launch, tmp_path, page):
     server = launch()
-    page = page.replace("KEY=tms_…", f"KEY={OWNER_KEY}").replace("http://127.0.0.1:8000", server.base)
     blocks = [*re.findall("```(\\w+)\n(.*?)```", page, re.DOTALL), ("", "")]
     sessions = [(code, *after) for (language, code), after in pairwise(blocks) if language == "sh"]
-    printed = run("".join(f"{code}echo '\"next\"'\n" for code, *_ in sessions), tmp_path)
+    script = "".join(f"{code}echo '\"next\"'\n" for code, *_ in sessions)
+    script = script.replace("KEY=tms_…", f"KEY={OWNER_KEY}").replace("http://127.0.0.1:8000", server.base)
+    printed = run(script, tmp_path)
     compared = 0
     for code, language, shown in sessions:
         end = printed.index("next")
