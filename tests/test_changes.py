@@ -58,7 +58,7 @@ def told(client, after):
 
 
 def listed(server, client):
-    """What the workspace has, by kind and id, as the API lists it."""
+    """Return the workspace's objects, by kind and id, as the API lists them."""
     rows = {("member", row["id"]): row for row in client.data(client.get("/members"))["members"]}
     for project in client.data(client.get("/projects"))["projects"]:
         rows["project", project["id"]] = project | {"owner_id": project["owner"]["id"]}
@@ -83,7 +83,7 @@ def listed(server, client):
 
 
 def differences(mirror, rows):
-    """What the mirror has otherwise than the rows that are listed."""
+    """Yield the differences of the mirror from the listed rows."""
     for key in mirror.keys() ^ rows.keys():
         yield f"{key} is only {'listed' if key in rows else 'in the mirror'}"
     for key in mirror.keys() & rows.keys():
@@ -219,7 +219,7 @@ def test_the_mirror_of_the_documentation_goes_on_after_429_and_503(tmp_path):
         for status in (429, 503):
             assert ask(owner, "POST", "faults", match="GET *", status=status).status_code == 201
         rows = mirror.follow().values()
-        assert len([row for row in rows if "question_id" in row]) == 200  # of which most have no activity
+        assert len([row for row in rows if "question_id" in row]) == 200  # most without activity
         mirror.follow(wait=1)
         owner.make_project()
         assert len(mirror.follow()) > 200
@@ -339,7 +339,7 @@ def test_a_restore_makes_a_cursor_gone_whose_page_has_shown_what_the_restore_und
     server.start()
     owner = server.client()
     fault(owner.get("/changes", after=page["pagination"]["next_after"]), 410, "gone")
-    assert changes(owner, kept) == []  # whose history is that of the backup
+    assert changes(owner, kept) == []  # its history comes from the backup
 
 
 def test_a_cursor_that_holds_no_longer_is_gone(launch):

@@ -1,4 +1,4 @@
-"""What the pages in docs/ say is so: the set-ups for tests of other programs run, with their own tests."""
+"""The examples in docs/ work: the set-ups for tests of other programs run, with their own tests."""
 
 import json
 import os

@@ -14,7 +14,7 @@ from standardwebhooks.webhooks import Webhook
 
 from times import now
 
-# A receiver of a test answers within the timeout, however slow the machine is, unless it is told not to.
+# A receiver of a test answers within the timeout, however slow the machine is, unless a test wants it not to.
 FAST = {"TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1, 0.2]", "TASKS_DELIVERY__TIMEOUT_SECONDS": "60"}
 
 

@@ -1,4 +1,4 @@
-"""What the sweeper sends to whom, and in which order, when receivers are slow, hang, or are many."""
+"""The sweeper's deliveries and their order when receivers are slow, hang, or are many."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def held(new_receiver, let_go):
 
 
 def make_tasks(server, many):
-    """What deletes a project with so many tasks, and their titles in order."""
+    """Return a function that deletes a project with `many` tasks, and their titles in order."""
     owner = server.client()
     project = owner.make_project()
     made = [owner.make_task(project, title=str(number))["title"] for number in range(many)]

@@ -84,7 +84,7 @@ def left_over(environment):
 
 
 def client(line):
-    """The owner's, by the line that the command prints; with those of the other keys in it."""
+    """The owner's client, by the line that the command prints, with the other keys in it."""
     values = dict(word.split("=", 1) for word in line.split())
     holders = ("ADMIN", "MEMBER", "CLIENT", "READ")
     assert list(values) == ["TASKS_URL", "TASKS_KEY", *(f"TASKS_KEY_{holder}" for holder in holders)]
@@ -191,7 +191,7 @@ def test_what_cannot_be_started_is_said_in_a_line(run, words, settings, said):
     assert said in line
 
 
-# What only this server answers
+# The paths of this server alone
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def owner(begun_once):
 
 
 def ask(owner, method, path, **body):
-    """What the server answers to this beside the API."""
+    """Return the server's answer at a path beside the API."""
     url = f"{owner.base.removesuffix('/api/v1')}/throwaway/{path}"
     headers = {"Authorization": f"Bearer {owner.key}"}
     answer = requests.request(method, url, headers=headers, json=body or None, timeout=PATIENCE)
@@ -360,7 +360,7 @@ def test_a_wrong_fault_is_refused_with_its_fields(owner, fields, named):
 
 
 def test_the_inbox_has_what_a_receiver_gets_the_oldest_first(owner):
-    """Sixteen threads answer, of which those that send wait for one that receives."""
+    """Sixteen threads answer; those that send wait for one that receives."""
     project = owner.make_project()
     answer = owner.post("/tasks", {"project_id": project["id"], "title": "Ünï"})
     assert answer.headers["x-webhook-deliveries"] == "delivered=1; pending=0"
@@ -414,7 +414,7 @@ def test_the_same_seed_and_day_are_the_same_workspace_with_the_same_ids(
         for name in ("webhook", "invitation"):  # of the present time
             del rows[name]
         rows["activity"].pop()  # the link to sign in
-        # Hidden entries, which are those of milestones here, are pruned: these are many months old.
+        # Hidden entries, here of milestones, are pruned: they are many months old.
         rows["activity"] = [row for row in rows["activity"] if "milestone" not in row]
     assert own == other
     dates = [task["due_date"][:7] for task in owner.data(owner.get("/tasks"))["tasks"] if task["due_date"]]
