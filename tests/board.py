@@ -107,7 +107,7 @@ def secret(page, title):
 
 
 def row(page, name):
-    """The row of a list with this name."""
+    """What a list shows under this name."""
     return page.locator("li.row").filter(has=page.locator("b").get_by_text(name, exact=True))
 
 
@@ -117,7 +117,7 @@ def comment(dialog, text):
 
 
 def message(place):
-    """The message of a form."""
+    """What a form says."""
     return place.locator(".message:not(:empty)")
 
 
@@ -146,7 +146,7 @@ def drop(page, button, place=None):
 
 
 def fault(page):
-    """The failure at the edge of the page."""
+    """What failed, at the edge of the page."""
     return page.locator("#notices").get_by_role("alert")
 
 
@@ -192,7 +192,7 @@ def enter(page, key):
 
 
 def me(page):
-    """The caller of the page's own calls."""
+    """Who calls, as the page's own calls are answered."""
     return page.evaluate("fetch('api/v1/me').then((answer) => answer.json())")["data"]
 
 

@@ -1,4 +1,4 @@
-"""Any bad input gets an error that names the mistake, and nothing is half written."""
+"""Whatever is sent, the answer is an error that names what is wrong, and nothing is half written."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def raw(client, path, body, method="POST", **headers):
 # The body as a whole
 
 
-def test_of_too_many_members_or_items_none_is_looked_at(owner, unchanged):
+def test_too_many_members_or_items_are_refused_unread(owner, unchanged):
     body = json.dumps({f"{number:x}": 1 for number in range(80_000)}).encode()
     error = fault(raw(owner, "/tasks", body), 422, "validation_error", "body")
     assert error["message"] == "body: has 80000 members; at most 100 are accepted"
@@ -116,8 +116,8 @@ def test_json_by_its_other_names_is_read(owner, project):
 # The fields of bodies, and the parameters of queries
 
 OBJECT, LIST = {"a": 1}, ["a"]
-MARKS = "e" + "\u0301" * 31  # combining marks; 30 are accepted
-HIDDEN = "\u200b\u2060\ufeff\u00ad\u3164\u115f\u1160\uffa0\u2800\u0301"  # all invisible
+MARKS = "e" + "\u0301" * 31  # combining marks, of which 30 are accepted
+HIDDEN = "\u200b\u2060\ufeff\u00ad\u3164\u115f\u1160\uffa0\u2800\u0301"  # nothing of which is seen
 NAME = [None, "", " ", 5, LIST, "x" * 201, "a\nb", MARKS, HIDDEN]
 NAME += [f"invoice{character}fdp.exe" for character in "\u202e\u2066\x1b\x85"]  # which hide what it is
 TITLE = [None, "", " ", "\t\n", 5, 5.5, True, LIST, OBJECT, "x" * 501, "a\nb", "a\x1b[31m", "a\u0000", MARKS]
@@ -150,7 +150,7 @@ def unknown(*names):
 MILESTONE = {"title": TITLE, "due_date": ["soon", ""], **unknown("id", "created_at", "colour")}
 MEETING = {"title": TITLE, "project_id": ID, **unknown("id", "organizer_id")}
 WHITEBOARD = {"title": TITLE, "project_id": ID, "content": [LIST, "x", 5], **unknown("id", "updated_by")}
-# The body besides the wrong value; {project} and others are ids.
+# What is sent besides the wrong value; {project} and others are ids.
 RIGHT = {
     "POST /tasks": {"title": "A task"},
     "PATCH /tasks/{task}": {"title": "New", "status": "done"},
@@ -274,7 +274,7 @@ def test_no_body_at_all_is_an_empty_one_and_what_it_lacks_is_named(owner, ids, u
             fault(owner.request(method, path), 422, "validation_error", *right)
 
 
-def test_all_that_is_wrong_is_named_at_once_and_shown_short(owner, unchanged):
+def test_every_mistake_in_a_body_is_named_at_once_and_shortened(owner, unchanged):
     body = {"email": f"{'a.' * 200}@example.com", "full_name": "A", "role": "member"}
     error = fault(owner.post("/members/invite", body), 422, "validation_error", "email")
     assert error["message"] == "email: must be at most 254 characters long"  # before the address is read
@@ -344,7 +344,7 @@ def test_a_field_at_its_limit_is_taken(owner, project, field, longest):
 def test_other_texts_at_their_limits_are_taken(owner, task):
     assert owner.make_project(name="é" * 200)["name"] == "é" * 200
     assert owner.post(f"/tasks/{task['id']}/comments", {"content": "é" * 50_000}).status_code == 201
-    # Joiners of a word, and thirty combining marks: one more is refused by name, since to
+    # What joins the characters of a word, and thirty combining marks: one more is refused by name, since to
     # bring them into order takes n² steps, during which no other request is served.
     for title in ("👩\u200d💻 مرحبا\u200f, क्\u200dष \u2068שלום\u2069", MARKS[:-1]):
         assert owner.data(owner.patch(f"/tasks/{task['id']}", {"title": title}))["title"] == title
@@ -357,7 +357,7 @@ def test_other_texts_at_their_limits_are_taken(owner, task):
 # Queries and paths
 
 
-def test_all_that_is_wrong_with_a_query_is_named(owner):
+def test_every_mistake_in_a_query_is_named(owner):
     query = "limit=0&sort=name&foo=1&foo=2&limit=3&due_before=never&assignee_id=you"
     error = fault(owner.get(f"/tasks?{query}"), 422, "validation_error", "sort", "due_before")
     said = {detail["field"]: detail["message"] for detail in error["details"]}

@@ -36,7 +36,7 @@ def test_blockers_are_replaced_as_one_change(owner, project):
     assert numbers(owner.data(owner.patch(path, {"blocked_by": None}))) == []
 
 
-def test_what_blocks_already_is_no_change_though_it_is_done(owner, project):
+def test_naming_a_present_blocker_again_changes_nothing(owner, project):
     done, task = owner.make_task(project), owner.make_task(project)
     owner.data(owner.post(f"/tasks/{done['id']}/complete"))
     path = f"/tasks/{task['id']}/details"
@@ -100,7 +100,7 @@ def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(d
         return found
 
     def statements(*blockers):
-        """Return the statements that let these block the task."""
+        """What is executed to let these block the task."""
         return executed(Task.edit, id, {"blocked_by": list(blockers)}, None)
 
     batch = executed(Task.edit_all, others[2:], {"blocked_by": others[:2]})
@@ -128,10 +128,8 @@ def test_ready_tasks_are_to_do_nobody_s_not_blocked_and_not_of_the_future(owner,
     assert ready() == ["Started"]
     owner.data(owner.post(f"/tasks/{blocker['id']}/complete"))
     assert ready() == ["Started", "Blocked"]
-
-
-def test_ready_tasks_are_somebody_s_where_a_filter_says_whose(owner, project, join):
-    ana = join()
+    # Where a filter says whose, they are somebody's.
+    project, ana = owner.make_project(), join()
     for title, start in (("Now", "2026-01-01"), ("Later", "2099-01-01")):
         owner.make_task(project, title=title, assignee_id=ana.member["id"], start_date=start)
     owner.make_task(project, title="Nobody's")

@@ -1,4 +1,4 @@
-"""The page's views: your own tasks, Find, the week's report, history and plans."""
+"""One's own tasks, what is found, a week's report, and what was done or planned, as the page shows it."""
 
 import re
 from datetime import UTC, datetime, timedelta

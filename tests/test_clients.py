@@ -1,6 +1,6 @@
 """Clients that generators make of the document: without a warning, right by their types, and in use.
 
-The commands and the programs come from docs/clients.md.
+The commands and the programs are those of docs/clients.md.
 """
 
 import os
@@ -74,8 +74,7 @@ def test_a_client_in_python(run, task, tmp_path):
 
 def test_a_client_in_typescript(run, tmp_path):
     npm, generate, compile_and_run = block("sh", "npm install", PAGE).splitlines()
-    packages = npm.removeprefix("npm install ").split()
-    (tmp_path / "node_modules").symlink_to(npm_packages(*packages))
+    (tmp_path / "node_modules").symlink_to(npm_packages(*npm.removeprefix("npm install ").split()))
     (tmp_path / "program.mts").write_text(block("ts", "createClient", PAGE))
     assert re.fullmatch(r"✨ openapi-typescript [\d.]+\n🚀 .* → tasks.ts \[.*\]\n", run(generate, tmp_path))
     printed = run(compile_and_run, tmp_path)  # an error of the compiler would be printed first

@@ -53,14 +53,14 @@ def made(home, initialized):
 
 
 def says(server, *words, code=0, **environment):
-    """Return a command's output; its exit code must be `code`."""
+    """What a command prints; its exit code must be this."""
     result = invoke(server, *words, **environment)
     assert result.exit_code == code, result.output
     return result.stdout
 
 
 def refusal(server, *words, code=1):
-    """Return the error of a command that does nothing."""
+    """What a command says that does nothing."""
     result = invoke(server, *words)
     assert (result.exit_code, result.stdout) == (code, "")
     return result.stderr
@@ -275,7 +275,7 @@ def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_anot
 
 
 def on_a_full_disk(server, *words):
-    """Return the command's output where no file may have more than a block."""
+    """What the command prints where no file may have more than a block."""
     full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", BIN / "flask", "--app", "app", *words]
     environment = server.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
     done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -289,14 +289,11 @@ def test_a_command_that_a_full_disk_stops_says_that_space_is_missing(request, wo
     assert re.fullmatch("Error: .*; see that its disk has space\n", said)
 
 
-def test_doctor_on_a_full_disk_does_not_advise_to_restore_a_backup(made):
+def test_doctor_tells_of_a_full_disk_and_does_not_advise_to_restore_a_backup(made, monkeypatch):
     done = on_a_full_disk(made, "doctor")
     assert "problem: the database cannot be read (" in done.stdout
     assert "; see that its disk has space, and that you may open it" in done.stdout
     assert "restore" not in done.stdout
-
-
-def test_doctor_tells_of_a_disk_that_is_nearly_full(made, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
     assert " has 1 MiB left; free some, or writes will fail\n" in says(made, "doctor", code=1)
 

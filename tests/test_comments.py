@@ -26,15 +26,10 @@ def test_a_comment_is_added_with_its_author(task, join):
     comment = add(client, task, " Two\nlines, 🎉 ")
     assert UUID.fullmatch(comment.pop("id"))
     assert INSTANT.fullmatch(comment.pop("created_at"))
-    assert comment == {
-        "task_id": task["id"],
-        "author_id": client.member["id"],
-        "author": {name: client.member[name] for name in ("id", "full_name", "email", "role")},
-        "content": " Two\nlines, 🎉 ",
-        "mentions": [],
-        "edited_at": None,
-        "via": "enrollment",
-    }
+    by = {"author": {name: client.member[name] for name in ("id", "full_name", "email", "role")}}
+    by |= {"author_id": client.member["id"], "via": "enrollment"}
+    shown = {"task_id": task["id"], "content": " Two\nlines, 🎉 ", "mentions": [], "edited_at": None}
+    assert comment == by | shown
 
 
 def page(limit=500, next_before=None):
@@ -57,7 +52,7 @@ def test_all_comments_are_listed_oldest_first_and_of_more_than_500_the_latest(se
     assert earlier["pagination"] == page()
 
 
-def test_of_comments_of_many_mebibytes_the_latest_are_listed(server, owner, task):
+def test_a_page_of_large_comments_ends_at_four_mebibytes(server, owner, task):
     older = add_old_comments(server, task, 100, "é" * 24_999)
     latest = listed(owner, task)  # of 50 000 bytes each, at most, in 4 MiB
     assert [comment["id"] for comment in latest["comments"]] == older[17:]
@@ -75,6 +70,9 @@ def newest_activity(owner, comment):
 
 def test_its_author_corrects_a_comment(owner, task, comment):
     before = owner.data(owner.get(f"/tasks/{task['id']}"))
+    for body in ({}, {"content": comment["content"]}):  # which change nothing
+        assert owner.data(owner.patch(path(comment), body)) == comment
+    assert newest_activity(owner, comment)["action"] == "created"
     edited = owner.data(owner.patch(path(comment), {"content": "Draft"}))
     assert edited["edited_at"] >= comment["created_at"]
     assert edited == comment | {"content": "Draft", "edited_at": edited["edited_at"]}
@@ -85,23 +83,14 @@ def test_its_author_corrects_a_comment(owner, task, comment):
     assert entry["changes"] == {"content": [None, None]}
 
 
-def test_what_changes_nothing_is_no_edit(owner, comment):
-    for body in ({}, {"content": comment["content"]}):
-        assert owner.data(owner.patch(path(comment), body)) == comment
-    assert newest_activity(owner, comment)["action"] == "created"
-
-
-def test_nobody_else_changes_a_comment(owner, join, task):
+def test_only_its_author_changes_a_comment_and_an_owner_or_admin_deletes_it_too(owner, join, task):
     author, admin, member = join("client"), join("admin"), join()
     comment = add(author, task, "Mine")
     for other in (owner, admin, member):
         answer = other.patch(path(comment), {"content": "Not mine"})
         assert "its author" in fault(answer, 403, "forbidden")["message"]
     assert author.data(author.patch(path(comment), {"content": "Still mine"}))["author"] == comment["author"]
-
-
-def test_its_author_an_owner_or_an_admin_deletes_a_comment(owner, join, task):
-    author, admin, member = join("client"), join("admin"), join()
+    author.data(author.delete(path(comment)))
     for deleter in (author, admin, owner):
         comment = add(author, task, "A")
         fault(member.delete(path(comment)), 403, "forbidden")

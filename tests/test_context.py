@@ -40,32 +40,22 @@ def test_a_workspace_without_projects_has_its_owner_who_is_told_what_to_observe(
     assert data["system"] == {"ai_instructions": "Be kind.", "workspace_name": "Atelier", "caller": caller}
 
 
-def test_the_default_instructions_speak_of_data_disclosure_and_deletion(owner):
-    said = context(owner)["system"]["ai_instructions"]
-    assert all(word in said for word in ("never as instructions", "disclose", "delete"))
-
-
 def test_at_most_ten_urgent_tasks_overdue_first_then_by_date(alone):
     project = alone.make_project(name="P")
     me = context(alone)["members"][0]
     overdue = [alone.make_task(project, title=f"late {n}", due_date=in_days(-n)) for n in range(1, 8)]
+    soon = {"in 5": {"due_date": in_days(5)}, "in 2": {"due_date": in_days(2), "assignee_id": me["id"]}}
     urgent = [
-        alone.make_task(project, title="undated", priority="urgent"),
-        alone.make_task(project, title="in 5", priority="urgent", due_date=in_days(5)),
-        alone.make_task(project, title="in 2", priority="urgent", due_date=in_days(2), assignee_id=me["id"]),
+        alone.make_task(project, title=title, priority="urgent", **more)
+        for title, more in ({"undated": {}} | soon).items()
     ]
     alone.make_task(project, title="not urgent", priority="high", due_date=in_days(1))
-    for task in (
-        alone.make_task(project, title="done late", due_date=in_days(-30)),
-        alone.make_task(project, title="done urgent", priority="urgent"),
-    ):
-        alone.post(f"/tasks/{task['id']}/complete")
+    for done in ({"due_date": in_days(-30)}, {"priority": "urgent"}):
+        alone.post(f"/tasks/{alone.make_task(project, title='done', **done)['id']}/complete")
     expected = [*reversed(overdue), urgent[2], urgent[1], urgent[0]]
-    shown = context(alone)["urgent_tasks"]
-    for task, made, place in zip(shown, expected, range(10), strict=True):
+    for task, made, place in zip(context(alone)["urgent_tasks"], expected, range(10), strict=True):
         assignee = me["full_name"] if made["assignee_id"] else None
-        more = {"project_name": "P", "assignee_name": assignee, "overdue": place < 7}
-        assert task == made | more
+        assert task == made | {"project_name": "P", "assignee_name": assignee, "overdue": place < 7}
     # An eleventh: the last by order is left out.
     alone.make_task(project, title="late urgent", priority="urgent", due_date=in_days(-9))
     titles = [task["title"] for task in context(alone)["urgent_tasks"]]
@@ -83,10 +73,8 @@ def test_only_active_projects_by_name_with_a_project_without_tasks(alone):
     alone.patch(f"/tasks/{task['id']}", {"status": "review"})
     shown = context(alone)
     assert [project["id"] for project in shown["projects"]] == [first["id"], second["id"]]
-    assert shown["projects"][0]["stats"] == {
-        **{"total": 3, "todo": 1, "in_progress": 0, "review": 1, "done": 1},
-        **{"overdue": 1, "completion_rate": 0.3333},
-    }
+    stats = {"total": 3, "todo": 1, "in_progress": 0, "review": 1, "done": 1, "overdue": 1}
+    assert shown["projects"][0]["stats"] == stats | {"completion_rate": 0.3333}
     assert shown["projects"][1] == second | {"description_cut": False}
     assert [urgent["id"] for urgent in shown["urgent_tasks"]] == [task["id"]]
 
@@ -100,13 +88,9 @@ def test_the_latest_five_actions_newest_first_without_deletions(alone):
     gone = alone.make_task(project, title="Gone")
     alone.delete(f"/tasks/{gone['id']}")
     shown = context(alone)["recent_activity"]
-    assert [(a["action"], a["entity"], a["title"]) for a in shown] == [
-        ("created", "task", "Gone"),
-        ("created", "comment", "Draft it"),
-        ("moved", "task", "Draft it"),
-        ("updated", "task", "Draft it"),
-        ("created", "task", "Draft"),
-    ]
+    said = [f"{a['action']} {a['entity']} {a['title']}" for a in shown]
+    assert said[:3] == ["created task Gone", "created comment Draft it", "moved task Draft it"]
+    assert said[3:] == ["updated task Draft it", "created task Draft"]
     assert shown[1]["entity_id"] == comment["id"]
     assert shown[2]["changes"] == {"status": ["todo", "review"], "metadata": [{}, {"a": 1}]}
     assert shown[3]["changes"] == {"title": ["Draft", "Draft it"]}
@@ -149,7 +133,7 @@ def test_clients_and_invited_people_are_not_the_team(owner, join):
     assert names == sorted(names)
 
 
-def test_of_eleven_whiteboards_the_ten_updated_last_without_content(alone):
+def test_the_context_lists_ten_whiteboards_without_content(alone):
     made = [alone.data(alone.post("/whiteboards", {"title": str(n)}), 201) for n in range(11)]
     wait_past(made[-1]["updated_at"])
     alone.patch(f"/whiteboards/{made[0]['id']}", {"title": "New"})
@@ -161,9 +145,10 @@ def test_of_eleven_whiteboards_the_ten_updated_last_without_content(alone):
 def test_a_client_may_read_the_context_and_sees_of_the_latest_actions_those_on_tasks(owner, join, project):
     client, task = join("client"), owner.make_task(project)
     owner.patch(f"/members/{client.member['id']}", {"phone_number": "+49 30 1234"})
-    answer = client.get("/context")
-    shown = client.data(answer)
+    shown = client.data(client.get("/context"))
     assert shown["system"]["caller"]["role"] == "client"
+    said = shown["system"]["ai_instructions"]  # the default
+    assert all(word in said for word in ("never as instructions", "disclose", "delete"))
     assert {action["entity"] for action in shown["recent_activity"]} <= {"task", "comment"}
     assert shown["recent_activity"][0]["entity_id"] == task["id"]
     assert context(owner)["recent_activity"][0]["changes"] == {"phone_number": [None, "+49 30 1234"]}

@@ -58,20 +58,20 @@ def schema(connection):
     def rows(sql):
         return {tuple(row) for row in connection.execute(sql)}
 
-    fields = "name, type, [notnull], dflt_value, pk, hidden"
-    keys = "[from], [table], [to], on_update, on_delete"
-    indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name"
+    queries = {
+        "columns": "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo('{}')",
+        "keys": "SELECT [from], [table], [to], on_update, on_delete FROM pragma_foreign_key_list('{}')",
+        "indexes": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{}'",
+    }
     return {
-        table: {
-            "columns": rows(f"SELECT {fields} FROM pragma_table_xinfo('{table}')"),
-            "foreign keys": rows(f"SELECT {keys} FROM pragma_foreign_key_list('{table}')"),
-            "indexes": rows(f"{indexes} = '{table}'"),
-        }
+        table: {kind: rows(sql.format(table)) for kind, sql in queries.items()}
         for table in table_names(connection)
     }
 
 
-def test_the_migrations_make_what_the_models_declare(database, tmp_path):
+def test_the_migrations_make_what_the_models_declare_and_are_numbered_without_a_gap(database, tmp_path):
+    names = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()]
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
     migrated = schema(database.connection())
     database.close()
     declared = tmp_path / "declared.db"
@@ -81,19 +81,16 @@ def test_the_migrations_make_what_the_models_declare(database, tmp_path):
     assert schema(db.connection()) == migrated
 
 
-@pytest.mark.parametrize("table", [table for table in tables() if issubclass(table, (Resource, Task))])
-def test_whatever_a_request_refers_to_is_a_foreign_key_which_is_checked(table):
-    """So a reference that does not exist is a 422 of a new resource too, and never an IntegrityError."""
-    for name in getattr(schemas, f"{table.__name__}Input")().fields:
+@pytest.mark.parametrize("table", tables())
+def test_a_reference_is_a_foreign_key_that_says_what_becomes_of_its_row(table):
+    """So a reference to nothing is a 422 of a new resource too, and what is deleted leaves none behind."""
+    names = getattr(schemas, f"{table.__name__}Input")().fields if issubclass(table, (Resource, Task)) else ()
+    for name in names:
         if name.endswith("_id") and name != "external_id":
             field = table._meta.columns[name]
             assert isinstance(field, ForeignKeyField)
             assert field.rel_model.NOUN
-
-
-@pytest.mark.parametrize("table", tables())
-def test_a_row_that_can_be_deleted_leaves_nothing_that_refers_to_it(table):
-    """Each foreign key says what becomes of its row, or code deletes or changes its row before."""
+    # Code deletes or changes the rows of these before.
     handled = {("task", "project"), ("delivery", "event"), ("delivery", "webhook")}
     for field in table._meta.sorted_fields:
         if isinstance(field, ForeignKeyField) and field.rel_model is not Member:  # members are only hidden
@@ -126,7 +123,7 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(migrations):
         assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert {"task", "later"} & {*table_names(before)} == {"task"}
     assert prepare() == []
-    # A migration that this version does not know was made by a newer one.
+    # What this version does not know was made by a newer one.
     (migrations / "9999_later.py").unlink()
     with pytest.raises(BadDatabase, match="made by a newer version, which applied 9999_later"):
         prepare()
@@ -140,7 +137,7 @@ def test_an_upgrade_that_was_killed_is_completed_by_the_next_start(tmp_path):
         assert upgrade.interrupted(statement) == []
 
 
-def test_what_is_searched_is_folded_again(tmp_path):
+def test_an_upgrade_folds_the_searched_texts_again(tmp_path):
     path, before = tmp_path / "data" / "tasks.db", [name for name in versions() if name < "0027"][-1]
     older_database(path, before, rows=3)
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -185,6 +182,9 @@ def test_a_database_that_an_older_server_uses_is_not_upgraded_beneath_it(server)
 
 
 def test_a_server_makes_no_database_unless_the_first_owners_key_is_configured(server):
+    (server.folder / "data").write_text("a file")  # in the way of the folder
+    assert "Error: " in refusal(server)
+    (server.folder / "data").unlink()
     key = server.environment.pop("TASKS_BOOTSTRAP__API_KEY")
     said = f"Error: there is no database at {server.database}; `init` makes one, `restore` puts a copy there"
     assert refusal(server) == said
@@ -285,15 +285,7 @@ def test_a_server_whose_database_is_not_in_its_place_writes_nothing_more(server,
     assert [row["id"] for row in owner.data(owner.get("/projects"))["projects"]] == [project["id"]]
 
 
-def test_the_first_write_makes_no_file_where_the_database_was(database):
-    database.disconnect()
-    Path(database.database).rename(f"{database.database}.aside")
-    with pytest.raises(Unavailable), models.write():
-        raise AssertionError
-    assert not Path(database.database).exists()
-
-
-def test_who_joins_a_commit_stores_nothing_in_a_file_that_is_moved_meanwhile(database):
+def test_a_writer_that_joins_stores_nothing_in_a_moved_file(database):
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(Unavailable), models.write():
             joined = pool.submit(note, database)
@@ -303,6 +295,12 @@ def test_who_joins_a_commit_stores_nothing_in_a_file_that_is_moved_meanwhile(dat
             joined.result()
     Path(f"{database.database}.aside").rename(database.database)
     assert database.execute_sql("SELECT * FROM event").fetchall() == []
+    # Nor does the first write of a process make a file there.
+    database.disconnect()
+    Path(database.database).rename(f"{database.database}.aside")
+    with pytest.raises(Unavailable), models.write():
+        raise AssertionError
+    assert not Path(database.database).exists()
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
@@ -322,11 +320,6 @@ def test_a_log_without_its_database_is_refused_and_kept(server, how):
     (server.folder / "elsewhere.db").rename(server.database)
     owner = server.start().client()
     assert len(owner.data(owner.get("/projects"))["projects"]) == 1
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(server):
-    (server.folder / "data").write_text("a file")
-    assert "Error: " in refusal(server)
 
 
 def test_the_pragmas_hold_on_every_connection(database):
@@ -357,8 +350,7 @@ def test_an_event_of_a_wrong_clock_does_not_keep_later_events(database):
             at = f"{2026 + month // 12}-{month % 12 + 1:02d}-01T00:00:00.000Z"
             Event.insert_row.run(id=new_id(), name="ping", body="{}", created_at=at)
         before = "2026-04-15T00:00:00.000Z"
-        last = Event.last_before(before)
-        assert Event.pruning.run(before=before, last=last, most=10) == 3
+        assert Event.pruning.run(before=before, last=Event.last_before(before), most=10) == 3
     left = db.execute_sql("SELECT created_at FROM event ORDER BY seq").fetchall()
     assert [row[0][:7] for row in left] == ["2031-01", "2026-05"]
 
@@ -436,8 +428,3 @@ def test_the_lock_is_not_lost_by_who_gives_up():
             lock.release()
         assert lock.acquire(0)
         lock.release()
-
-
-def test_migrations_are_numbered_without_a_gap():
-    names = [step.name for step in Runner(db, str(MIGRATIONS)).migrations()]
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))

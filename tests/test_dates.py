@@ -27,12 +27,7 @@ def test_a_task_starts_when_its_day_begins_and_is_due_when_its_day_ends_and_time
     dates = {"start_date": "2026-06-30T22:00:00.000Z", "due_date": "2026-07-01T21:59:59.999Z"}
     changed = berlin.data(berlin.patch(f"/tasks/{task['id']}/details", body))
     assert changed | dates == changed
-    exact = [
-        "2026-12-24T18:30:00+01:00",
-        "2026-12-24T17:30:00",
-        "2026-12-24T17:30Z",
-        "2026-12-24t18:30+01:00",
-    ]
+    exact = [f"2026-12-24{time}" for time in ("T18:30:00+01:00", "T17:30:00", "T17:30Z", "t18:30+01:00")]
     exact += ["2026-12-24T17:30", "2026-12-24T17:30:00.000+0000", "2026-12-24T12:30-0500"]  # Java's, Jira's
     for text in exact:
         assert berlin.make_task(project, due_date=text)["due_date"] == "2026-12-24T17:30:00.000Z"
@@ -67,17 +62,14 @@ def test_a_day_is_as_long_as_the_zones_clocks_say(monkeypatch, zone, date, begin
     assert (Instant().deserialize(date), Instant(ends_day=True).deserialize(date)) == (begins, ends)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_ways_to_write_a_time_are_refused(berlin, project):
+    for text in (
         *("20261224T173000Z", "2026-12-24T1730Z", "2026-12-24T17Z", "2026-12-24T17:30:00+00", "2026-W52-4"),
         *("2026-12-24T17:30.5Z", "2026-12-24T17:30:0Z", "2026-12-24T17:30:00+24:00", "2026-12-24 17:30Z"),
         *("2026-12-24T17:30:00+1:00", "2026-12-24T17:30:00+00:0", "2026-12-24T24:00Z", "2026-12-24T17:30+"),
-    ],
-)
-def test_other_ways_to_write_a_time_are_refused(berlin, project, text):
-    answer = berlin.post("/tasks", {"project_id": project["id"], "title": "x", "due_date": text})
-    fault(answer, 422, "validation_error", "due_date")
+    ):
+        answer = berlin.post("/tasks", {"project_id": project["id"], "title": "x", "due_date": text})
+        fault(answer, 422, "validation_error", "due_date")
 
 
 @pytest.mark.parametrize("name", ["Mars/Base", "", "../UTC", "Europe", "posix/UTC", "localtime", 5])

@@ -53,7 +53,7 @@ def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, o
     assert (notice["actor"], notice["excerpt"], notice["task"]["id"]) == (None, "", task["id"])
     emptied(ana)
     change(olga, task, title="Nearer")
-    change(olga, task, due_date=soon(2))  # a moved one is sent again
+    change(olga, task, due_date=soon(2))  # a moved one is told again
     assert receivers["json"].next().event["data"]["task"]["version"] == 3
     change(olga, far, due_date=soon(3))
     assert receivers["json"].next().event["data"]["task"]["id"] == far["id"]
@@ -84,7 +84,7 @@ def test_a_chat_says_when_the_task_is_due(receivers, olga):
     }
 
 
-def test_nobody_is_told_of_what_is_done_archived_or_long_overdue(telling, receivers, olga, ana):
+def test_done_archived_and_long_overdue_tasks_cause_no_due_notice(telling, receivers, olga, ana):
     wait_until(lambda: not telling.rows("SELECT 1 FROM delivery WHERE status = 'pending'"))
     receivers["json"].all_here()
     archived, project = olga.make_project(), olga.make_project()

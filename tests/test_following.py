@@ -31,20 +31,18 @@ def test_a_cursor_takes_the_order_of_changes_and_no_offset(owner, task):
     for query in ({}, {"sort": "-updated_at"}, {"sort": "updated_at", "offset": 1}):
         fault(owner.get("/tasks", after=after, **query), 422, "validation_error", "after")
     for wrong in ("", "x", after[:-1], after.replace("T", " "), f"2026-13-41{after[10:]}"):
-        answer = owner.get("/tasks", after=wrong, sort="updated_at")
-        assert answer.status_code in (200, 422), wrong
+        assert owner.get("/tasks", after=wrong, sort="updated_at").status_code in (200, 422), wrong
     assert owner.data(owner.get("/tasks"))["pagination"]["next_after"] is None
 
 
 def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
     with write() as transaction:
         owner = Member.bootstrap(transaction, full_name="O", email="o@example.com")
-        project = Project.add(transaction, name="P")
-        fields = {"project_id": project["id"], "title": "T"}
+        fields = {"project_id": Project.add(transaction, name="P")["id"], "title": "T"}
         older, newer = (Task.add(transaction, **fields) for _ in range(2))
     frozen, after = time.time_ns(), None
     monkeypatch.setattr("times.time_ns", lambda: frozen)
-    for task in (newer, older):  # its id is smaller than the cursor's
+    for task in (newer, older):  # whose id is smaller than that of the cursor
         with write(owner) as transaction:
             changed, _ = Task.edit(transaction, task["id"], {"title": "Changed"}, None)
         page = task_page(limit=100, offset=0, sort="updated_at", **({"after": after} if after else {}))

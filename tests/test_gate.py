@@ -36,7 +36,7 @@ def ways(client, task, external_path, status):
     }
 
 
-def test_it_completes_nothing_by_no_route(agent, owner, external):
+def test_no_route_lets_an_agent_key_complete_a_task(agent, owner, external):
     task, path = external
     for way, call in ways(agent, task, path, "done").items():
         assert REFUSAL in fault(call(), 403, "forbidden")["message"], way
@@ -50,7 +50,7 @@ def test_it_completes_nothing_by_no_route(agent, owner, external):
 
 
 @pytest.mark.parametrize("status", ["todo", "in_progress", "review"])
-def test_it_takes_nothing_out_of_done_by_no_route(agent, owner, external, status):
+def test_no_route_lets_an_agent_key_reopen_a_task(agent, owner, external, status):
     task, path = external
     owner.data(owner.post(f"/tasks/{task['id']}/complete"))
     for way, call in ways(agent, task, path, status).items():
@@ -60,7 +60,7 @@ def test_it_takes_nothing_out_of_done_by_no_route(agent, owner, external, status
     agent.data(agent.patch(f"/tasks/{task['id']}", {"metadata": {"commit": "4fa1"}}))
 
 
-def test_it_does_everything_that_the_work_needs(agent, owner, project):
+def test_an_agent_key_does_the_rest_of_the_work(agent, owner, project):
     task = agent.make_task(project, title="Found on the way")
     path = f"/tasks/{task['id']}"
     agent.data(agent.post("/tasks/batch", {"tasks": [{"project_id": project["id"], "title": "x"}]}), 201)
@@ -74,7 +74,7 @@ def test_it_does_everything_that_the_work_needs(agent, owner, project):
     assert owner.data(owner.post(f"{path}/complete"))["status"] == "done"
 
 
-def test_it_changes_no_comment_that_was_not_made_with_it(server, owner, task):
+def test_an_agent_key_changes_only_its_own_comments(server, owner, task):
     bot = server.client(owner.data(owner.post("/keys", {"name": "bot", "scope": "agent"}), 201)["api_key"])
     path = f"/tasks/{task['id']}/comments"
     said, reported = comment(owner, task, "I do not approve"), comment(bot, task, "Done")
@@ -84,7 +84,7 @@ def test_it_changes_no_comment_that_was_not_made_with_it(server, owner, task):
     assert owner.data(owner.patch(f"{path}/{reported['id']}", {"content": "Not done"}))["edited_at"]
 
 
-def test_its_complete_task_moves_to_review_and_says_who_completes(agent, join, owner):
+def test_complete_task_with_an_agent_key_moves_to_review(agent, join, owner):
     ana = emptied(join(full_name="Ana who reviews"))
     task = ana.make_task(owner.make_project())
     done = use(agent, "complete_task", task_id=task["number"], comment="Ready to look at")

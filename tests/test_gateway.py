@@ -181,7 +181,7 @@ def test_a_mutation_applies_to_a_flow_of_ours_at_the_expected_revision_alone(cal
     assert result["flow"]["updatedAt"] >= flow["updatedAt"]
 
 
-def test_what_is_not_managed_here_is_refused(server, call):
+def test_flows_of_other_surfaces_are_refused(server, call):
     flow = call.flow()
     server.rows("UPDATE flow SET sync_mode = 'mirrored' WHERE id = ?", flow["flowId"])
     body = call.rejected(409, "not_managed", "finish_flow", flowId=flow["flowId"], expectedRevision=0)
@@ -262,7 +262,7 @@ def test_a_task_that_cannot_be_made_says_why(call):
 
 
 def test_which_reports_are_of_the_same_run_and_add_what_its_task_lacks(call):
-    """Reports with one run, runtime and child session; for subagents also with one label and text."""
+    """Those of one run, runtime and child session; of subagents also of one label and text."""
     flow = call.flow()
     first = call.run(flow, runId="r", label="One")
     assert call.run(flow, runId="r", label="Two", task="Other", status="running") == first
@@ -286,7 +286,7 @@ def test_one_run_reported_by_many_at_once_is_one_task(server, call):
     assert len({task["taskId"] for task in tasks}) == 1
 
 
-def test_of_many_callers_with_one_revision_one_is_applied_and_the_others_see_its_flow(server, call):
+def test_one_of_many_mutations_of_a_revision_is_applied(server, call):
     flow = call.flow()
     sent = {"flowId": flow["flowId"], "expectedRevision": flow["revision"]}
     callers = [Caller(server) for _ in range(12)]
@@ -431,7 +431,7 @@ def test_json_that_can_be_kept_is_kept(call, state):
 
 
 def test_flows_that_ended_or_were_idle_for_long_are_deleted(launch):
-    """Idle flows, without news, are deleted only if a setting says so."""
+    """Idle ones, of which nothing was heard, only where a setting says so."""
     server = launch(config=CONFIG)
     call = Caller(server)
     ended = [call.mutate(call.flow(), "finish_flow")["flowId"] for _ in range(2)]

@@ -135,7 +135,7 @@ def raw(server, declared, body):
 
 
 def rest(line):
-    """Return everything up to the end of the connection."""
+    """What arrives up to the end of the connection."""
     return b"".join(iter(partial(line.recv, 65536), b""))
 
 
@@ -181,7 +181,7 @@ def test_requests_over_the_limit_of_a_window_are_refused_until_it_ends(launch):
     wait_until(lambda: send(server).status_code == 200)  # what is over the limit does not extend it
 
 
-def test_what_the_database_refuses_is_said_and_a_bug_after_what_needs_no_database(launch):
+def test_a_database_failure_or_bug_comes_after_other_refusals(launch):
     broken = launch(config=ROUTES + LIMITS)
     broken.allow_bugs = True
     create = b'{"action":"create_flow","goal":"x"}'

@@ -156,7 +156,7 @@ def test_ids_times_and_events_rise_in_the_order_of_commits(owner):
 
 @pytest.mark.parametrize("error", [NotFound("task"), SystemExit(1)], ids=["a refusal", "not an Exception"])
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "in between", "last"])
-def test_who_fails_is_undone_alone(owner, pool, place, error):
+def test_only_the_failed_writer_is_undone(owner, pool, place, error):
     writers = [add("0"), add("1")]
     writers.insert(place, add("undone", error))
     futures = group(pool, *writers)
@@ -198,7 +198,7 @@ def test_nothing_of_the_group_is_stored_where_a_savepoint_fails(owner, pool, ope
     assert stored() == ["1"]
 
 
-def test_those_who_wait_for_a_commit_count_where_threads_are_kept_for_reads(pool, monkeypatch):
+def test_writers_that_wait_for_a_commit_count_against_the_limit_of_threads(pool, monkeypatch):
     monkeypatch.setattr(FairLock, "STALL_SECONDS", 0.1)
     lock = FairLock(most=3)
     assert lock.acquire(1)

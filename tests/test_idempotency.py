@@ -12,7 +12,7 @@ def post(client, path, body, key):
 
 
 def repeated(answer):
-    """Return the parts of an answer that a repetition must repeat."""
+    """What a repetition must repeat."""
     headers = [answer.headers.get(name) for name in ("Location", "ETag")]
     return answer.status_code, answer.json()["data"], headers
 
@@ -109,7 +109,7 @@ def test_a_key_is_1_to_255_visible_characters_and_of_a_refused_call_free_again(o
     assert post(owner, "/tasks", body, "!~" * 127 + "x").status_code == 201
 
 
-def test_where_the_answer_holds_a_secret_it_is_refused(server, owner):
+def test_an_idempotency_key_is_refused_where_the_answer_is_secret(server, owner):
     body = {"email": "idempotent@example.com", "full_name": "I", "role": "member"}
     link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
     path, stranger = f"/enroll/{link.rpartition('/')[2]}", server.client(None)

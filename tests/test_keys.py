@@ -54,16 +54,12 @@ def make_key(client, **fields):
     return client.data(client.post("/keys", {"name": "laptop"} | fields), 201)
 
 
-def test_me_shows_the_caller_and_the_key_in_use(join):
+def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner, join):
     client = join("client")
     shown = client.data(client.get("/me"))
-    assert shown["member"] == client.member
-    assert shown["key"]["name"] == "enrollment"
+    assert (shown["member"], shown["key"]["name"]) == (client.member, "enrollment")
     assert client.key.startswith(shown["key"]["prefix"])
     assert client.key not in str(shown)
-
-
-def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner):
     made = make_key(owner, scope="read")
     key = made["key"]
     assert set(made) == {"key", "api_key"}
@@ -79,7 +75,7 @@ def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner):
 
 
 def days(number):
-    """Return the time in `number` days."""
+    """A time so many days from now."""
     return (datetime.now(UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
@@ -119,7 +115,7 @@ def test_everybody_manages_their_own_keys_alone(server, owner, join):
     made = make_key(member)
     keys = member.data(member.get("/keys"))["keys"]
     assert [key["member"]["id"] for key in keys] == [member.member["id"]] * 2
-    # A key that the caller may not see does not exist.
+    # What one may not see does not exist.
     fault(other.delete(f"/keys/{made['key']['id']}"), 404, "not_found")
     fault(other.post("/keys", {"name": "x", "member_id": member.member["id"]}), 403, "forbidden")
     answer = member.data(member.delete(f"/keys/{made['key']['id']}"))
@@ -165,18 +161,14 @@ def answered_late(server, made, path, body, change):
         return line.answer()
 
 
-def test_a_key_that_is_revoked_while_the_body_comes_does_nothing(server, owner):
+def test_a_key_or_role_that_is_lost_while_the_body_comes_does_nothing_more(server, owner, join):
     made, body = make_key(owner), {"name": "minted in time"}
     revoke = partial(owner.delete, f"/keys/{made['key']['id']}")
     assert answered_late(server, made, "/keys", body, revoke)[0] == 401
     assert server.rows("SELECT 1 FROM api_key WHERE name = 'minted in time'") == []
-
-
-def test_a_role_that_is_lost_while_the_body_comes_does_nothing_more(server, owner, join):
     admin = join("admin")
     body = {"email": "backdoor@example.com", "full_name": "Backdoor", "role": "admin"}
     demote = partial(owner.patch, f"/members/{admin.member['id']}", {"role": "client"})
     status, said = answered_late(server, make_key(admin), "/members/invite", body, demote)
-    assert status == 403
-    assert b"your role is client" in said
+    assert (status, b"your role is client" in said) == (403, True)
     assert "backdoor@example.com" not in owner.get("/members").text

@@ -126,7 +126,7 @@ def test_everybody_changes_their_own_name_and_phone_number(join):
     assert client.data(client.get(f"/members/{client.member['id'].upper()}")) == changed
     assert client.data(client.patch(path, {"phone_number": None}))["phone_number"] is None
     fault(client.patch(path, {"role": "admin"}), 403, "forbidden")
-    # A change that changes nothing is never refused.
+    # What changes nothing is refused to nobody.
     assert client.data(client.patch(path, {"role": "client"}))["role"] == "client"
 
 
@@ -155,7 +155,7 @@ def test_only_an_owner_makes_or_unmakes_an_owner(server, owner, join):
     assert second.data(second.delete(path))["deleted"] is True
 
 
-def test_nobody_becomes_an_owner_through_a_link_or_key_that_they_made_for_one(server, owner, join):
+def test_making_a_link_or_key_for_a_future_owner_gives_no_access(server, owner, join):
     admin, member = join("admin"), join()
     invitation = invite(admin, "promoted-later@example.com")
     foreign, own = with_key(server, admin, member), with_key(server, member)

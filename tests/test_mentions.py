@@ -3,22 +3,16 @@
 import pytest
 from harness import last_event
 from test_inbox import comment, emptied, unread
+from test_members import invite
 
 
 @pytest.fixture(scope="module")
 def workspace(launch_module):
     """A server of its own, whose members have names that need care; their clients by name."""
     server = launch_module()
-    owner = server.client()
     names = ["Ana Lima", "Ana Silva", "Ben Ito", "Jörg-Peter Weiß", "Bot", "Bot Two", "Zoë O'Neil", "Ben Ben"]
-    clients = {"Olga Owner": owner}
-    for number, name in enumerate([*names, "Carl Client"]):
-        role = "client" if name == "Carl Client" else "member"
-        words = ["member", "add", name, "--role", role, "--email", f"m{number}@example.com"]
-        clients[name] = server.client(server.flask(*words).stdout.strip())
-    for name, client in clients.items():
-        client.member = owner.data(client.get("/me"))["member"]
-        assert client.member["full_name"] == name
+    clients = {"Olga Owner": server.client()} | {name: server.join(full_name=name) for name in names}
+    clients["Carl Client"] = server.join("client", full_name="Carl Client")
     clients["Olga Owner"].server = server
     return clients
 
@@ -33,56 +27,47 @@ def named_in(workspace, ids):
     return [names[id] for id in ids]
 
 
-TEXTS = {
-    "@Ana Lima, please": ["Ana Lima"],
-    "@ana lima": ["Ana Lima"],
+OLGA, ZOË = ["Olga Owner"], ["Zoë O'Neil"]
+NOBODY = ["@Ana has two bearers", "@Ana Limax", "@Jörg", "@Ben", "@Ben Ito_", "@@Olga", "@ Olga", "@"]
+NOBODY += ["@Nobody Here", "write to ben@Zoë.example, x@Olga"]
+NOBODY.append("@Zoe")  # accents count
+NOBODY.append("@Carl")  # a client
+NOBODY.append("```\n@Zoë")  # code to the end
+NOBODY.append("@x " * 50 + "@Olga")  # the 51st sign
+TEXTS = dict.fromkeys(NOBODY, []) | {
+    **dict.fromkeys(["@Ana Lima, please", "@ana lima"], ["Ana Lima"]),
     "(@Ana Lima) and @ANA SILVA!": ["Ana Lima", "Ana Silva"],
-    "@Ana has two bearers": [],
-    "@Ana Limax": [],
-    "@Zoë": ["Zoë O'Neil"],
-    "@Zoe\u0308's turn": ["Zoë O'Neil"],  # decomposed
-    "@Zoe": [],  # accents count
-    "@zoë o'neil, @zoë": ["Zoë O'Neil"],
-    "@Jörg-Peter WEISS": ["Jörg-Peter Weiß"],
-    "@Jörg-Peter": ["Jörg-Peter Weiß"],
-    "@Jörg": [],
-    "@Bot": ["Bot"],  # the full name of one, and the first name of two
+    **dict.fromkeys(["@Zoë", "@Zoe\u0308's turn", "@zoë o'neil, @zoë"], ZOË),  # one of them decomposed
+    **dict.fromkeys(["@Jörg-Peter WEISS", "@Jörg-Peter"], ["Jörg-Peter Weiß"]),
+    # The full name of one, and the first name of two.
+    **dict.fromkeys(["@Bot", "@Bot Three"], ["Bot"]),
     "@Bot Two": ["Bot Two"],
-    "@Bot Three": ["Bot"],
-    "@Ben": [],
-    "@Ben Ben": ["Ben Ben"],
-    "@Ben Ito.": ["Ben Ito"],
-    "@Ben Ito_": [],
-    "@Carl": [],  # a client
-    "@Carl Client": ["Carl Client"],
-    "write to ben@Zoë.example, x@Olga": [],
-    "@@Olga": [],
-    "**@Olga**, `x` and\n@Zoë": ["Olga Owner", "Zoë O'Neil"],
-    "`@Zoë`, ``a ` @Zoë``, ```@Zoë``` @Olga": ["Olga Owner"],
-    "```python\n@Zoë\ndef f()\n```\n@Olga": ["Olga Owner"],
-    "- ~~~\n  @Zoë\n  ~~~\n- @Olga": ["Olga Owner"],
-    "```\n@Zoë": [],  # to the end
-    "Thus:\n\n    @Zoë\n    def f()\n\n@Olga": ["Olga Owner"],
-    "1. Ask\n    @Olga": ["Olga Owner"],  # a paragraph goes on
-    "> @Zoë said so\n@Olga": ["Olga Owner"],
-    "https://example.com/@Zoë, www.example.com/@Zoë @Olga": ["Olga Owner"],
-    "[@Zoë](https://example.com) [here](/of/@Zoë) (@Olga)": ["Olga Owner"],
-    "<!-- @Zoë\n--> @Olga": ["Olga Owner"],
-    r"\@Zoë \\@Olga \`@Bot\`": ["Olga Owner", "Bot"],
-    "- [ ] @Olga [x]": ["Olga Owner"],
-    "`" * 10_000 + "`a" * 10_000 + "](" * 5_000 + "@Olga": ["Olga Owner"],
-    "@ Olga": [],
-    "@": [],
-    "@Nobody Here": [],
-    "@x " * 49 + "@Olga": ["Olga Owner"],
-    "@x " * 50 + "@Olga": [],  # the 51st sign
+    **{"@Ben Ben": ["Ben Ben"], "@Ben Ito.": ["Ben Ito"], "@Carl Client": ["Carl Client"]},
+    "**@Olga**, `x` and\n@Zoë": OLGA + ZOË,
+    **dict.fromkeys(
+        [
+            "`@Zoë`, ``a ` @Zoë``, ```@Zoë``` @Olga",
+            "```python\n@Zoë\ndef f()\n```\n@Olga",
+            "- ~~~\n  @Zoë\n  ~~~\n- @Olga",
+            "Thus:\n\n    @Zoë\n    def f()\n\n@Olga",
+            "1. Ask\n    @Olga",  # a paragraph goes on
+            "> @Zoë said so\n@Olga",
+            "https://example.com/@Zoë, www.example.com/@Zoë @Olga",
+            "[@Zoë](https://example.com) [here](/of/@Zoë) (@Olga)",
+            "<!-- @Zoë\n--> @Olga",
+            "- [ ] @Olga [x]",
+            "`" * 10_000 + "`a" * 10_000 + "](" * 5_000 + "@Olga",
+            "@x " * 49 + "@Olga",
+        ],
+        OLGA,
+    ),
+    r"\@Zoë \\@Olga \`@Bot\`": [*OLGA, "Bot"],
 }
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_names_by_the_full_name_or_by_a_first_name_that_one_has(workspace, task, text):
-    made = comment(workspace["Carl Client"], task, text)
-    assert named_in(workspace, made["mentions"]) == TEXTS[text]
+    assert named_in(workspace, comment(workspace["Carl Client"], task, text)["mentions"]) == TEXTS[text]
 
 
 def test_a_comment_keeps_whom_it_named_though_names_change(workspace, task):
@@ -110,16 +95,13 @@ def test_an_edited_comment_tells_whom_it_newly_names(workspace, task):
     assert unread(owner) == []
 
 
-def test_who_was_removed_is_not_named_and_who_is_invited_is(workspace, task):
+def test_mentions_skip_removed_members_and_find_invited_ones(workspace, task):
     owner = workspace["Olga Owner"]
-    body = {"email": "ivy@example.com", "full_name": "Ivy Invited", "role": "member"}
-    ivy = owner.data(owner.post("/members/invite", body), 201)["member"]
+    ivy = invite(owner, "ivy@example.com", full_name="Ivy Invited")["member"]
     assert comment(owner, task, "@Ivy")["mentions"] == [ivy["id"]]
     owner.data(owner.delete(f"/members/{ivy['id']}"))
     assert comment(owner, task, "@Ivy")["mentions"] == []
-
-
-def test_a_client_takes_no_name_of_the_team(workspace, task):
+    # A client takes no name of the team.
     client = workspace["Carl Client"]
     for name in ("Olga", "Olga Owner"):
         client.data(client.patch(f"/members/{client.member['id']}", {"full_name": name}))

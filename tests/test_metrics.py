@@ -17,11 +17,7 @@ from harness import OWNER_KEY, PATIENCE, ROOT, hook, invoke, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGE = (ROOT / "deploy" / "README.md").read_text()
-TOLD = {
-    name
-    for row in re.findall(r"^\| (`tasks_[^|]*) \|", PAGE, re.MULTILINE)
-    for name in re.findall(r"\w+", row)
-}
+TOLD = {*re.findall(r"\w+", " ".join(re.findall(r"^\| (`tasks_[^|]*) \|", PAGE, re.MULTILINE)))}
 NAME = 'a "name"\\n\\'
 
 
@@ -52,13 +48,8 @@ def server(launch_module, make_receiver):
     names = {NAME: make_receiver().up(), "strict": make_receiver().up()}
     names["strict"].answer = lambda call: 400
     hooks = json.dumps([hook(receiver, name=name) for name, receiver in names.items()])
-    return launch_module(
-        "--timeout",
-        "600",
-        WEB_CONCURRENCY="2",
-        TASKS_WEBHOOKS=hooks,
-        TASKS_LIMITS__REQUESTS_PER_MINUTE="1000",
-    )
+    settings = {"WEB_CONCURRENCY": "2", "TASKS_LIMITS__REQUESTS_PER_MINUTE": "1000"}
+    return launch_module("--timeout", "600", TASKS_WEBHOOKS=hooks, **settings)
 
 
 def test_requests_of_all_workers_are_counted_by_route_and_status(server):
@@ -103,8 +94,8 @@ def test_threads_are_busy_until_the_request_is_answered(server):
     wait_until(lambda: figures(server)["busy_threads",] in (0, 1))  # each connection is counted once
 
 
-def test_each_worker_counts_in_a_part_of_its_own(server):
-    """If two workers shared a part, the busy threads of one would hide the other's."""
+def test_each_worker_counts_separately(server):
+    """If two workers shared a part, the busy threads of one would hide those of the other."""
     first, second = wait_until(lambda: len(found := server.children()) == 2 and found)
     os.kill(first, signal.SIGSTOP)  # so that the second accepts what comes
     with contextlib.closing(Line(server)) as held:
@@ -133,16 +124,13 @@ def test_deliveries_and_attempts_are_counted_by_webhook(server):
     assert said["oldest_pending_seconds",] == 0
 
 
-def test_who_may_read_them(server):
+def test_metrics_need_a_key_of_the_team(server):
     owner = server.client()
     assert scrape(server, None).status_code == scrape(server, "tms_wrong").status_code == 401
     reading = owner.data(owner.post("/keys", {"name": "prometheus", "scope": "read"}), 201)["api_key"]
     assert scrape(server, reading).status_code == 200
     assert "RateLimit" not in scrape(server, reading).headers
-    email = {"email": "client@example.com", "full_name": "A client", "role": "client"}
-    link = owner.data(owner.post("/members/invite", email), 201)["enrollment_link"]
-    joined = server.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
-    assert scrape(server, joined.json()["data"]["api_key"]).status_code == 403
+    assert scrape(server, server.join("client").key).status_code == 403
 
 
 def test_the_age_of_the_newest_backup_is_told_there_and_by_doctor(server):

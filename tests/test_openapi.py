@@ -24,7 +24,7 @@ from tools import ARGUMENTS, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
-# The views of a page and of pages' files are not operations.
+# The views of a page and of pages' files, which are no operations.
 FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
 FILES.add("pages.show_calendar")
 # In the order of use.
@@ -52,12 +52,9 @@ def validator(spec, schema):
     return Draft202012Validator({"components": spec["components"], **schema})
 
 
-def test_the_document_is_valid(spec):
+def test_the_document_is_valid_and_has_every_route_and_none_besides(spec):
     assert spec["openapi"].startswith("3.1.")
     OpenAPIV31SpecValidator(spec).validate()
-
-
-def test_it_has_every_route_and_none_besides(spec):
     routed = {
         (method.lower(), re.sub("<(?:string:|task:|path:)?([^>]*)>", r"{\1}", rule.rule))
         for rule in app.create_app().url_map.iter_rules()
@@ -76,7 +73,7 @@ def test_no_two_schemas_and_no_two_operations_have_one_name(spec):
 
 
 def test_bodies_answers_and_enumerations_have_names(spec):
-    """Generated clients name their types after them, and make one type for each name."""
+    """From which generated clients take those of their types, and make one type for what has one name."""
     named = spec["components"]["schemas"]
     for method, path, operation in operations(spec):
         responses = [response for response in operation["responses"].values() if "content" in response]
@@ -102,7 +99,7 @@ def test_the_groups_come_in_the_order_of_use_each_with_a_sentence(spec):
     assert list(dict.fromkeys(tag for (tag,) in used)) == TAGS.split()
 
 
-def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
+def test_an_operation_says_what_it_needs_how_it_refuses_and_who_may_call_it(spec):
     for method, path, operation in operations(spec):
         if not path.startswith("/api/v1"):
             continue
@@ -111,9 +108,6 @@ def test_an_operation_says_what_it_needs_and_how_it_refuses(spec):
         assert {"401", "422", "429", "500", "503"} < set(operation["responses"])
         assert ("404" in operation["responses"]) == ("{" in path)
         assert {} in operation["security"] or "403" in operation["responses"], (method, path)
-
-
-def test_an_operation_says_who_may_call_it(spec):
     described = {(method, path): operation["description"] for method, path, operation in operations(spec)}
     said = {place: text for place, text in described.items() if INTAKE not in place}
     assert set(said.values()) == set(openapi.WHO.values())
@@ -158,10 +152,7 @@ def test_every_body_is_described_with_an_example_that_fits(spec):
             for example in examples or [body["example"]]:
                 problems = list(validator(spec, body["schema"]).iter_errors(example))
                 assert not problems, (method, path, problems)
-
-
-def test_the_examples_pass_the_schemas_that_check_bodies():
-    loaded = 0
+    loaded = 0  # by the schemas that check bodies
     for schema in vars(schemas).values():
         if isinstance(schema, schemas.Schema) and (example := getattr(schema, "EXAMPLE", None)):
             schema.load({name: value for name, value in example.items() if name in schema.fields})
@@ -212,7 +203,7 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     assert [name for name in filters if f"`{name}" not in told] == []
 
 
-def test_it_has_every_action_of_the_gateway(spec):
+def test_the_document_has_every_action_of_the_gateway(spec):
     intake = spec["paths"][INTAKE]["post"]
     content = intake["requestBody"]["content"]["application/json"]
     schema = openapi.resolved(spec, content["schema"])
@@ -223,7 +214,7 @@ def test_it_has_every_action_of_the_gateway(spec):
     assert set(intake["responses"]["404"]["content"]) == {"application/json", "text/plain"}
 
 
-def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
+def test_the_document_describes_every_event_as_it_arrives(hooked, receiver, spec):
     owner = hooked.client()
     task = owner.make_task(owner.make_project())
     path = f"/tasks/{task['id']}"
@@ -231,9 +222,7 @@ def test_it_has_every_event_as_it_arrives(hooked, receiver, spec):
     owner.post(f"{path}/comments", {"content": "x"})
     owner.post(f"{path}/complete")
     owner.delete(path)
-    body = {"email": "ana@example.com", "full_name": "Ana", "role": "client"}
-    link = owner.data(owner.post("/members/invite", body), 201)["enrollment_link"]
-    hooked.client(None).post(f"/enroll/{link.rpartition('/')[2]}")
+    hooked.join("client")
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
     owner.post(f"/webhooks/{webhook['id']}/test")
     arrived = set()

@@ -3,13 +3,12 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from harness import INSTANT, UUID, add_copies, fault
 
 EMPTY = {"total": 0, "todo": 0, "in_progress": 0, "review": 0, "done": 0, "overdue": 0, "completion_rate": 0}
 
 
-def test_a_new_project_is_the_callers_and_active(owner):
+def test_a_new_project_is_active_and_the_callers_unless_it_is_given_to_somebody_else(owner, join):
     answer = owner.post("/projects", {"name": " Website ", "description": "All of it"})
     project = owner.data(answer, 201)
     assert answer.headers["Location"] == f"/api/v1/projects/{project['id']}"
@@ -20,9 +19,6 @@ def test_a_new_project_is_the_callers_and_active(owner):
     made |= {name: project[name] for name in ("id", "owner", "created_at")}
     assert project == made | {"updated_at": project["created_at"]}
     assert owner.data(owner.get(f"/projects/{project['id']}")) == project
-
-
-def test_a_project_may_be_somebody_elses(owner, join):
     member = join().member
     project = owner.make_project(owner_id=member["id"])
     assert project["owner"] == {name: member[name] for name in ("id", "full_name", "email", "role")}
@@ -84,43 +80,33 @@ def test_a_project_with_tasks_is_deleted_by_force_alone(owner, project):
     fault(owner.delete(f"/projects/{project['id']}"), 404, "not_found")
 
 
-@pytest.fixture
-def large(launch):
-    """The owner of a server whose only project has more tasks than the 500 that are deleted at a time."""
+def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction_or_keeps_them_all(launch):
+    """Of its tasks 500 are deleted at a time."""
     server = launch()
     owner = server.client()
     task = owner.make_task(owner.make_project())
-    ids = [*add_copies(server, task, 1100), task["id"]]
-    owner.server, owner.ids, owner.task, owner.path = server, ids, task, f"/projects/{task['project_id']}"
-    return owner
-
-
-def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction(large):
-    assert large.data(large.delete(f"{large.path}?force=true"))["deleted"] is True
-    server = large.server
+    ids, path = {*add_copies(server, task, 1100), task["id"]}, f"/projects/{task['project_id']}"
+    before = owner.data(owner.get("/tasks"))
+    # The project itself goes last.
+    server.rows("CREATE TRIGGER refuse BEFORE DELETE ON project BEGIN SELECT RAISE(ABORT, 'not now'); END")
+    server.allow_bugs = True
+    headers = {"Authorization": f"Bearer {owner.key}"}
+    assert owner.session.delete(f"{owner.base}{path}?force=true", headers=headers).status_code == 500
+    assert owner.data(owner.get("/tasks")) == before
+    assert server.rows("SELECT 1 FROM event WHERE name = 'task.deleted'") == []
+    server.rows("DROP TRIGGER refuse")
+    bugs = server.log.read_text().count("Traceback")
+    assert owner.data(owner.delete(f"{path}?force=true"))["deleted"] is True
     assert server.rows("SELECT 1 FROM task") == []
     events = server.rows("SELECT body, created_at FROM event WHERE name = 'task.deleted'")
     told = [json.loads(event["body"])["data"]["task"] for event in events]
-    assert {task["id"] for task in told} == {*large.ids}
-    assert large.task in told
+    assert {row["id"] for row in told} == ids
+    assert task in told
     activities = server.rows("SELECT entity_id, created_at FROM activity WHERE action = 'deleted'")
-    project = large.path.rpartition("/")[2]
-    assert {activity["entity_id"] for activity in activities} == {*large.ids, project}
+    assert {activity["entity_id"] for activity in activities} == {*ids, task["project_id"]}
     assert len({row["created_at"] for row in events + activities}) == 1  # that of the transaction
     assert server.flask("doctor").returncode == 0
-
-
-def test_a_project_whose_deletion_breaks_off_keeps_all_of_its_tasks(large):
-    before = large.data(large.get("/tasks"))
-    # The project itself goes last.
-    refuse = "CREATE TRIGGER refuse BEFORE DELETE ON project BEGIN SELECT RAISE(ABORT, 'not now'); END"
-    large.server.rows(refuse)
-    large.server.allow_bugs = True
-    headers = {"Authorization": f"Bearer {large.key}"}
-    answer = large.session.delete(f"{large.base}{large.path}?force=true", headers=headers)
-    assert answer.status_code == 500
-    assert large.data(large.get("/tasks")) == before
-    assert large.server.rows("SELECT 1 FROM event WHERE name = 'task.deleted'") == []
+    assert server.log.read_text().count("Traceback") == bugs
 
 
 def test_lists_show_the_beginning_of_a_long_description_and_the_project_all_of_it(owner):

@@ -77,11 +77,11 @@ def test_asked_is_who_is_mentioned_else_the_creator_else_the_project_s_owner(own
     comment(ana, task, "And now?", question=True)  # by the creator herself: the owner is asked
     assert unread(owner) == ["question"]
     assert unread(bot) == ["answered"]
-    comment(bot, task, "@Bot of the questions again", question=True)  # a mention of the author asks nobody
+    comment(bot, task, "@Bot of the questions again", question=True)  # naming oneself asks nobody
     assert unread(ana) == ["question", "answered"]
 
 
-def test_where_nobody_would_be_told_a_question_is_refused(owner, task):
+def test_a_question_to_nobody_is_refused(owner, task):
     own = owner.make_task(owner.make_project())
     path = f"/tasks/{own['id']}/comments"
     for content in ("Why?", "@Olga Owner, why?"):
@@ -168,7 +168,7 @@ def test_a_repeated_question_asks_once(owner, bot, task):
     assert question_of(owner, task) is None
 
 
-def test_of_answers_at_once_one_is_the_answer(server, owner, ana, bot, task):
+def test_one_of_several_simultaneous_comments_is_the_answer(server, owner, ana, bot, task):
     comment(bot, task, "Who?", question=True)
     path = f"/tasks/{task['id']}/comments"
     answers = at_once(*[partial(client.post, path, {"content": "I"}) for client in (owner, ana) * 4])

@@ -30,14 +30,12 @@ def tasks(owner, join):
 def test_a_task_is_put_after_or_before_another_one_or_first_or_last(owner, tasks):
     a, b, c, d = tasks
     assert order(owner, tasks) == "abcd"
-    put(owner, d, after=a["number"])
-    assert order(owner, tasks) == "adbc"
-    put(owner, b, before=d["id"])
-    assert order(owner, tasks) == "abdc"
-    put(owner, c, after=None)
-    assert order(owner, tasks) == "cabd"
-    put(owner, a, before=None)
-    assert order(owner, tasks) == "cbda"
+    for task, place, expected in (
+        *((d, {"after": a["number"]}, "adbc"), (b, {"before": d["id"]}, "abdc")),
+        *((c, {"after": None}, "cabd"), (a, {"before": None}, "cbda")),
+    ):
+        put(owner, task, **place)
+        assert order(owner, tasks) == expected
     owner.make_task({"id": a["project_id"]}, title="e", assignee_id=a["assignee_id"])
     put(owner, d, before=None)
     assert order(owner, tasks) == "cbaed"

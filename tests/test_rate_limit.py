@@ -27,7 +27,7 @@ def join(limited):
 
 
 def headers_of(answer):
-    """Return the requests that are left, and for how many seconds, by the RateLimit headers."""
+    """What the RateLimit headers say: how many requests are left, and for how many seconds."""
     assert answer.headers["RateLimit-Policy"] == '"member";q=5;w=60'
     left, seconds = re.fullmatch(r'"member";r=(\d+);t=(\d+)', answer.headers["RateLimit"]).groups()
     assert 0 < int(seconds) <= 60
@@ -46,9 +46,7 @@ def test_the_sixth_request_of_a_minute_is_refused(limited, join):
     assert refused.headers["Retry-After"] == str(seconds)
     fault(client.post("/projects", {"name": "x"}), 429, "rate_limited")
     assert limited.rows("SELECT 1 FROM project") == []
-
-
-def test_starting_sessions_counts_too(limited, join):
+    # To start a session counts too.
     key, stranger = join(), limited.client(None)
     answers = [stranger.post("/session", {"api_key": key}) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [201] * 5 + [429]
@@ -65,7 +63,7 @@ def test_the_keys_of_a_member_count_together_and_each_member_alone(limited, join
     assert other.get("/me").status_code == 200
 
 
-def test_who_has_no_key_is_not_counted_and_without_a_limit_nobody(limited, owner):
+def test_only_calls_with_a_key_are_counted_and_only_with_a_limit(limited, owner):
     stranger, wrong = limited.client(None), limited.client("tms_wrong")
     for _ in range(6):
         fault(wrong.get("/me"), 401, "unauthorized")
@@ -74,7 +72,7 @@ def test_who_has_no_key_is_not_counted_and_without_a_limit_nobody(limited, owner
             assert "RateLimit" not in answer.headers
 
 
-def test_of_twenty_at_once_five_are_answered(limited, join):
+def test_the_limit_holds_for_simultaneous_requests(limited, join):
     key = join()
     answers = at_once(*[lambda: limited.client(key).get("/me")] * 20)
     assert sorted(answer.status_code for answer in answers) == [200] * 5 + [429] * 15

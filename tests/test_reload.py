@@ -50,8 +50,7 @@ def workspace(server):
 def test_a_reload_of_a_bad_configuration_is_one_line_and_no_change(server, shared_receiver, text, words):
     before = len(server.log.read_text())
     reload(server, text)
-    said = server.log.read_text()[before:]
-    (line,) = re.findall(r"\[ERROR\] Nothing is reloaded\. (.*)", said)
+    (line,) = re.findall(r"\[ERROR\] Nothing is reloaded\. (.*)", server.log.read_text()[before:])
     assert line.startswith("Error: ")
     assert words in line
     assert workspace(server) == "One"

@@ -1,4 +1,4 @@
-"""Rights: every operation of the API against each role, and against keys that only read."""
+"""Who may do what: every operation of the API against each role, and against keys that only read."""
 
 import re
 from itertools import product
@@ -59,7 +59,7 @@ def listed(names):
 MAY = {name: roles for roles, names in FOR.items() for name in listed(names)}
 
 
-# The operation behind each tool of an agent, and behind each right of the page.
+# What an agent's tool changes or reads by, and what the page lets somebody do who has a right.
 TOOL_OF = {
     **{"get_context": "GET /context", "find_tasks": "GET /tasks", "get_task": "GET /tasks/<task:id>"},
     **{"create_task": "POST /tasks", "claim_task": "POST /tasks/<task:id>/claim"},
@@ -67,7 +67,7 @@ TOOL_OF = {
     **{"add_comment": "POST /tasks/<task:id>/comments", "get_project": "GET /projects/<id>"},
     **{"create_project": "POST /projects", "list_meetings": "GET /meetings"},
 }
-# The operations of a key of scope agent besides reading.
+# What a key of scope agent may do besides reading.
 OF_AGENTS = """
     POST /tasks|POST /tasks/batch|PATCH /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
     PATCH /tasks/<task:id>|PUT /tasks/<task:id>|PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/claim
@@ -159,12 +159,12 @@ def test_the_page_offers_what_the_role_and_the_key_may_do(people, keys, browse, 
             assert shown[name] == may(operation, role, scope), (name, role, scope)
 
 
-def test_what_is_public_needs_no_key(server):
+def test_public_operations_need_no_key(server):
     for operation in PUBLIC:
         assert ask(server.client(None), operation).status_code in (200, 404, 422), operation
 
 
-def test_what_was_refused_was_not_done(people, owner, task):
+def test_a_refused_request_changes_nothing(people, owner, task):
     client, path = people["client"], f"/tasks/{task['id']}"
     for answer in (client.delete(path), client.patch(path, {"title": "x"})):
         fault(answer, 403, "forbidden")

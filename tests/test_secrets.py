@@ -56,15 +56,11 @@ def test_a_string_is_itself_and_the_environment_needs_no_provider_but_may_have_a
     fails(ask("env", "A_SECRET", {"allowlist": []}), "allowlist")
 
 
-@pytest.mark.parametrize("providers", [{}, {"vault": {"source": "env"}}])
-def test_a_provider_must_exist_and_be_of_the_source(providers):
-    (secret,) = resolve([{"source": "file", "provider": "vault", "id": "value"}], providers)
-    fails(secret, "no provider vault of source file")
-
-
 def test_a_file_holds_one_secret_or_a_json_document_of_them(file):
-    single = {"path": str(file("s3cret\n\n")), "mode": "singleValue"}
-    assert ask("file", "value", single) == "s3cret\n"
+    for providers in ({}, {"vault": {"source": "env"}}):  # no provider, or one of another source
+        (secret,) = resolve([{"source": "file", "provider": "vault", "id": "value"}], providers)
+        fails(secret, "no provider vault of source file")
+    assert ask("file", "value", {"path": str(file("s3cret\n\n")), "mode": "singleValue"}) == "s3cret\n"
     document = {"path": str(file(json.dumps({"a/b": {"~c": ["x", "s3cret"]}})))}
     assert ask("file", "/a~1b/~0c/1", document) == "s3cret"
     assert ask("file", "value", {"path": str(file(b'\xef\xbb\xbf"s3cret"'))}) == "s3cret"
@@ -75,13 +71,9 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
     link.symlink_to(good)
     os.mkfifo(pipe, 0o600)
     for path, words in (
-        (file("s3cret", 0o640), "chmod 600"),
-        (file("s3cret", 0o604), "chmod 600"),
-        (link, "symbolic links"),
-        (pipe, "not a regular file"),
-        (tmp_path, "Is a directory"),
-        (tmp_path / "missing", "No such file"),
-        ("relative", "not an absolute path"),
+        *((file("s3cret", mode), "chmod 600") for mode in (0o640, 0o604)),
+        *((link, "symbolic links"), (pipe, "not a regular file"), (tmp_path, "Is a directory")),
+        *((tmp_path / "missing", "No such file"), ("relative", "not an absolute path")),
         (file("x" * (1024 * 1024 + 1)), "larger than 1 MiB"),
         (file("  \n"), "blank"),
         (file(b"\xff"), "not UTF-8"),
@@ -92,10 +84,8 @@ def test_a_file_must_be_ours_alone_regular_and_not_too_large(file, tmp_path):
 
 def test_a_json_document_that_does_not_hold_the_secret_says_so(file):
     for id, text, words in (
-        ("/a", "not json", "is not JSON"),
-        ("/a", "[" * 200_000, "cannot be read"),
-        ("/a", '{"a": "half \\ud800"}', "not valid text"),
-        ("/a", '{"a": ["s3cret"]}', "not valid text"),
+        *(("/a", "not json", "is not JSON"), ("/a", "[" * 200_000, "cannot be read")),
+        *(("/a", text, "not valid text") for text in ('{"a": "half \\ud800"}', '{"a": ["s3cret"]}')),
         ("/a/1", '{"a": ["s3cret"]}', "no value at this JSON pointer"),
         ("/" + "9" * 5000, "[1]", "cannot be read"),
     ):
@@ -114,15 +104,15 @@ def test_a_program_is_asked_in_the_protocol(program):
     secrets = resolve(references, {"vault": provider})
     said = [secret.replace("A,LC_CTYPE", "A") for secret in secrets]  # Python itself may set the other
     assert said == ["one:$HOME; x:A", "two/three:$HOME; x:A"]
+    plain = {"command": program("print('s3cret')"), "json_only": False}
+    assert ask("exec", "id", plain) == "s3cret"
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("sys.exit(3)", "code 3"),
+        *(("sys.exit(3)", "code 3"), ("print('plain')", "protocol"), ("pass", "protocol")),
         ('print(\'{"protocolVersion": 2, "values": {}}\')', "another version"),
-        ("print('plain')", "protocol"),
-        ("pass", "protocol"),
         ('print(\'{"protocolVersion": 1, "values": {}}\')', "no such secret"),
         ('print(\'{"protocolVersion": 1, "values": {"id": 5}}\')', "not valid text"),
         ("sys.stdout.write('x' * 2_000_000)", "more than 1 MiB"),
@@ -132,8 +122,13 @@ def test_a_program_that_misbehaves_gives_no_secret(program, body, words):
     fails(ask("exec", "id", {"command": program(body)}), "exec:vault:id", words)
 
 
-def test_a_program_may_print_plain_text_where_that_is_allowed(program):
-    assert ask("exec", "id", {"command": program("print('s3cret')"), "json_only": False}) == "s3cret"
+def test_a_program_must_be_one_that_nobody_else_can_change(program, tmp_path):
+    (link := tmp_path / "link").symlink_to(program("pass"))
+    for command, words in (
+        *((program("pass", 0o722), "writable by nobody else"), (str(link), "not a regular file")),
+        *(("env", "not an absolute path"), ("/nowhere", "No such file")),
+    ):
+        fails(ask("exec", "id", {"command": command}), words)
 
 
 def test_a_program_whose_child_lives_on_or_that_takes_no_question_is_waited_for_no_longer(
@@ -159,15 +154,6 @@ def test_a_program_whose_child_lives_on_or_that_takes_no_question_is_waited_for_
     fails(unfinished, "took longer than 2 s")
     os.kill(int(noted.read_text()), signal.SIGKILL)  # it lives still
     assert not end.exists()
-
-
-def test_a_program_must_be_one_that_nobody_else_can_change(program, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(program("pass"))
-    fails(ask("exec", "id", {"command": program("pass", 0o722)}), "writable by nobody else")
-    fails(ask("exec", "id", {"command": str(link)}), "not a regular file")
-    fails(ask("exec", "id", {"command": "env"}), "not an absolute path")
-    fails(ask("exec", "id", {"command": "/nowhere"}), "No such file")
 
 
 # On a server
@@ -266,14 +252,8 @@ HEADERS = [
     "X: ",
 ]
 HEADERS += ["webhook-signature: token", "X-Service-Event: token", "Host: token", "content-length: token"]
-PROXIES = [
-    "https://127.0.0.1:token",
-    "socks5://token",
-    "127.0.0.1:token",
-    "http://token@127.0.0.1:1",
-    "http://",
-]
-PROXIES += ["http://a:token@", "http://a:to ken@127.0.0.1:1", "http://a:token@127.0.0.1:0"]
+PROXIES = ["https://127.0.0.1:token", "socks5://token", "127.0.0.1:token", "http://token@127.0.0.1:1"]
+PROXIES += ["http://", "http://a:token@", "http://a:to ken@127.0.0.1:1", "http://a:token@127.0.0.1:0"]
 
 
 @pytest.mark.parametrize(

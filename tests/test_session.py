@@ -37,7 +37,7 @@ def link_of(maker, member):
 
 
 def submit(server, token, **headers):
-    """Press the button of the link's page."""
+    """What the button of the link's page does."""
     url = f"{server.base}/enroll/{token}"
     headers = {"User-Agent": LINUX, "Origin": server.base, **headers}
     return requests.post(url, headers=headers, timeout=PATIENCE, allow_redirects=False)
@@ -88,26 +88,20 @@ def test_the_cookie_is_named_after_the_port_and_kept_from_scripts_other_sites_an
         assert re.fullmatch(pattern, sign_in(place).headers["Set-Cookie"])
 
 
-def test_a_wrong_key_starts_no_session_and_no_answer_is_stored(server):
+def test_a_wrong_key_starts_no_session_no_answer_is_stored_and_a_session_is_named_after_its_browser(server):
+    for agent, name in {
+        "(Macintosh; Intel Mac OS X 10_15_7) Chrome/140.0 Safari/537.36 Edg/140.0": "Edge on macOS",
+        "(Linux; Android 15) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36": "Chrome on Android",
+        "(iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1": "Safari on iPhone",
+        "(iPad; CPU OS 18_0 like Mac OS X) FxiOS/140.0 Safari/604.1": "Firefox on iPad",
+        "curl/8.5.0": "Browser",
+    }.items():
+        assert browser_name(agent) == name
     for key in ("tms_wrong", "x" * 255, "é"):
         answer = sign_in(server, key)
         fault(answer, 401, "unauthorized")
         assert "Set-Cookie" not in answer.headers
     fault(sign_in(server, **{"Idempotency-Key": "1"}), 422, "validation_error", "Idempotency-Key")
-
-
-@pytest.mark.parametrize(
-    ("agent", "name"),
-    [
-        ("(Macintosh; Intel Mac OS X 10_15_7) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on macOS"),
-        ("(Linux; Android 15) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36", "Chrome on Android"),
-        ("(iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iPhone"),
-        ("(iPad; CPU OS 18_0 like Mac OS X) FxiOS/140.0 Safari/604.1", "Firefox on iPad"),
-        ("curl/8.5.0", "Browser"),
-    ],
-)
-def test_a_session_is_named_after_its_browser(agent, name):
-    assert browser_name(agent) == name
 
 
 AJAX = {"X-Requested-With": "x"}
@@ -126,7 +120,7 @@ OTHERS = ["null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:8
         ("POST", {"Sec-Fetch-Site": "same-site", "Origin": "{base}"} | AJAX, False),
         ("POST", {"Sec-Fetch-Site": "", "Origin": "{base}"} | AJAX, False),
         ("POST", {"Origin": "{base}"}, True),
-        ("POST", {"Origin": "http://127.0.0.1:8000"}, True),  # the origin of base_url
+        ("POST", {"Origin": "http://127.0.0.1:8000"}, True),  # that of base_url
         ("GET", AJAX, True),
         ("GET", {}, False),
         ("POST", {}, False),
@@ -271,7 +265,7 @@ def things_made(server, join):
 
 
 @pytest.mark.parametrize("query", ["", "?made=false", "?made=true"])
-def test_what_was_made_in_a_session_ends_with_it_on_request_alone(server, join, query):
+def test_keys_made_in_a_session_end_with_it_only_on_request(server, join, query):
     admin, cookie, id, works = things_made(server, join)
     other = cookie_of(sign_in(server, admin.key))
     names = [key["name"] for key in admin.data(admin.get("/keys"))["keys"] if key["made_with"] == id]
@@ -282,7 +276,7 @@ def test_what_was_made_in_a_session_ends_with_it_on_request_alone(server, join, 
     assert (admin.get("/me").status_code, browser(server, other)("GET", "/me").status_code) == (200, 200)
 
 
-def test_what_was_made_in_a_session_can_be_ended_later_by_who_may_end_the_session(server, owner, join):
+def test_keys_made_in_a_session_can_be_ended_later(server, owner, join):
     admin, cookie, id, works = things_made(server, join)
     fault(join().delete(f"/keys/{id}?made=true"), 404, "not_found")
     fault(owner.delete(f"/keys/{id}?made=1"), 422, "validation_error", "made")
@@ -372,7 +366,7 @@ def test_a_sign_in_link_starts_one_session_and_joins_nobody(server, owner, join)
     fault(member.delete(f"/members/{member.member['id']}/invitation"), 404, "not_found")
 
 
-def test_who_makes_a_sign_in_link_gains_nothing_by_it_later(server, owner, join):
+def test_the_maker_of_a_sign_in_link_gains_no_later_access(server, owner, join):
     """The maker could have used it: what came of it ends with the maker's rights, or its member's rise."""
     for change in (removed, demoted):
         admin, member = join("admin"), join("admin")

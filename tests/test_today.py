@@ -81,7 +81,7 @@ def test_a_review_waits_with_the_last_comment_until_the_task_moves_on(ada, peopl
     assert today(ada)["reviews"] == []
 
 
-def test_what_is_due_by_the_end_of_the_day_waits_for_its_assignee(ada, bo, project):
+def test_today_lists_the_assignee_s_tasks_due_today(ada, bo, project):
     now = datetime.now(UTC)
     mine = {"assignee_id": ada.member["id"]}
     days = {"Late": now - timedelta(days=400), "Today": now, "Tomorrow": now + timedelta(days=1)}
@@ -114,7 +114,7 @@ def test_the_meetings_that_have_not_ended_today_are_listed(ada, bo):
     assert [(one["title"], one["organizer"]["full_name"]) for one in meetings] == [("Under way", "Bo Today")]
 
 
-def test_what_agents_have_claimed_is_shown_to_all_and_what_people_do_is_not(ada, bo, people, project):
+def test_today_shows_the_claims_of_agents_to_everybody(ada, bo, people, project):
     *_, cleo, agent = people
     claimed, own = (bo.make_task(project, title=title) for title in ("Claimed", "By hand"))
     agent.data(agent.post(f"/tasks/{claimed['id']}/claim", {"minutes": 30}))
@@ -128,7 +128,7 @@ def test_what_agents_have_claimed_is_shown_to_all_and_what_people_do_is_not(ada,
 
 
 @pytest.mark.parametrize("kind", ["questions", "reviews", "mentions", "due"])
-def test_what_is_put_off_is_left_out_until_then_or_until_that_is_undone(ada, bo, project, kind):
+def test_a_snoozed_task_is_left_out_until_the_time_or_the_undo(ada, bo, project, kind):
     task = (ada if kind == "reviews" else bo).make_task(project, title=kind)
     if kind == "due":
         task = change(ada, task, assignee_id=ada.member["id"], due_date="2026-01-01")

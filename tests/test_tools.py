@@ -1,4 +1,4 @@
-"""The tools at /mcp: arguments, effects, answers and refusals."""
+"""What the tools at /mcp take, do, answer and refuse."""
 
 import json
 from functools import partial
@@ -37,7 +37,7 @@ def text_of(client, tool, arguments):
 
 
 def use(client, tool, **arguments):
-    """Return the tool's answer, which is JSON without blanks and nulls."""
+    """What the tool answers, as JSON without blanks; nothing in it is null."""
     text, is_error = text_of(client, tool, arguments)
     assert not is_error, text
     assert "null" not in text
@@ -239,7 +239,7 @@ def test_the_context_tells_what_is_going_on_in_active_projects(launch):
     assert (context["yours"], context["yours_total"]) == ([], 0)
 
 
-def test_one_s_tasks_begin_with_what_is_in_progress_then_what_is_overdue(server, join, owner, project):
+def test_your_tasks_start_with_those_in_progress_then_overdue(server, join, owner, project):
     ana = join()
     id = ana.member["id"]
     for name, fields in {
@@ -259,7 +259,7 @@ def test_one_s_tasks_begin_with_what_is_in_progress_then_what_is_overdue(server,
 
 
 def titles(client, **filters):
-    """Return the titles of the tasks that are found, on one page."""
+    """The titles of the tasks that are found, of which there are no more pages."""
     page = use(client, "find_tasks", **filters)
     assert page["total"] == len(page["tasks"])
     return [task["title"] for task in page["tasks"]]
@@ -332,7 +332,7 @@ def test_a_task_is_shown_with_what_one_needs_to_work_on_it(server, owner, join, 
     assert shown["earlier_comments"] == 2
 
 
-def test_beside_each_text_is_who_wrote_it_and_in_which_role(owner, join, project):
+def test_each_text_is_shown_with_its_writer_and_role(owner, join, project):
     ana, client = join("admin", full_name="Ana who writes"), join("client", full_name="owner Olga")
     task = ana.make_task(project, description="Do it", assignee_id=ana.member["id"])
     for one in (client, owner):
@@ -375,7 +375,7 @@ def test_no_text_makes_an_answer_longer_than_a_model_can_read(owner, letter):
         assert 5000 < len(text_of(owner, tool, arguments)[0].encode()) < 11_000
 
 
-def test_what_is_shown_as_a_date_means_the_same_when_it_is_sent_back(launch):
+def test_a_shown_date_can_be_sent_back(launch):
     owner = launch(TASKS_WORKSPACE__TIMEZONE="America/New_York").client()
     project = owner.make_project()
     dates = {"start_date": "2026-12-24", "due_date": "2026-12-24"}
@@ -577,7 +577,7 @@ def test_a_repeated_creation_makes_one_thing(owner, task, tool, subject, name, p
 
 
 def test_a_project_s_name_is_taken_once(owner):
-    """Even with other fields; a person may make another project of the name all the same."""
+    """Whatever else is given with it; a person may make another one all the same."""
     made = use(owner, "create_project", name="Café of one name")
     named = {"name": " CAFE\u0301 OF ONE NAME ", "description": "x"}
     assert use(owner, "create_project", **named) == made | {"already_made": True}
@@ -591,7 +591,7 @@ def test_a_project_s_name_is_taken_once(owner):
 def test_creations_at_the_same_time_make_one_thing_and_a_repetition_shows_it_as_it_is_now(
     owner, join, project
 ):
-    """Another key creates another task."""
+    """What another key creates is another thing."""
     answers = at_once(*[lambda: use(owner, "create_task", project=project["id"], title="Once")] * 8)
     assert len({answer["number"] for answer in answers}) == 1
     assert sum("already_made" not in answer for answer in answers) == 1

@@ -1,4 +1,4 @@
-"""The tools' help for the work: news, the brief with a claim, and defaults."""
+"""What an agent's tools tell for the work: news, the brief with a claim, and what they take for granted."""
 
 import json
 
@@ -10,10 +10,8 @@ from test_tools_clients import tokens
 
 
 @pytest.fixture(scope="module")
-def bot(server, owner):
-    client = server.client(server.flask("member", "add", "Bot of the brief", "--agent").stdout.strip())
-    client.member = owner.data(client.get("/me"))["member"]
-    return client
+def bot(server):
+    return server.agent("Bot of the brief")
 
 
 def test_the_definitions_are_short(owner):
@@ -29,9 +27,8 @@ def test_a_claim_answers_all_that_is_needed_to_begin(bot, owner):
     done = owner.make_task(project, title="Design the schema")
     waiting = owner.make_task(project, title="Not done")
     fields = {"description": "All of it. " * 100, "metadata": {"branch": "api"}, "due_date": "2099-12-01"}
-    task = owner.make_task(
-        project, title="Build it", blocked_by=[done["number"], waiting["number"]], **fields
-    )
+    blockers = [done["number"], waiting["number"]]
+    task = owner.make_task(project, title="Build it", blocked_by=blockers, **fields)
     owner.data(owner.post(f"/tasks/{done['id']}/complete"))
     owner.request("POST", f"/tasks/{task['id']}/attachments", files={"file": ("plan.txt", b"x")})
     for number in range(5):
@@ -41,28 +38,20 @@ def test_a_claim_answers_all_that_is_needed_to_begin(bot, owner):
     assert [said["text"] for said in brief["comments"]] == [f"Comment {number}" for number in (2, 3, 4)]
     assert brief.pop("about_project").startswith("Write in English. Write")
     shown = {name: brief[name] for name in ("metadata", "attachments", "done_blockers", "blocked_by", "due")}
-    assert shown == {
-        "metadata": {"branch": "api"},
-        "attachments": ["plan.txt"],
-        "done_blockers": [f"#{done['number']} Design the schema"],
-        "blocked_by": [waiting["number"]],
-        "due": "2099-12-01",
-    }
-    assert (brief["status"], brief["assignee"], brief["earlier_comments"]) == (
-        "in_progress",
-        "Bot of the brief",
-        2,
-    )
+    known = {"metadata": {"branch": "api"}, "attachments": ["plan.txt"], "due": "2099-12-01"}
+    known["done_blockers"] = [f"#{done['number']} Design the schema"]
+    assert shown == known | {"blocked_by": [waiting["number"]]}
+    begun = [brief[name] for name in ("status", "assignee", "earlier_comments")]
+    assert begun == ["in_progress", "Bot of the brief", 2]
     assert brief["claimed_until"] == stored(owner, task["id"])["claimed_until"][:16] + "Z"
 
 
-def test_the_largest_brief_is_not_large(bot, owner):
+def test_the_largest_brief_is_not_large_and_the_smallest_short(bot, owner):
     text = '"ünïcödé" ' * 1000
     project = owner.make_project(description=text)
     blockers = [owner.make_task(project, title="長" * 200)["number"] for _ in range(20)]
-    task = owner.make_task(
-        project, title="長" * 500, description=text, metadata={"a": text}, blocked_by=blockers
-    )
+    more = {"description": text, "metadata": {"a": text}, "blocked_by": blockers}
+    task = owner.make_task(project, title="長" * 500, **more)
     for number in blockers:
         owner.data(owner.post(f"/tasks/{number}/complete"))
     for number in range(12):
@@ -73,15 +62,12 @@ def test_the_largest_brief_is_not_large(bot, owner):
     assert len(json.dumps(brief, ensure_ascii=False).encode()) < 16_000
     assert brief["done_blockers"][-1] == "and 15 more"
     assert len(brief["about_project"].encode()) < 1510
+    empty = owner.make_task(owner.make_project())
+    names = {"number", "title", "status", "priority", "assignee", "project", "version"}
+    assert set(use(bot, "claim_task", task_id=empty["number"])) == names
 
 
-def test_an_empty_project_and_task_have_a_short_brief(bot, owner, task):
-    assert set(use(bot, "claim_task", task_id=task["number"])) == {
-        *("number", "title", "status", "priority", "assignee", "project", "version")
-    }
-
-
-def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(server, owner, join):
+def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(bot, owner, join, task):
     ana, project = join(full_name="Ana of the news"), owner.make_project()
     assert "for_you" not in use(ana, "get_context")
     tasks = [owner.make_task(project, title=f"New {n}", assignee_id=ana.member["id"]) for n in range(7)]
@@ -96,14 +82,11 @@ def test_the_context_has_five_lines_of_news_which_doing_marks_as_read(server, ow
     assert use(ana, "get_context")["for_you_total"] == 8  # reading marks nothing
     use(ana, "add_comment", task_id=tasks[3]["number"], content="Yes")
     assert use(ana, "get_context")["for_you_total"] == 6
-    for task in tasks[1:]:
-        use(ana, "update_task", task_id=task["number"], priority="high")
-    assert use(ana, "get_context")["for_you"] == [
-        f"#{tasks[0]['number']} New 0: assigned by owner Olga Owner"
-    ]
-
-
-def test_an_answer_comes_with_the_news(bot, owner, task):
+    for one in tasks[1:]:
+        use(ana, "update_task", task_id=one["number"], priority="high")
+    last = f"#{tasks[0]['number']} New 0: assigned by owner Olga Owner"
+    assert use(ana, "get_context")["for_you"] == [last]
+    # An answer is news too.
     use(bot, "add_comment", task_id=task["number"], content="Which one?", question=True)
     assert unread(owner)[0] == "question"
     comment(owner, task, "The second.")
@@ -112,7 +95,7 @@ def test_an_answer_comes_with_the_news(bot, owner, task):
 
 
 @pytest.mark.parametrize("status", ["todo", "in_progress"])
-def test_what_comes_back_from_review_is_in_the_news_until_it_moves_on(bot, owner, task, status):
+def test_a_task_sent_back_is_news_until_it_moves_on(bot, owner, task, status):
     use(bot, "claim_task", task_id=task["number"])
     use(bot, "complete_task", task_id=task["number"])
     change(owner, task, status=status)
@@ -140,8 +123,7 @@ MEANT = {
 @pytest.mark.parametrize("name", MEANT)
 def test_a_word_that_is_close_to_one_that_fits_is_taken_for_that(owner, project, name):
     given, changed = MEANT[name]
-    me = owner.data(owner.get("/me"))["member"]["id"]
-    task = owner.make_task(project, assignee_id=me)
+    task = owner.make_task(project, assignee_id=owner.member["id"])
     use(owner, "update_task", task_id=f"#{task['number']}", **given)
     shown = stored(owner, task["id"])
     assert {field: shown[field] for field in changed} == changed
@@ -154,9 +136,8 @@ def test_lists_and_booleans_are_taken_as_json_too(owner, project):
     assert use(owner, "update_task", task_id=f"{numbers[0]}, #{numbers[1]}", priority="low") == changed
     asked = {"project": project["id"], "q": None, "limit": None}
     assert len(use(owner, "find_tasks", **asked, ready="true")["tasks"]) == 2
-    assert (
-        len(use(owner, "create_task", project=project["id"], title="a", more='[{"title": "b"}]')["done"]) == 2
-    )
+    two = use(owner, "create_task", project=project["id"], title="a", more='[{"title": "b"}]')["done"]
+    assert len(two) == 2
     more = ['{"title": "d", "project": null, "labels": null, "blocked_by": "[-1]", "toolCallId": "1"}']
     first, second = use(owner, "create_task", project=project["id"], title="c", more=more)["done"]
     assert second["blocked_by"] == [first["number"]]
@@ -171,15 +152,14 @@ def test_numbers_and_orders_are_taken_as_they_are_meant(owner, project):
     assert titles(owner, **asked) == ["urgent", "high", "low"]
     assert len(use(owner, "find_tasks", **asked, limit="2")["tasks"]) == 2
     numbers = [str(row["number"]) for row in use(owner, "find_tasks", **asked)["tasks"]]
-    made = use(
-        owner, "create_task", project=project["id"], title="x", blocked_by=[f"#{numbers[0]}", numbers[1]]
-    )
+    blockers = [f"#{numbers[0]}", numbers[1]]
+    made = use(owner, "create_task", project=project["id"], title="x", blocked_by=blockers)
     assert made["blocked_by"] == sorted(map(int, numbers[:2]))
     for wrong in ({"sort": "-due_date"}, {"limit": "five"}, {"priority": "asap"}, {"status": "to-day"}):
         assert f"{[*wrong][0]}: must be" in refused(owner, "find_tasks", **wrong)
 
 
-def test_what_has_an_external_id_is_made_once_however_much_it_was_changed(owner, project):
+def test_a_task_with_an_external_id_is_made_once(owner, project):
     given = {"project": project["id"], "external_id": f"mail-{project['id']}"}
     made = use(owner, "create_task", title="By mail", **given)
     use(owner, "update_task", task_id=made["number"], title="Another title")
@@ -191,7 +171,7 @@ def test_what_has_an_external_id_is_made_once_however_much_it_was_changed(owner,
     assert "already_made" not in new
 
 
-def test_what_was_made_and_completed_since_can_be_counted(owner, project, task):
+def test_tasks_made_or_completed_since_a_time_are_found(owner, project, task):
     owner.data(owner.post(f"/tasks/{task['id']}/complete"))
     asked = {"project": project["id"], "created_since": task["created_at"]}
     (found,) = use(owner, "find_tasks", **asked)["tasks"]
@@ -207,20 +187,16 @@ def test_archived_projects_are_not_offered_and_refused_by_the_tool_s_name(owner)
     assert "there is no" in refused(owner, "create_task", project="Quarry", title="x")
     by_name = {"project": "Quarry of the brief"}
     assert use(owner, "get_project", **by_name)["status"] == "archived"
-    text = refused(owner, "create_task", **by_name, title="x")
-    assert text.startswith("validation_error: project: ")
+    assert refused(owner, "create_task", **by_name, title="x").startswith("validation_error: project: ")
 
 
-def test_a_claim_s_end_is_renewed(bot, owner, task):
+def test_a_claim_s_end_is_renewed_and_a_task_that_waits_is_not_claimed(bot, owner, task):
     first = use(bot, "claim_task", task_id=task["number"], minutes=5)
-    assert (
-        use(bot, "claim_task", task_id=task["number"], minutes="30")["claimed_until"] > first["claimed_until"]
-    )
+    again = use(bot, "claim_task", task_id=task["number"], minutes="30")
+    assert again["claimed_until"] > first["claimed_until"]
     assert "Bot of the brief has it until 20" in refused(owner, "claim_task", task_id=task["number"])
     assert "minutes: must be" in refused(bot, "claim_task", minutes=0)
-
-
-def test_a_task_that_waits_for_an_answer_is_not_taken_by_itself(bot, owner, join):
+    # One that waits for an answer is not taken by itself.
     project = owner.make_project()
     parked, free = owner.make_task(project, priority="urgent"), owner.make_task(project)
     use(bot, "add_comment", task_id=parked["number"], content="How?", question=True)
@@ -233,17 +209,13 @@ def test_a_task_that_waits_for_an_answer_is_not_taken_by_itself(bot, owner, join
 def test_several_tasks_are_created_by_one_call_with_blockers_among_them(bot, owner):
     project = owner.make_project(name="Several")
     more = [{"title": "Second", "blocked_by": [-1]}, {"title": "First", "assignee": "no such person"}]
-    more += [
-        {"title": "Fourth", "blocked_by": [-3]},
-        {"title": "First", "blocked_by": [-2], "labels": ["x"], "priority": "High"},
-    ]
+    more.append({"title": "Fourth", "blocked_by": [-3]})
+    more.append({"title": "First", "blocked_by": [-2], "labels": ["x"], "priority": "High"})
     arguments = {"project": "Several", "title": "First", "more": [*more, {"name": "x"}]}
     said = use(bot, "create_task", **arguments)
-    assert [(task["title"], task.get("blocked_by")) for task in said["done"]] == [
-        ("First", None),
-        ("Second", [said["done"][0]["number"]]),
-        ("First", [said["done"][1]["number"]]),
-    ]
+    first, second, _ = [task["number"] for task in said["done"]]
+    made = [(task["title"], task.get("blocked_by")) for task in said["done"]]
+    assert made == [("First", None), ("Second", [first]), ("First", [second])]
     assert [refusal.partition(": ")[0] for refusal in said["refused"]] == ["-3", "-4", "-6"]
     assert "blocked_by: -3 was not created before" in said["refused"][1]
     again = use(bot, "create_task", **arguments)

@@ -139,7 +139,7 @@ NO_MESSAGE = [[], [message()], "ping", {}, {"jsonrpc": "2.0", "id": 7, "result":
 NO_MESSAGE += [message() | wrong for wrong in WRONG_MEMBERS]
 
 
-def test_what_is_no_message_is_refused(server):
+def test_malformed_messages_are_refused(server):
     for code, bodies in ((-32700, NO_JSON_TEXT), (-32600, NO_MESSAGE)):
         for body in bodies:
             assert error_of(exchange(server, body)) == (400, code, None), body
@@ -174,7 +174,7 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     + [(version, LEGACY) for version in ("2024-11-05", MODERN, "soon", None, [])],
 )
 def test_initialize_agrees_on_a_version(server, asked, answered):
-    """Any version in the header of a client that begins so is accepted."""
+    """Whatever version the header of a client names that begins so."""
     body = message("initialize", protocolVersion=asked, capabilities={})
     for version in (MODERN, "2099-01-01", LEGACY):
         result = result_of(exchange(server, body, MCP_Protocol_Version=version))

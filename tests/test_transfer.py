@@ -77,6 +77,12 @@ def test_every_external_id_is_that_of_one_task(owner, project):
         assert owner.data(owner.put(path, body)) == made
     for no_utf8 in ("%ff", "%fe", "a%c3"):
         fault(owner.put(f"/tasks/by-external-id/{no_utf8}", body), 404, "not_found")
+    first, second = owner.make_task(project, external_id="A-1"), owner.make_task(project)
+    fault(owner.post("/tasks", body | {"external_id": "A-1"}), 422, "validation_error", "external_id")
+    path = f"/tasks/{second['id']}/details"
+    fault(owner.patch(path, {"external_id": "A-1"}), 422, "validation_error", "external_id")
+    assert owner.data(owner.patch(f"/tasks/{first['id']}/details", {"external_id": None}))["version"] == 2
+    assert owner.data(owner.patch(path, {"external_id": "A-1"}))["external_id"] == "A-1"
 
 
 def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(owner, project):
@@ -92,17 +98,6 @@ def test_if_match_and_if_none_match_decide_about_a_task_of_another_program_too(o
     made = owner.data(owner.put(path, body, headers=new), 201)
     fault(owner.put(path, body | {"title": "Twice"}, headers=new), 412, "precondition_failed")
     assert owner.data(owner.get(f"/tasks/{made['id']}"))["version"] == 1
-
-
-def test_no_two_tasks_have_one_external_id(owner, project):
-    first = owner.make_task(project, external_id="A-1")
-    body = {"project_id": project["id"], "title": "x", "external_id": "A-1"}
-    fault(owner.post("/tasks", body), 422, "validation_error", "external_id")
-    second = owner.make_task(project)
-    path = f"/tasks/{second['id']}/details"
-    fault(owner.patch(path, {"external_id": "A-1"}), 422, "validation_error", "external_id")
-    assert owner.data(owner.patch(f"/tasks/{first['id']}/details", {"external_id": None}))["version"] == 2
-    assert owner.data(owner.patch(path, {"external_id": "A-1"}))["external_id"] == "A-1"
 
 
 CSV = """\ufeffTitle,Status,Priority,Project,Assignee,Milestone,Due date,External ID,Labels,Sprint
@@ -337,7 +332,7 @@ def test_an_import_changes_only_what_differs_and_adds_what_is_missing(moved, tmp
     assert done.stdout == "0 new, 1 changed, 1 unchanged\n", done.stdout
 
 
-def test_what_cannot_be_kept_elsewhere_is_said(moved, tmp_path):
+def test_an_import_reports_what_it_drops(moved, tmp_path):
     _, other, lines = moved
     owner = other.client()
     for number in (1, 2):

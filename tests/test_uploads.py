@@ -48,8 +48,7 @@ def test_six_files_are_received_at_a_time_and_others_are_served_beside_them(serv
 
 def megabytes(server, name):
     status = Path(f"/proc/{server.children()[0]}/status").read_text()
-    lines = dict(line.split(":", 1) for line in status.splitlines())
-    return int(lines[name].split()[0]) // 1024
+    return int(dict(line.split(":", 1) for line in status.splitlines())[name].split()[0]) // 1024
 
 
 def test_sixteen_large_files_at_once_do_not_keep_their_memory(server, task):

@@ -67,10 +67,8 @@ def owner(quiet):
 
 
 @pytest.fixture(scope="module")
-def bot(quiet, owner):
-    client = quiet.client(quiet.flask("member", "add", "Bot", "--agent").stdout.strip())
-    client.member = owner.data(client.get("/me"))["member"]
-    return client
+def bot(quiet):
+    return quiet.agent("Bot")
 
 
 def until_all_wait(server, project, key=OWNER_KEY):
@@ -122,12 +120,11 @@ def test_a_list_of_what_is_ready_comes_as_soon_as_there_is_something(owner, bot,
     act = arrange(owner, project, bot)
     waiting = begin("/tasks", ready="true", project_id=project["id"])
     act()
-    assert waiting.ids() == [
-        task["id"] for task in owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
-    ]
+    tasks = owner.data(owner.get("/tasks", project_id=project["id"]))["tasks"]
+    assert waiting.ids() == [task["id"] for task in tasks]
 
 
-def test_who_follows_the_changes_gets_the_next_one(owner, begin):
+def test_a_wait_for_changed_tasks_ends_with_the_next_change(owner, begin):
     project = owner.make_project()
     task = owner.make_task(project)
     page = owner.data(owner.get("/tasks", sort="updated_at", limit=100, project_id=project["id"]))
@@ -152,15 +149,14 @@ def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, be
     emptied(bot)
     project = owner.make_project()
     begun_at = time.monotonic()
-    waiting = begin("/tasks", ready="true", project_id=project["id"], wait=1)
-    assert waiting.ids() == []
+    assert begin("/tasks", ready="true", project_id=project["id"], wait=1).ids() == []
     assert begin("/inbox", key=bot.key, wait=1).data()["unread"] == 0
     assert time.monotonic() - begun_at >= 2
     assert begin("/inbox", key=bot.key, wait=0).data()["unread"] == 0
 
 
 def test_two_requests_of_a_member_wait_and_four_of_all_while_others_are_served(quiet, owner, bot, begin):
-    project, third = owner.make_project(), quiet.flask("member", "add", "Third", "--agent").stdout.strip()
+    project, third = owner.make_project(), quiet.agent("Third").key
     query = {"ready": "true", "project_id": project["id"]}
     waiting = [begin("/tasks", **query) for _ in range(WAITS)]
     until_all_wait(quiet, project)
@@ -175,7 +171,7 @@ def test_two_requests_of_a_member_wait_and_four_of_all_while_others_are_served(q
     assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
 
 
-def test_who_hangs_up_frees_the_place(quiet, owner, begin):
+def test_a_client_that_hangs_up_frees_its_place(quiet, owner, begin):
     project, address = owner.make_project(), urlsplit(owner.base)
     head = f"GET /api/v1/tasks?ready=true&project_id={project['id']}&wait={LONG} HTTP/1.1\r\nHost: x\r\n"
     head += f"Authorization: Bearer {owner.key}\r\n\r\n"
@@ -191,22 +187,20 @@ def test_who_hangs_up_frees_the_place(quiet, owner, begin):
     assert [wait.ids() for wait in waiting] == [[task["id"]]] * WAITS
 
 
-def test_a_key_that_is_revoked_meanwhile_gets_no_answer(quiet, owner, begin):
+def test_a_key_that_is_revoked_meanwhile_counts_no_more(quiet, owner, begin):
     key = owner.data(owner.post("/keys", {"name": "short"}), 201)
     project = owner.make_project()
     waiting = begin("/tasks", key=key["api_key"], ready="true", project_id=project["id"])
     owner.data(owner.delete(f"/keys/{key['key']['id']}"))
     owner.make_task(project)
     fault(waiting.answer(), 401, "unauthorized")
-
-
-def test_a_role_that_is_lost_meanwhile_counts(quiet, owner, begin):
-    key = quiet.flask("member", "add", "Ada", "--role", "admin", "--email", "ada@example.com").stdout.strip()
-    ada = owner.data(quiet.client(key).get("/me"))["member"]
+    # Nor does a role that is lost.
+    ada = quiet.join("admin")
+    key = ada.key
     project = owner.make_project()
     since = datetime.now(UTC).isoformat()
     waiting = begin("/events", key=key, since=since), begin("/changes", key=key, after=end(quiet.client(key)))
-    owner.data(owner.patch(f"/members/{ada['id']}", {"role": "client"}))
+    owner.data(owner.patch(f"/members/{of(ada)}", {"role": "client"}))
     owner.make_task(project)
     fault(waiting[0].answer(), 403, "forbidden")
     assert [change["kind"] for change in waiting[1].data()["changes"]] == ["task"]
@@ -220,7 +214,7 @@ def test_the_time_of_waiting_is_no_latency(quiet, owner, begin):
     assert 0 < figures(quiet)[name] - before < 3
 
 
-def test_another_worker_s_commit_is_seen_too(launch, begin):
+def test_a_wait_ends_with_another_worker_s_commit(launch, begin):
     server = launch("--workers", "2")
     owner = server.client()
     project = owner.make_project()
@@ -231,8 +225,7 @@ def test_another_worker_s_commit_is_seen_too(launch, begin):
 
 def test_the_end_of_a_server_ends_all_waits_with_an_answer(launch, begin):
     server = launch()
-    owner = server.client()
-    project = owner.make_project()
+    project = server.client().make_project()
     query = {"ready": "true", "project_id": project["id"], "server": server}
     for how in (signal.SIGHUP, signal.SIGTERM):  # after a reload another worker lets others wait
         waiting = [begin("/tasks", **query) for _ in range(WAITS)]
