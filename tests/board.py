@@ -107,7 +107,7 @@ def secret(page, title):
 
 
 def row(page, name):
-    """What a list shows under this name."""
+    """The row of a list with this name."""
     return page.locator("li.row").filter(has=page.locator("b").get_by_text(name, exact=True))
 
 
@@ -117,7 +117,7 @@ def comment(dialog, text):
 
 
 def message(place):
-    """What a form says."""
+    """The message of a form."""
     return place.locator(".message:not(:empty)")
 
 
@@ -146,7 +146,7 @@ def drop(page, button, place=None):
 
 
 def fault(page):
-    """What failed, at the edge of the page."""
+    """The failure at the edge of the page."""
     return page.locator("#notices").get_by_role("alert")
 
 
@@ -192,7 +192,7 @@ def enter(page, key):
 
 
 def me(page):
-    """Who calls, as the page's own calls are answered."""
+    """The caller of the page's own calls."""
     return page.evaluate("fetch('api/v1/me').then((answer) => answer.json())")["data"]
 
 

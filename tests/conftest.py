@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="session", autouse=True)
 def no_server_stays():
-    """What a test that failed has left running is ended at last."""
+    """End the servers that a failed test has left running."""
     yield
     for server in Server.started:
         if server.process and server.process.poll() is None:
@@ -215,6 +215,6 @@ def receiver(new_receiver):
 def hooked(launch, receiver):
     """A server that sends every event to the receiver, with the secret `a-secret`, on a slow machine too.
 
-    What the receiver does not accept is not tried again while a test looks at it.
+    A refused delivery is not tried again while a test looks at it.
     """
     return launch(TASKS_WEBHOOKS=json.dumps([hook(receiver)]), **PATIENT)

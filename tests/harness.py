@@ -36,7 +36,7 @@ from database import Base, db
 from models import Task
 from settings import load_settings, resolve_webhooks
 
-# Some hundred programs are started, each of which would compile our modules again, as the tests would theirs.
+# Tests start a few hundred programs. Each would compile our modules again, as the tests would theirs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # It hides what is not flushed, and operators do not set it.
@@ -126,7 +126,7 @@ class Client:
     delete = partialmethod(send, "DELETE")
 
     def data(self, answer, status=200):
-        """The answer's data; the status must be that of success."""
+        """Return the answer's data; the status must be `status`."""
         assert answer.status_code == status, answer.text
         return answer.json()["data"]
 
@@ -154,7 +154,7 @@ def close(schema):
 class Document:
     """The server's OpenAPI document, by which every answer under /api/v1 is checked.
 
-    In the document answers are open, since later versions may add members; those of this version are closed.
+    In the document answers are open, since later versions may add members; here they are closed.
     """
 
     first = None
@@ -195,7 +195,7 @@ class Document:
         body, kind = answer.request.body, answer.request.headers.get("Content-Type", "")
         if answer.ok and method != "get" and isinstance(body, bytes) and body.strip() and "json" in kind:
             taken = operation.get("requestBody", {"content": {"application/json": {"schema": EMPTY}}})
-            sent = json.loads(body).items()  # of which the service trims texts before it checks them
+            sent = json.loads(body).items()  # the service trims texts before it checks them
             trimmed = {name: value.strip() if isinstance(value, str) else value for name, value in sent}
             self.conforms(trimmed, (*where, "request"), taken)
         if answer.request.method != "HEAD" and "json" in answer.headers["Content-Type"]:
@@ -255,7 +255,7 @@ def fault(answer, status, code, *named):
     return error
 
 
-# What limits.py, the linker, the C library and Python read once.
+# Variables that limits.py, the linker, the C library and Python read once.
 AT_START = ("BOUND_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 
 
@@ -365,7 +365,7 @@ class Server:
         return [int(child) for child in listed.split()]
 
     def kill(self):
-        """End it as a crash would, workers first, of which the master must not make new ones."""
+        """End it as a crash would: workers first, while the master cannot start new ones."""
         self.process.send_signal(signal.SIGSTOP)
         ends = [os.pidfd_open(child) for child in self.children()]  # whoever adopts them may reap them late
         for end in ends:
@@ -378,7 +378,7 @@ class Server:
             os.close(end)
 
     def rows(self, sql, *parameters):
-        """What a query finds in the database file, as dicts."""
+        """Return the rows of a query to the database file, as dicts."""
         with closing(sqlite3.connect(self.database, timeout=PATIENCE)) as database:
             database.row_factory = sqlite3.Row
             with database:
@@ -407,7 +407,7 @@ def invoke(server, *words, **environment):
 
 
 def old_ids(task, count):
-    """Ids that are smaller than those of what the server makes, and differ for each task; rising."""
+    """Rising ids, smaller than any that the server makes, and different for each task."""
     end = task["id"][-8:]
     return [f"0190{end[:4]}-{end[4:]}-7000-8000-{n:012x}" for n in range(count)]
 
@@ -435,7 +435,7 @@ def add_copies(server, task, count):
 
 
 def leave_waiting(server, many):
-    """Add so many events that wait for the one webhook: copies of what waits for it already."""
+    """Add `many` events that wait for the one webhook: copies of the last one."""
     (last,) = server.rows("SELECT max(seq) AS seq FROM event")
     number = f"""
         WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {many})
@@ -482,7 +482,7 @@ def settable_clock(folder):
 def launcher(folder):
     """Start servers with settings of their own, as environment variables or `config`; end them at last."""
     numbers, root = itertools.count(), folder
-    with contextlib.ExitStack() as ends:  # of which each is done, also when another one fails
+    with contextlib.ExitStack() as ends:  # each runs, even if another one fails
 
         def start(*arguments, folder=folder, config=None, **settings):
             home = folder / f"server-{next(numbers)}" if folder is root else folder
@@ -623,7 +623,7 @@ class Receiver:
         return self.calls.get(timeout=seconds)
 
     def all_here(self):
-        """What has arrived by now, without waiting."""
+        """Return the calls that have arrived, without waiting."""
         return [self.calls.get_nowait() for _ in range(self.calls.qsize())]
 
 

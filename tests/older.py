@@ -20,7 +20,7 @@ from times import TICKS_PER_MS, uuid7
 
 FIRST_TICK = 1_767_225_600_000 * TICKS_PER_MS  # of 2026
 DAY = "2026-01-01T00:00:00.000Z"
-# What columns of an older database hold, where it matters; the n-th row of a table has the n-th value.
+# Values of an older database's columns, where they matter; the n-th row of a table has the n-th value.
 VALUES: dict[str, tuple[Any, ...]] = {
     "member.role": ("owner", "member"),
     "member.status": ("active",),
@@ -72,7 +72,7 @@ def table_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def value(table: str, column: str, kind: str, references: dict[str, str], number: int) -> Any:
-    """What a column holds in the table's n-th row."""
+    """Return a column's value in the table's n-th row."""
     if known := VALUES.get(f"{table}.{column}") or VALUES.get(column):
         return known[number % len(known)]
     if column == "entity_id":
@@ -138,7 +138,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def texts(content: dict[str, Any]) -> set[str]:
-    """What the rows hold, almost all of which `older_database` writes once; without what is counted."""
+    """Return the texts of the rows, almost all written once by `older_database`; without the counters."""
     kept = content.keys() - {"schema", "sqlite_stat1", "project_stats", "task_count", "due_count"}
     return {text for table in kept for row in content[table] for text in row if isinstance(text, str)}
 

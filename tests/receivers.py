@@ -21,7 +21,7 @@ Behaviour = Callable[[socket.socket, threading.Event], object]
 
 
 def read_request(line: socket.socket) -> bytes:
-    """What a client sends, up to the end of its body, or to where it breaks off."""
+    """Return a client's request, up to the end of its body, or to where it breaks off."""
     sent = b""
     # Of TLS, the first message is whole: its sender waits for an answer.
     while not sent.startswith(b"\x16") and not is_whole(sent) and (part := line.recv(65536)):
@@ -100,7 +100,7 @@ class Proxy(Hostile):
                     break
 
 
-# What they do ----------------------------------------------------------------------------------
+# Their behaviour ------------------------------------------------------------------------------
 
 
 def stop_after(content: bytes) -> Behaviour:

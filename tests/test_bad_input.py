@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is an error that names what is wrong, and nothing is half written."""
+"""Any bad input gets an error that names the mistake, and nothing is half written."""
 
 import json
 import re
@@ -116,8 +116,8 @@ def test_json_by_its_other_names_is_read(owner, project):
 # The fields of bodies, and the parameters of queries
 
 OBJECT, LIST = {"a": 1}, ["a"]
-MARKS = "e" + "\u0301" * 31  # combining marks, of which 30 are accepted
-HIDDEN = "\u200b\u2060\ufeff\u00ad\u3164\u115f\u1160\uffa0\u2800\u0301"  # nothing of which is seen
+MARKS = "e" + "\u0301" * 31  # combining marks; 30 are accepted
+HIDDEN = "\u200b\u2060\ufeff\u00ad\u3164\u115f\u1160\uffa0\u2800\u0301"  # all invisible
 NAME = [None, "", " ", 5, LIST, "x" * 201, "a\nb", MARKS, HIDDEN]
 NAME += [f"invoice{character}fdp.exe" for character in "\u202e\u2066\x1b\x85"]  # which hide what it is
 TITLE = [None, "", " ", "\t\n", 5, 5.5, True, LIST, OBJECT, "x" * 501, "a\nb", "a\x1b[31m", "a\u0000", MARKS]
@@ -150,7 +150,7 @@ def unknown(*names):
 MILESTONE = {"title": TITLE, "due_date": ["soon", ""], **unknown("id", "created_at", "colour")}
 MEETING = {"title": TITLE, "project_id": ID, **unknown("id", "organizer_id")}
 WHITEBOARD = {"title": TITLE, "project_id": ID, "content": [LIST, "x", 5], **unknown("id", "updated_by")}
-# What is sent besides the wrong value; {project} and others are ids.
+# The body besides the wrong value; {project} and others are ids.
 RIGHT = {
     "POST /tasks": {"title": "A task"},
     "PATCH /tasks/{task}": {"title": "New", "status": "done"},
@@ -344,7 +344,7 @@ def test_a_field_at_its_limit_is_taken(owner, project, field, longest):
 def test_other_texts_at_their_limits_are_taken(owner, task):
     assert owner.make_project(name="é" * 200)["name"] == "é" * 200
     assert owner.post(f"/tasks/{task['id']}/comments", {"content": "é" * 50_000}).status_code == 201
-    # What joins the characters of a word, and thirty combining marks: one more is refused by name, since to
+    # Joiners of a word, and thirty combining marks: one more is refused by name, since to
     # bring them into order takes n² steps, during which no other request is served.
     for title in ("👩\u200d💻 مرحبا\u200f, क्\u200dष \u2068שלום\u2069", MARKS[:-1]):
         assert owner.data(owner.patch(f"/tasks/{task['id']}", {"title": title}))["title"] == title

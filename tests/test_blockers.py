@@ -100,7 +100,7 @@ def test_blockers_are_read_at_once_and_only_for_new_ones_it_is_read_what_waits(d
         return found
 
     def statements(*blockers):
-        """What is executed to let these block the task."""
+        """Return the statements that let these block the task."""
         return executed(Task.edit, id, {"blocked_by": list(blockers)}, None)
 
     batch = executed(Task.edit_all, others[2:], {"blocked_by": others[:2]})

@@ -1,4 +1,4 @@
-"""On the page: of which projects a client is, and that nothing else is there for such a client."""
+"""On the page: the projects of a client, who sees nothing else."""
 
 import board as ui
 from harness import OWNER_KEY

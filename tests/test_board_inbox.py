@@ -1,4 +1,4 @@
-"""The page's inbox, names after an @, and questions: what people are told, and how they answer."""
+"""The page's inbox, names after an @, and questions: notifications, and answers to them."""
 
 import re
 

@@ -289,9 +289,9 @@ def test_several_selected_cards_are_dragged_to_a_place_and_go_back_to_theirs(boa
     expect(titles(board)).to_have_text(["Bob", "Dot", "Ada", "Cyd"])
     board.keyboard.press("Escape")
     for pair, (onto, status) in {
-        ("Bob", "Dot"): ("Eve", "Review"),  # the first two, neither of which can be put beside the other
+        ("Bob", "Dot"): ("Eve", "Review"),  # the first two: neither can be put beside the other
         ("Bob", "Ada"): ("", "In progress"),  # into an empty column, where there is no place to name
-        ("Bob", "Eve"): ("Cyd", "To do"),  # of which the first is there already
+        ("Bob", "Eve"): ("Cyd", "To do"),  # the first is there already
     }.items():
         for title in pair:
             ui.link(board, title).press("x")

@@ -366,7 +366,7 @@ def test_the_keyboard_opens_searches_helps_and_goes_from_card_to_card(board, own
     expect(board.get_by_role("heading", level=1)).to_be_focused()
 
 
-# What is shown
+# Display
 
 
 def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_all(board, owner, project):
@@ -399,7 +399,7 @@ def test_filters_survive_a_reload_and_find_no_task_of_an_archived_project_among_
         expect(board.locator(".card")).to_have_text([re.compile(f"Fix the {found}")])
         ui.press(board, "Clear filters")
         expect(board.locator(".card")).to_have_count(2)
-    ui.show(board, "view=project")  # of which project it does not say
+    ui.show(board, "view=project")  # without naming a project
     ui.show(board, "view=constructor&mine=1")
     expect(board.get_by_role("heading", level=1)).to_have_text("All projects")
     expect(ui.card(board, "Fix the roof")).to_be_visible()

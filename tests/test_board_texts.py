@@ -1,4 +1,4 @@
-"""What people write on the page: checkboxes that are ticked, links to tasks, pictures of the task's own."""
+"""Texts on the page: ticked checkboxes, links to tasks, and the task's own pictures."""
 
 import re
 

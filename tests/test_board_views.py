@@ -1,4 +1,4 @@
-"""One's own tasks, what is found, a week's report, and what was done or planned, as the page shows it."""
+"""The page's views: your own tasks, Find, the week's report, history and plans."""
 
 import re
 from datetime import UTC, datetime, timedelta

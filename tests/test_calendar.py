@@ -87,7 +87,7 @@ def test_a_calendar_has_ones_meetings_with_times_place_and_description(server, o
     assert (event["DTSTART"].dt, event["DTEND"].dt) == (starts, starts + timedelta(hours=1))
     assert (event["LOCATION"], event["URL"]) == ("Room 1, left", "http://127.0.0.1:8000/#view=meetings")
     assert event["DESCRIPTION"] == "A\nB\n\nhttp://127.0.0.1:8000/#view=meetings"
-    # What has no end, or ends at once, lasts an hour: calendars show no point of time.
+    # A meeting without an end, or with the end at its start, lasts an hour: calendars show no point of time.
     for meeting in (brief, make(**body, starts_at=starts.isoformat())):
         assert entries(server, link_of(client))[meeting["id"]]["DTEND"].dt == starts + timedelta(hours=1)
     assert (event["SEQUENCE"], event["LAST-MODIFIED"].dt) == (0, event["DTSTAMP"].dt)

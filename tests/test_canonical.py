@@ -1,4 +1,4 @@
-"""What is signed is what JavaScript makes of it: `JSON.stringify(JSON.parse(body))` gives the same bytes."""
+"""A signed body stays the same in JavaScript: `JSON.stringify(JSON.parse(body))` gives the same bytes."""
 
 import hashlib
 import hmac

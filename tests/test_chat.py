@@ -31,7 +31,7 @@ def owner(chats):
 
 
 def texts(chats):
-    """What was said in the Slack and in the Discord since the last time."""
+    """Return the messages in Slack and Discord since the last call."""
     slack = [call.event for call in chats[1]["slack"].all_here()]
     discord = [call.event for call in chats[1]["discord"].all_here()]
     assert {tuple(body) for body in slack} == {("text", "blocks")}
@@ -104,7 +104,7 @@ def test_a_chat_needs_no_secret_and_with_one_it_is_signed(chats, owner):
 
 @pytest.mark.parametrize("format", ["json", "slack"])
 def test_a_url_that_is_a_secret_is_shown_up_to_its_host(launch, new_receiver, tmp_path, format):
-    receiver = new_receiver()  # which is down, so that errors are told
+    receiver = new_receiver()  # it is down, so that there are errors to show
     url = f"{receiver.url}/services/T0/S3CRET-PATH?token=S3CRET-QUERY"
     vault = tmp_path / "vault.json"
     vault.write_text(json.dumps({"url": url}))

@@ -1,6 +1,6 @@
 """Clients that generators make of the document: without a warning, right by their types, and in use.
 
-The commands and the programs are those of docs/clients.md.
+The commands and the programs come from docs/clients.md.
 """
 
 import os

@@ -53,14 +53,14 @@ def made(home, initialized):
 
 
 def says(server, *words, code=0, **environment):
-    """What a command prints; its exit code must be this."""
+    """Return a command's output; its exit code must be `code`."""
     result = invoke(server, *words, **environment)
     assert result.exit_code == code, result.output
     return result.stdout
 
 
 def refusal(server, *words, code=1):
-    """What a command says that does nothing."""
+    """Return the error of a command that does nothing."""
     result = invoke(server, *words)
     assert (result.exit_code, result.stdout) == (code, "")
     return result.stderr
@@ -275,7 +275,7 @@ def test_doctor_says_how_to_make_missing_indexes_and_to_replace_one_that_is_anot
 
 
 def on_a_full_disk(server, *words):
-    """What the command prints where no file may have more than a block."""
+    """Return the command's output where no file may have more than a block."""
     full = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", BIN / "flask", "--app", "app", *words]
     environment = server.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # half of a module's would be written
     done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The counters, of which lists have totals and projects statistics, agree with the tasks."""
+"""The counters behind the totals of lists and the statistics of projects agree with the tasks."""
 
 from itertools import product
 

@@ -123,7 +123,7 @@ def test_an_older_database_is_copied_and_upgraded_at_the_start(migrations):
         assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert {"task", "later"} & {*table_names(before)} == {"task"}
     assert prepare() == []
-    # What this version does not know was made by a newer one.
+    # A migration that this version does not know was made by a newer one.
     (migrations / "9999_later.py").unlink()
     with pytest.raises(BadDatabase, match="made by a newer version, which applied 9999_later"):
         prepare()

@@ -53,7 +53,7 @@ def test_a_task_that_is_due_is_told_once_for_each_due_date(telling, receivers, o
     assert (notice["actor"], notice["excerpt"], notice["task"]["id"]) == (None, "", task["id"])
     emptied(ana)
     change(olga, task, title="Nearer")
-    change(olga, task, due_date=soon(2))  # a moved one is told again
+    change(olga, task, due_date=soon(2))  # a moved one is sent again
     assert receivers["json"].next().event["data"]["task"]["version"] == 3
     change(olga, far, due_date=soon(3))
     assert receivers["json"].next().event["data"]["task"]["id"] == far["id"]

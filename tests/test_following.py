@@ -42,7 +42,7 @@ def test_changes_of_one_millisecond_are_all_told(database, monkeypatch):
         older, newer = (Task.add(transaction, **fields) for _ in range(2))
     frozen, after = time.time_ns(), None
     monkeypatch.setattr("times.time_ns", lambda: frozen)
-    for task in (newer, older):  # whose id is smaller than that of the cursor
+    for task in (newer, older):  # its id is smaller than the cursor's
         with write(owner) as transaction:
             changed, _ = Task.edit(transaction, task["id"], {"title": "Changed"}, None)
         page = task_page(limit=100, offset=0, sort="updated_at", **({"after": after} if after else {}))

@@ -1,6 +1,6 @@
 """Importing what other programs export.
 
-The files in `exports/` are as the programs write them, in words of our own. What is right for each is in
+The files in `exports/` are as the programs write them, in words of our own. The expected result of each is in
 `exports/right/`: the options of the import, what it says, and of the tasks the fields that are not empty.
 """
 

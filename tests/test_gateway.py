@@ -262,7 +262,7 @@ def test_a_task_that_cannot_be_made_says_why(call):
 
 
 def test_which_reports_are_of_the_same_run_and_add_what_its_task_lacks(call):
-    """Those of one run, runtime and child session; of subagents also of one label and text."""
+    """Reports with one run, runtime and child session; for subagents also with one label and text."""
     flow = call.flow()
     first = call.run(flow, runId="r", label="One")
     assert call.run(flow, runId="r", label="Two", task="Other", status="running") == first
@@ -431,7 +431,7 @@ def test_json_that_can_be_kept_is_kept(call, state):
 
 
 def test_flows_that_ended_or_were_idle_for_long_are_deleted(launch):
-    """Idle ones, of which nothing was heard, only where a setting says so."""
+    """Idle flows, without news, are deleted only if a setting says so."""
     server = launch(config=CONFIG)
     call = Caller(server)
     ended = [call.mutate(call.flow(), "finish_flow")["flowId"] for _ in range(2)]

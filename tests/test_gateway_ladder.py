@@ -135,7 +135,7 @@ def raw(server, declared, body):
 
 
 def rest(line):
-    """What arrives up to the end of the connection."""
+    """Return everything up to the end of the connection."""
     return b"".join(iter(partial(line.recv, 65536), b""))
 
 

@@ -136,7 +136,7 @@ def test_a_client_sees_the_history_of_tasks_alone(owner, join, busy):
 
 
 def test_an_older_database_gets_its_history(launch):
-    """What was recorded before activity had a column for its task is in the task's history all the same."""
+    """Entries from before activity had a column for its task are in the task's history all the same."""
     server = launch()
     owner = server.client()
     task = owner.make_task(owner.make_project())

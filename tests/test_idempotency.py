@@ -12,7 +12,7 @@ def post(client, path, body, key):
 
 
 def repeated(answer):
-    """What a repetition must repeat."""
+    """Return the parts of an answer that a repetition must repeat."""
     headers = [answer.headers.get(name) for name in ("Location", "ETag")]
     return answer.status_code, answer.json()["data"], headers
 

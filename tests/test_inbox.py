@@ -6,7 +6,7 @@ from harness import INSTANT, fault, old_ids, wait_until
 
 @pytest.fixture(scope="module")
 def team(join):
-    """A member who does things, and two who are told."""
+    """A member who acts, and two who are notified."""
     names = {"ana": "Ana Inbox", "ben": "Ben Inbox", "cleo": "Cleo Inbox"}
     return {name: join(full_name=full_name) for name, full_name in names.items()}
 
@@ -39,7 +39,7 @@ def emptied(client):
 
 
 def unread(client, *fields):
-    """What is unread, the newest first: reasons, and these fields."""
+    """Return the unread notices, the newest first: reasons, and these fields."""
     page = inbox(client)
     told = [notice for notice in page["notices"] if notice["read_at"] is None]
     assert page["unread"] == len(told)
@@ -191,7 +191,7 @@ def test_the_creator_of_a_task_or_else_the_project_s_owner_is_told_of_its_review
     owner.data(owner.delete(f"/members/{of(gone)}"))
     change(ben, task, status="review")
     assert unread(ana) == ["review", "review"]
-    change(ana, ana.make_task(project), status="review")  # nobody is left to be told
+    change(ana, ana.make_task(project), status="review")  # nobody is left to notify
     assert unread(ana) == ["review", "review"]
 
 

@@ -22,7 +22,7 @@ ASK = "import os, requests; print(requests.get(os.environ['TASKS_URL'] + '/api/v
 
 
 def run(*words, **options):
-    """What a program prints, which has to succeed."""
+    """Return a program's output; it has to succeed."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -75,7 +75,7 @@ def test_a_key_is_shown_when_it_is_made_and_never_again(server, owner, join):
 
 
 def days(number):
-    """A time so many days from now."""
+    """Return the time in `number` days."""
     return (datetime.now(UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
@@ -115,7 +115,7 @@ def test_everybody_manages_their_own_keys_alone(server, owner, join):
     made = make_key(member)
     keys = member.data(member.get("/keys"))["keys"]
     assert [key["member"]["id"] for key in keys] == [member.member["id"]] * 2
-    # What one may not see does not exist.
+    # A key that the caller may not see does not exist.
     fault(other.delete(f"/keys/{made['key']['id']}"), 404, "not_found")
     fault(other.post("/keys", {"name": "x", "member_id": member.member["id"]}), 403, "forbidden")
     answer = member.data(member.delete(f"/keys/{made['key']['id']}"))

@@ -126,7 +126,7 @@ def test_everybody_changes_their_own_name_and_phone_number(join):
     assert client.data(client.get(f"/members/{client.member['id'].upper()}")) == changed
     assert client.data(client.patch(path, {"phone_number": None}))["phone_number"] is None
     fault(client.patch(path, {"role": "admin"}), 403, "forbidden")
-    # What changes nothing is refused to nobody.
+    # A change that changes nothing is never refused.
     assert client.data(client.patch(path, {"role": "client"}))["role"] == "client"
 
 

@@ -95,7 +95,7 @@ def test_threads_are_busy_until_the_request_is_answered(server):
 
 
 def test_each_worker_counts_separately(server):
-    """If two workers shared a part, the busy threads of one would hide those of the other."""
+    """If two workers shared a part, the busy threads of one would hide the other's."""
     first, second = wait_until(lambda: len(found := server.children()) == 2 and found)
     os.kill(first, signal.SIGSTOP)  # so that the second accepts what comes
     with contextlib.closing(Line(server)) as held:

@@ -24,7 +24,7 @@ from tools import ARGUMENTS, SCHEMAS, TOOLS
 
 API = "/api/v1"
 INTAKE = "/plugins/webhooks/{routeId}"
-# The views of a page and of pages' files, which are no operations.
+# The views of a page and of pages' files are not operations.
 FILES = {"api.get_docs_file", "pages.get_metrics", "pages.show_board", "pages.show_static_file"}
 FILES.add("pages.show_calendar")
 # In the order of use.
@@ -73,7 +73,7 @@ def test_no_two_schemas_and_no_two_operations_have_one_name(spec):
 
 
 def test_bodies_answers_and_enumerations_have_names(spec):
-    """From which generated clients take those of their types, and make one type for what has one name."""
+    """Generated clients name their types after them, and make one type for each name."""
     named = spec["components"]["schemas"]
     for method, path, operation in operations(spec):
         responses = [response for response in operation["responses"].values() if "content" in response]

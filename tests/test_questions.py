@@ -77,7 +77,7 @@ def test_asked_is_who_is_mentioned_else_the_creator_else_the_project_s_owner(own
     comment(ana, task, "And now?", question=True)  # by the creator herself: the owner is asked
     assert unread(owner) == ["question"]
     assert unread(bot) == ["answered"]
-    comment(bot, task, "@Bot of the questions again", question=True)  # naming oneself asks nobody
+    comment(bot, task, "@Bot of the questions again", question=True)  # a mention of the author asks nobody
     assert unread(ana) == ["question", "answered"]
 
 

@@ -27,7 +27,7 @@ def join(limited):
 
 
 def headers_of(answer):
-    """What the RateLimit headers say: how many requests are left, and for how many seconds."""
+    """Return the requests that are left, and for how many seconds, by the RateLimit headers."""
     assert answer.headers["RateLimit-Policy"] == '"member";q=5;w=60'
     left, seconds = re.fullmatch(r'"member";r=(\d+);t=(\d+)', answer.headers["RateLimit"]).groups()
     assert 0 < int(seconds) <= 60

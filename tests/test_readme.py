@@ -1,4 +1,4 @@
-"""What README.md says is so: its sessions run, its receivers receive, its tables are complete."""
+"""README.md and docs/ are true: sessions run, receivers receive, tables are complete."""
 
 import ast
 import json
@@ -40,7 +40,7 @@ def block(language, containing, page=README):
 
 
 def run(session, folder):
-    """What the lines of a session printed, each a JSON object."""
+    """Return the lines that a session prints, each a JSON value."""
     command = ["bash", "-eu", "-c", session]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -64,10 +64,11 @@ def resembles(shown, actual):
 @pytest.mark.parametrize("page", [README, API, AGENTS, WEBHOOKS], ids=["README", "api", "agents", "webhooks"])
 def test_each_request_gets_the_response_that_is_shown(launch, tmp_path, page):
     server = launch()
-    page = page.replace("KEY=tms_…", f"KEY={OWNER_KEY}").replace("http://127.0.0.1:8000", server.base)
     blocks = [*re.findall("```(\\w+)\n(.*?)```", page, re.DOTALL), ("", "")]
     sessions = [(code, *after) for (language, code), after in pairwise(blocks) if language == "sh"]
-    printed = run("".join(f"{code}echo '\"next\"'\n" for code, *_ in sessions), tmp_path)
+    script = "".join(f"{code}echo '\"next\"'\n" for code, *_ in sessions)
+    script = script.replace("KEY=tms_…", f"KEY={OWNER_KEY}").replace("http://127.0.0.1:8000", server.base)
+    printed = run(script, tmp_path)
     compared = 0
     for code, language, shown in sessions:
         end = printed.index("next")
@@ -207,7 +208,7 @@ def test_the_ideas_of_our_own_are_where_the_internals_say():
 
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
 def test_the_internals_say_what_each_dependency_is_for(file):
-    ours = (ROOT / file).read_text().partition("# What those bring along.")[0]
+    ours = (ROOT / file).read_text().partition("# Their dependencies.")[0]
     for name in re.findall(r"^([A-Za-z][\w-]*)==", ours, re.MULTILINE):
         assert f"[{name.lower()}]" in INTERNALS.lower() or name in ("mypy", "ruff"), name
 

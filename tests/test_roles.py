@@ -1,4 +1,4 @@
-"""Who may do what: every operation of the API against each role, and against keys that only read."""
+"""Rights: every operation of the API against each role, and against keys that only read."""
 
 import re
 from itertools import product
@@ -59,7 +59,7 @@ def listed(names):
 MAY = {name: roles for roles, names in FOR.items() for name in listed(names)}
 
 
-# What an agent's tool changes or reads by, and what the page lets somebody do who has a right.
+# The operation behind each tool of an agent, and behind each right of the page.
 TOOL_OF = {
     **{"get_context": "GET /context", "find_tasks": "GET /tasks", "get_task": "GET /tasks/<task:id>"},
     **{"create_task": "POST /tasks", "claim_task": "POST /tasks/<task:id>/claim"},
@@ -67,7 +67,7 @@ TOOL_OF = {
     **{"add_comment": "POST /tasks/<task:id>/comments", "get_project": "GET /projects/<id>"},
     **{"create_project": "POST /projects", "list_meetings": "GET /meetings"},
 }
-# What a key of scope agent may do besides reading.
+# The operations of a key of scope agent besides reading.
 OF_AGENTS = """
     POST /tasks|POST /tasks/batch|PATCH /tasks/batch|PUT /tasks/by-external-id/<path:external_id>
     PATCH /tasks/<task:id>|PUT /tasks/<task:id>|PATCH /tasks/<task:id>/details|POST /tasks/<task:id>/claim

@@ -93,7 +93,7 @@ def two_workers(launch_module):
 
 
 def test_the_master_closes_the_database_before_it_forks(two_workers):
-    # SQLite's locks are those of a process, and connections must not be shared by processes.
+    # SQLite's locks belong to a process, and processes must not share connections.
     def opens(pid):
         links = set()
         for file in Path(f"/proc/{pid}/fd").iterdir():

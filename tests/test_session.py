@@ -37,7 +37,7 @@ def link_of(maker, member):
 
 
 def submit(server, token, **headers):
-    """What the button of the link's page does."""
+    """Press the button of the link's page."""
     url = f"{server.base}/enroll/{token}"
     headers = {"User-Agent": LINUX, "Origin": server.base, **headers}
     return requests.post(url, headers=headers, timeout=PATIENCE, allow_redirects=False)
@@ -120,7 +120,7 @@ OTHERS = ["null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:8
         ("POST", {"Sec-Fetch-Site": "same-site", "Origin": "{base}"} | AJAX, False),
         ("POST", {"Sec-Fetch-Site": "", "Origin": "{base}"} | AJAX, False),
         ("POST", {"Origin": "{base}"}, True),
-        ("POST", {"Origin": "http://127.0.0.1:8000"}, True),  # that of base_url
+        ("POST", {"Origin": "http://127.0.0.1:8000"}, True),  # the origin of base_url
         ("GET", AJAX, True),
         ("GET", {}, False),
         ("POST", {}, False),

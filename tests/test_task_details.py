@@ -1,4 +1,4 @@
-"""What PATCH /tasks/:id/details changes: every field of a task."""
+"""PATCH /tasks/:id/details changes every field of a task."""
 
 import json
 from functools import partial

@@ -95,7 +95,7 @@ def test_due_before_excludes_that_moment_and_updated_since_includes_it(listing):
     assert every_page(listing, 100, updated_since=last) == late
 
 
-# What is asked for, and what must be in the title or the description.
+# The words of a search, and the words that the title or the description must contain.
 SEARCHES = {
     **dict.fromkeys(["école", "ÉCOLE", "e\u0301cole", "ecole", "ｅｃｏｌｅ", "\"l'ecole"], ["école"]),
     **{"100%": ["100%"], "t_p": ["t_p"], "strasse": ["strasse"], "straße": ["strasse"]},
@@ -190,7 +190,7 @@ def test_a_total_beyond_10_000_is_said_to_be_inexact(launch):
     for query, total in (({}, beyond), (since, beyond), ({"project_id": projects[0]["id"]}, (6_000, True))):
         page = owner.data(owner.get("/tasks", limit=1, **query))["pagination"]
         assert (page["total"], page["total_exact"]) == total
-    # Whether more follows what was counted no further is told from the rows.
+    # Beyond the limit of counting, the rows show whether more follow.
     for offset, count, next_offset in ((11_000, 100, 11_100), (11_950, 50, None)):
         page = owner.data(owner.get("/tasks", limit=100, offset=offset, **since))
         assert (len(page["tasks"]), page["pagination"]["next_offset"]) == (count, next_offset)
@@ -217,7 +217,7 @@ def test_a_text_that_changes_is_found_and_the_other_one_still(owner, project):
 
 @pytest.fixture(scope="module")
 def large(launch_module):
-    """A server with 40 tasks of 200 000 bytes, of which each was changed, and where its pages begin."""
+    """A server with 40 changed tasks of 200 000 bytes, and where its pages begin."""
     server = launch_module()
     owner = server.client()
     task = owner.make_task(owner.make_project(), description="\U0001f600" * 50_000)

@@ -1,4 +1,4 @@
-"""What the tools at /mcp take, do, answer and refuse."""
+"""The tools at /mcp: arguments, effects, answers and refusals."""
 
 import json
 from functools import partial
@@ -37,7 +37,7 @@ def text_of(client, tool, arguments):
 
 
 def use(client, tool, **arguments):
-    """What the tool answers, as JSON without blanks; nothing in it is null."""
+    """Return the tool's answer, which is JSON without blanks and nulls."""
     text, is_error = text_of(client, tool, arguments)
     assert not is_error, text
     assert "null" not in text
@@ -259,7 +259,7 @@ def test_your_tasks_start_with_those_in_progress_then_overdue(server, join, owne
 
 
 def titles(client, **filters):
-    """The titles of the tasks that are found, of which there are no more pages."""
+    """Return the titles of the tasks that are found, on one page."""
     page = use(client, "find_tasks", **filters)
     assert page["total"] == len(page["tasks"])
     return [task["title"] for task in page["tasks"]]
@@ -577,7 +577,7 @@ def test_a_repeated_creation_makes_one_thing(owner, task, tool, subject, name, p
 
 
 def test_a_project_s_name_is_taken_once(owner):
-    """Whatever else is given with it; a person may make another one all the same."""
+    """Even with other fields; a person may make another project of the name all the same."""
     made = use(owner, "create_project", name="Café of one name")
     named = {"name": " CAFE\u0301 OF ONE NAME ", "description": "x"}
     assert use(owner, "create_project", **named) == made | {"already_made": True}
@@ -591,7 +591,7 @@ def test_a_project_s_name_is_taken_once(owner):
 def test_creations_at_the_same_time_make_one_thing_and_a_repetition_shows_it_as_it_is_now(
     owner, join, project
 ):
-    """What another key creates is another thing."""
+    """Another key creates another task."""
     answers = at_once(*[lambda: use(owner, "create_task", project=project["id"], title="Once")] * 8)
     assert len({answer["number"] for answer in answers}) == 1
     assert sum("already_made" not in answer for answer in answers) == 1

@@ -1,4 +1,4 @@
-"""What an agent's tools tell for the work: news, the brief with a claim, and what they take for granted."""
+"""The tools' help for the work: news, the brief with a claim, and defaults."""
 
 import json
 

@@ -39,7 +39,7 @@ async def connected(server, mode="auto", key=OWNER_KEY):
 
 
 async def use(client, tool, **arguments):
-    """What a tool answers to the official client."""
+    """Return a tool's answer to the official client."""
     result = await client.call_tool(tool, arguments)
     (block,) = result.content
     assert not result.is_error, block.text
@@ -106,7 +106,7 @@ def parts_of(schema):
 
 
 KEYWORDS = {"type", "description", "properties", "required", "items", "enum", "minimum", "maximum"}
-# What clients refuse a definition for, and often all tools of the server with it.
+# Clients refuse a definition for these reasons, and often all tools of the server with it.
 DEMANDS = {
     "VS Code and OpenAI: an array has items": lambda part: part["type"] != "array" or part["items"]["type"],
     "OpenAI: an object has properties": lambda part: part["type"] != "object" or "properties" in part,
@@ -179,7 +179,7 @@ MAILS = [
 
 
 async def next_task(call):
-    """What next, do it, report."""
+    """Find the next task, do it, report."""
     task = (await call("get_context"))["overdue_or_urgent"][0]
     await call("claim_task", project=task["project"])
     report = "The offline mode is simpler: it keeps drafts, and sends them when there is a network."
@@ -195,7 +195,7 @@ async def ten_mails(call):
 
 
 async def weekly_report(call):
-    """What was done, what is late, and how each project stands."""
+    """Report finished and late work, and the state of each project."""
     context = await call("get_context")
     week = {"completed_since": "2026-01-01", "sort": "-updated_at", "limit": 15}
     await call("find_tasks", **week)

@@ -174,7 +174,7 @@ def test_a_notification_is_accepted_and_nothing_is_done(server, owner):
     + [(version, LEGACY) for version in ("2024-11-05", MODERN, "soon", None, [])],
 )
 def test_initialize_agrees_on_a_version(server, asked, answered):
-    """Whatever version the header of a client names that begins so."""
+    """Any version in the header of a client that begins so is accepted."""
     body = message("initialize", protocolVersion=asked, capabilities={})
     for version in (MODERN, "2099-01-01", LEGACY):
         result = result_of(exchange(server, body, MCP_Protocol_Version=version))

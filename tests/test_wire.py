@@ -164,7 +164,7 @@ def test_neither_a_key_in_a_path_nor_a_query_is_logged(launch):
         assert line.answer()[0] == 405
     server.stop()
     log = server.log.read_text()
-    assert log.count("/api/v1/keys/tms_neither-…") == 3  # gunicorn's, ours, and that of the access log
+    assert log.count("/api/v1/keys/tms_neither-…") == 3  # in gunicorn's log, ours, and the access log
     assert '"GET /api/v1/tasks HTTP/1.1" 401' in log
     assert SECRET[12:] not in log
 
