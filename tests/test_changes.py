@@ -2,10 +2,8 @@
 
 import itertools
 import random
-import sqlite3
 import threading
 import time
-from contextlib import closing
 from types import SimpleNamespace
 
 from harness import NOBODY, ROOT, fault, wait_until
@@ -247,7 +245,7 @@ def test_changes_come_in_the_order_of_commits_and_of_one_object_on_a_page_the_la
     assert changes(owner, end(owner)) == []
 
 
-def test_what_is_blocked_comes_when_its_blocker_is_renamed_done_open_again_or_deleted(owner, project):
+def test_a_change_of_a_blocker_is_a_change_of_the_blocked_task(owner, project):
     other = owner.make_project()
     blocker, last = owner.make_task(project), owner.make_task(other)
     blocked = owner.make_task(project, blocked_by=[blocker["number"]])
@@ -273,8 +271,8 @@ def test_what_is_blocked_comes_when_its_blocker_is_renamed_done_open_again_or_de
     assert (seen[last["id"]], seen[blocked["id"]]["blocked_by"]) == (None, [])
 
 
-def test_what_was_blocked_comes_when_its_blocker_is_done_and_deleted_before_somebody_asks(owner, project):
-    other = owner.make_project()
+def test_a_blocker_that_is_gone_is_a_change_of_the_blocked_task(owner, join, project):
+    other, guest = owner.make_project(), join("client")
     blockers = [owner.make_task(of) for of in (project, other)]
     blocked = owner.make_task(project, blocked_by=[task["number"] for task in blockers])
     after = end(owner)
@@ -284,9 +282,16 @@ def test_what_was_blocked_comes_when_its_blocker_is_done_and_deleted_before_some
     owner.data(owner.delete(f"/projects/{other['id']}?force=true"))
     seen = {change["id"]: change["object"] for change in changes(owner, after)}
     assert seen[blocked["id"]]["blocked_by"] == []
+    # A client sees tasks and comments alone.
+    assert {change["kind"] for change in changes(owner)} >= {"member", "project", "task"}
+    assert {change["kind"] for change in changes(guest)} <= {"task", "comment"}
+    after = end(guest)
+    owner.make_project()
+    owner.post(f"/tasks/{blocked['id']}/comments", {"content": "C"})
+    assert told(guest, after) == [("comment", "created")]
 
 
-def test_what_the_history_leaves_out_is_a_change_too(owner, project, task):
+def test_changes_include_what_the_history_hides(owner, project, task):
     milestone = owner.data(owner.post(f"/projects/{project['id']}/milestones", {"title": "M"}), 201)
     body = {"title": "A", "starts_at": "2027-01-01", "project_id": project["id"]}
     meeting = owner.data(owner.post("/meetings", body), 201)
@@ -313,16 +318,6 @@ def test_what_the_history_leaves_out_is_a_change_too(owner, project, task):
     assert seen["meeting"]["id"] == meeting["id"]
 
 
-def test_a_client_sees_tasks_and_comments_alone(owner, join, project, task):
-    guest = join("client")
-    assert {change["kind"] for change in changes(owner)} >= {"member", "project", "task"}
-    assert {change["kind"] for change in changes(guest)} <= {"task", "comment"}
-    after = end(guest)
-    owner.make_project()
-    owner.post(f"/tasks/{task['id']}/comments", {"content": "C"})
-    assert told(guest, after) == [("comment", "created")]
-
-
 def test_a_restore_makes_a_cursor_gone_whose_page_has_shown_what_the_restore_undoes(launch):
     server = launch()
     owner = server.client()
@@ -342,32 +337,38 @@ def test_a_restore_makes_a_cursor_gone_whose_page_has_shown_what_the_restore_und
     assert changes(owner, kept) == []  # its history comes from the backup
 
 
+def long_afterwards(server):
+    """Start the server again as if all that was done was long ago; return its owner's client."""
+    server.stop()
+    server.rows("UPDATE activity SET id = '00' || substr(id, 3), key_id = NULL")
+    return server.start().client()
+
+
+def old(cursor):
+    """This cursor, had it been given then."""
+    return f"00{cursor[2:37]}00{cursor[39:]}"
+
+
 def test_a_cursor_that_holds_no_longer_is_gone(launch):
     server = launch(TASKS_WORKSPACE__ACTIVITY_DAYS="30")
     owner = server.client()
     project, early = owner.make_project(), end(owner)
     for wrong in ("", "x", f"{NOBODY}", early[:-1], f"{early}_x"):
         fault(owner.get("/changes", after=wrong), 422, "validation_error", "after")
-    message = fault(owner.get("/changes", after=f"{NOBODY}_{NOBODY}"), 410, "gone")["message"]
-    assert "begin again" in message
+    assert "begin again" in fault(owner.get("/changes", after=f"{NOBODY}_{NOBODY}"), 410, "gone")["message"]
     owner.make_task(project)
     late = end(owner)
-    server.stop()
-    with closing(sqlite3.connect(server.database)) as database:  # all was long ago
-        database.execute("UPDATE activity SET id = '00' || substr(id, 3), key_id = NULL")
-        database.commit()
-    server.start()
-    owner = server.client()
+    owner = long_afterwards(server)
     wait_until(lambda: server.rows("SELECT COUNT(*) AS rows FROM activity") == [{"rows": 1}])
     for after in (early, late):
         fault(owner.get("/changes", after=after), 410, "gone")
-    assert changes(owner, f"00{late[2:37]}00{late[39:]}") == []  # the last activity is kept
+    assert changes(owner, old(late)) == []  # the last activity is kept
     owner.make_task(project)
-    fault(owner.get("/changes", after=f"00{early[2:37]}00{early[39:]}"), 410, "gone")
-    assert told(owner, f"00{late[2:37]}00{late[39:]}") == [("task", "created")]
+    fault(owner.get("/changes", after=old(early)), 410, "gone")
+    assert told(owner, old(late)) == [("task", "created")]
 
 
-def test_what_no_history_shows_is_kept_for_two_weeks_and_a_cursor_before_it_is_gone_then(launch):
+def test_hidden_activity_is_kept_for_two_weeks(launch):
     server = launch()
     owner = server.client()
     tasks = [owner.make_task(owner.make_project()) for _ in range(2)]
@@ -375,15 +376,9 @@ def test_what_no_history_shows_is_kept_for_two_weeks_and_a_cursor_before_it_is_g
     for place in ({"after": tasks[1]["number"]}, {"before": tasks[1]["number"]}, {"title": "New"}):
         owner.data(owner.patch(path, place))
     late, shown = end(owner), owner.data(owner.get("/activity"))["activity"]
-    server.stop()
-    with closing(sqlite3.connect(server.database)) as database:  # all was long ago
-        database.execute("UPDATE activity SET id = '00' || substr(id, 3)")
-        database.commit()
-    server.start()
-    owner = server.client()
+    owner = long_afterwards(server)
     hidden = "SELECT COUNT(*) AS rows FROM activity WHERE is_hidden"
     wait_until(lambda: server.rows(hidden) == [{"rows": 1}])  # the last of it is kept
-    early, late = (f"00{cursor[2:37]}00{cursor[39:]}" for cursor in (early, late))
-    fault(owner.get("/changes", after=early), 410, "gone")
-    assert changes(owner, late) == []
+    fault(owner.get("/changes", after=old(early)), 410, "gone")
+    assert changes(owner, old(late)) == []
     assert len(owner.data(owner.get("/activity"))["activity"]) == len(shown)

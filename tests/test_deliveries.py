@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, hook, wait_until
+from harness import INSTANT, NOBODY, PATIENT, ROOT, Server, hook, invoke, wait_until
 from standardwebhooks.webhooks import Webhook
 
 
@@ -79,8 +79,7 @@ def test_a_webhook_says_what_its_last_error_was_and_a_delivery_behind_which_one_
     heading, line = server.flask("webhook", "list").stdout.splitlines()
     assert "FAILING-SINCE" in heading
     assert f"{since}  answered 503" in line
-    told = server.flask("doctor").stdout
-    assert f"note: the webhook receiver fails since {since}: answered 503" in told
+    assert f"note: the webhook receiver fails since {since}: answered 503" in server.flask("doctor").stdout
     owner.post(f"/deliveries/{first['id']}/redeliver")
     wait_until(lambda: {delivery["status"] for delivery in listed(owner)} == {"delivered"})
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
@@ -107,8 +106,7 @@ def test_deliveries_are_listed_newest_first_and_filtered(owner, webhook, receive
     assert listed(owner, **filters)[0] == created
     assert listed(owner, webhook_id=NOBODY) == []
     assert listed(owner, limit=1, offset=1) == [failed]
-    shown = owner.data(owner.get(f"/deliveries/{failed['id']}"))
-    assert shown["payload"]["data"]["task"]["id"] == bad["id"]
+    assert owner.data(owner.get(f"/deliveries/{failed['id']}"))["payload"]["data"]["task"]["id"] == bad["id"]
     owner.post(f"/deliveries/{failed['id']}/redeliver")
 
 
@@ -134,8 +132,7 @@ def test_the_command_line_lists_tests_and_enables_webhooks(hooked, receiver):
     said = hooked.flask("webhook", "list").stdout
     assert "receiver" in said
     assert "a-secret" not in said
-    tested = hooked.flask("webhook", "test", "receiver")
-    assert tested.stdout.startswith("receiver answered 200 after")
+    assert hooked.flask("webhook", "test", "receiver").stdout.startswith("receiver answered 200 after")
     assert receiver.next().event["actor"]["full_name"] == "Olga Owner"
     receiver.answers = [410]
     refused = hooked.flask("webhook", "test", "receiver")
@@ -167,9 +164,8 @@ def test_the_command_line_delivers_what_is_due_and_redelivers(launch, new_receiv
 
 def test_a_command_that_lacks_the_servers_configuration_harms_no_webhook(hooked, owner, receiver):
     without = {"TASKS_WEBHOOKS": "[]"}
-    assert hooked.flask("init", **without).returncode == 0
-    invited = hooked.flask("member", "invite", "ana@example.com", "Ana", **without)
-    assert invited.returncode == 0, invited.stderr
+    for words in (["init"], ["member", "invite", "ana@example.com", "Ana"]):
+        assert invoke(hooked, *words, **without).exit_code == 0
     # It knows no secret: the server sends what the command has left.
     assert receiver.next().event["event"] == "member.invited"
     (webhook,) = owner.data(owner.get("/webhooks"))["webhooks"]
@@ -178,23 +174,23 @@ def test_a_command_that_lacks_the_servers_configuration_harms_no_webhook(hooked,
     assert "is not in the configuration in use here" in tested.stderr
 
 
-def test_what_happens_before_the_first_start_is_delivered_then(tmp_path, new_receiver):
+def test_events_before_the_first_start_are_delivered_then(tmp_path, new_receiver):
     receiver = new_receiver()
     settings = {"TASKS_WEBHOOKS": json.dumps([hook(receiver)]), "TASKS_DELIVERY__RETRY_SCHEDULE": "[0.1]"}
     server = Server(tmp_path, **settings)
-    assert server.flask("init").returncode == 0
-    assert server.flask("member", "invite", "ana@example.com", "Ana").returncode == 0
+    for words in (["init"], ["member", "invite", "ana@example.com", "Ana"]):
+        assert server.flask(*words).returncode == 0
     receiver.up()
     server.start()
     assert receiver.next().event["event"] == "member.invited"
     server.stop()
 
 
-@pytest.mark.parametrize("words", ["webhook test receiver", "deliver", "member invite a@example.com A"])
-def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked, words):
-    done = hooked.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+def test_a_ca_file_that_is_none_is_one_line_for_commands_too(hooked):
     said = "Error: delivery.ca_file = '/nowhere/ca.pem': No such file or directory\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    for words in ("webhook test receiver", "deliver", "member invite a@example.com A"):
+        done = hooked.flask(*words.split(), TASKS_DELIVERY__CA_FILE="/nowhere/ca.pem")
+        assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_parked_deliveries_of_an_older_version_become_refused_or_waiting():

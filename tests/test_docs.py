@@ -20,11 +20,6 @@ TESTING = (ROOT / "docs" / "testing.md").read_text()
 PYTEST = [BIN / "pytest", "-q", "-p", "no:cacheprovider"]
 
 
-@pytest.fixture(scope="module")
-def packages():
-    return npm_packages("vitest@3.2.4", "standardwebhooks@1.1.1")
-
-
 def run(words, folder):
     """The program's exit code, and what it printed."""
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -40,8 +35,7 @@ def as_neighbour(code):
 
 @needs_curl
 def test_a_program_can_be_run_beside_a_server_to_throw_away(tmp_path):
-    session = as_neighbour(block("sh", "throwaway", TESTING))
-    code, said = run(["bash", "-eu", "-c", session], tmp_path)
+    code, said = run(["bash", "-eu", "-c", as_neighbour(block("sh", "throwaway", TESTING))], tmp_path)
     assert code == 0, said
     assert json.loads(said[said.index("{") :])["data"]["projects"][0]["stats"]["total"] > 0
     assert "GET /api/v1/context 200" in (tmp_path / "tasks.log").read_text()
@@ -64,9 +58,8 @@ def test_the_set_up_for_pytest_runs_in_parallel_however_tests_are_imported_and_u
 
 def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
     (tmp_path / "conftest.py").write_text(as_neighbour(block("python", "def throwaway", TESTING)))
-    (tmp_path / "test_tasks.py").write_text(
-        "def test_one(throwaway):\n    with throwaway(TASKS_SERVER__COLOUR='blue'):\n        pass\n"
-    )
+    code = "def test_one(throwaway):\n    with throwaway(TASKS_SERVER__COLOUR='blue'):\n        pass\n"
+    (tmp_path / "test_tasks.py").write_text(code)
     code, said = run(PYTEST, tmp_path)
     assert code == 1
     assert "the service did not start: see standard error, and tasks.log" in said
@@ -75,8 +68,8 @@ def test_the_set_up_for_pytest_says_that_the_service_did_not_start(tmp_path):
 
 @pytest.mark.long
 @needs_node
-def test_the_set_up_for_vitest_runs(tmp_path, packages):
-    (tmp_path / "node_modules").symlink_to(packages)
+def test_the_set_up_for_vitest_runs(tmp_path):
+    (tmp_path / "node_modules").symlink_to(npm_packages("vitest@3.2.4"))
     (tmp_path / "vitest.config.mjs").write_text(block("js", "defineConfig", TESTING))
     (tmp_path / "vitest.setup.mjs").write_text(as_neighbour(block("js", "spawn(", TESTING)))
     for name in ("one", "two", "three"):  # more than there are workers
@@ -105,12 +98,12 @@ def test_the_import_prints_what_is_shown(server, tmp_path):
 
 
 @needs_node
-def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp_path, packages):
+def test_the_library_for_node_verifies_a_call_and_no_other(launch, receiver, tmp_path):
     entry = {"name": "mine", "url": receiver.url, "secret": "the secret"}
     owner = launch(TASKS_WEBHOOKS=json.dumps([entry])).client()
     owner.post(f"/tasks/{owner.make_task(owner.make_project())['id']}/complete")
     call = receiver.next()
-    (tmp_path / "node_modules").symlink_to(packages)
+    (tmp_path / "node_modules").symlink_to(npm_packages("standardwebhooks@1.1.1"))
     code = block("js", 'from "standardwebhooks"', WEBHOOKS)
     for body, verdict in ((call.body, "task.completed\n"), (call.body + b" ", "No matching signature found")):
         given = f"const [body, headers] = {json.dumps([body.decode(), call.headers])};"
@@ -160,7 +153,7 @@ def test_two_runners_and_a_person_with_her_inbox_work_through_what_there_is(laun
     (tmp_path / "runner.sh").write_text(block("bash", "wait=25", AGENTS))
     runners = []
     for name in ("One", "Two"):
-        key = server.flask("member", "add", name, "--agent").stdout.strip()
+        key = server.agent(name).key
         environment = {"TASKS_URL": server.base, "TASKS_KEY": key}
         environment |= {"AGENT": f"{sys.executable} {tmp_path / 'agent.py'}"}
         words = ["bash", "-u", tmp_path / "runner.sh"]

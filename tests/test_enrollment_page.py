@@ -59,8 +59,7 @@ def test_the_page_names_workspace_invitee_and_role_and_uses_nothing_up(link, own
     assert "<b>" not in answer.text
     assert "<dd>Member</dd>" in answer.text
     assert requests.head(link, timeout=PATIENCE).status_code == 200
-    member = owner.data(owner.get(f"/members/{invitation['member']['id']}"))
-    assert member["status"] == "invited"
+    assert owner.data(owner.get(f"/members/{invitation['member']['id']}"))["status"] == "invited"
 
 
 @pytest.mark.parametrize(

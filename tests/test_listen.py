@@ -73,7 +73,7 @@ def test_events_arrive_as_a_webhook_gets_them_and_answers_are_shown_until_ctrl_c
         assert end(again) == []
 
 
-def test_what_happens_around_a_restart_arrives(launch, listen, receiver):
+def test_events_around_a_restart_arrive(launch, listen, receiver):
     server = launch()
     project = server.client().make_project()
     with listen(url := server.base):
@@ -99,7 +99,7 @@ def test_a_service_that_is_busy_or_breaks_off_is_asked_again(tmp_path, listen, r
                 assert title(receiver.next()) == name
 
 
-def test_it_begins_with_what_happens_from_now_on_if_not_told_otherwise(launch, listen, receiver):
+def test_listening_starts_with_new_events_by_default(launch, listen, receiver):
     server = launch()
     owner = server.client()
     project = owner.make_project()
@@ -110,17 +110,13 @@ def test_it_begins_with_what_happens_from_now_on_if_not_told_otherwise(launch, l
             assert title(receiver.next()) == "After"
 
 
-@pytest.mark.parametrize(
-    ("path", "key", "said"),
-    [
+def test_a_wrong_address_or_key_is_one_line_of_listen(server, listen):
+    for path, key, said in (
         ("", "wrong", "Error: the API key does not exist"),
         ("/board", OWNER_KEY, "/board is not the address of a task service"),
         (":1", OWNER_KEY, "Error: Failed to parse"),
-    ],
-)
-def test_what_cannot_be_listened_to_is_said_in_a_line(server, listen, path, key, said):
-    with listen(server.base + path, key=key) as process:
-        stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stdout) == (1, "")
-    assert said in stderr
-    assert stderr.count("\n") == 1
+    ):
+        with listen(server.base + path, key=key) as process:
+            stdout, stderr = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, stdout, stderr.count("\n")) == (1, "", 1)
+        assert said in stderr

@@ -54,7 +54,7 @@ def titles(calls):
     return [call.event["data"]["task"]["title"] for call in calls]
 
 
-def test_what_a_receiver_misses_while_it_is_down_arrives_in_order_when_it_is_back(launch, new_receiver):
+def test_missed_events_arrive_in_order_when_a_receiver_is_back(launch, new_receiver):
     receiver = new_receiver()
     server = serve(launch, hook(receiver))
     owner = server.client()
@@ -122,16 +122,11 @@ def test_an_address_that_is_unknown_for_long_gets_what_it_refused_while_others_a
     known.add("First")
     wait_until(lambda: len(deliveries(owner, status="pending")) == 1)
     server.rows("UPDATE delivery SET created_at = '2020-01-01T00:00:00.000Z' WHERE status = 'pending'")
-    refused = wait_until(
-        lambda: [one for one in deliveries(owner, status="refused") if one["last_status"] == 404]
-    )
-    assert [one["payload"]["data"]["task"]["title"] for one in map(partial(detailed, owner), refused)] == [
-        "Lost"
-    ]
-
-
-def detailed(client, delivery):
-    return client.data(client.get(f"/deliveries/{delivery['id']}"))
+    refusals = partial(deliveries, owner, status="refused")
+    wait_until(lambda: [one for one in refusals() if one["last_status"] == 404])
+    (lost,) = [one for one in refusals() if one["last_status"] == 404]
+    shown = owner.data(owner.get(f"/deliveries/{lost['id']}"))
+    assert shown["payload"]["data"]["task"]["title"] == "Lost"
 
 
 def test_gone_disables_the_webhook_and_enabling_it_sends_what_has_waited(retried):
@@ -233,8 +228,7 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
         assert (webhook["state"], webhook["reason"]) == ("disabled", "no longer in the configuration")
         refused = fault(owner.post(f"/webhooks/{webhook['id']}/enable"), 409, "conflict")
         assert "put it back there first" in refused["message"]
-    health = owner.data(owner.get("/health"))
-    assert health["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 2}
+    assert owner.data(owner.get("/health"))["checks"]["webhooks"] == {"pending": 0, "failing_endpoints": 2}
     doctor = without.flask("doctor")
     assert doctor.returncode == 0, doctor.stdout
     assert "note: deliveries to down that are waiting: 1" in doctor.stdout
@@ -245,7 +239,7 @@ def test_a_webhook_that_left_the_configuration_gets_its_backlog_when_it_is_back(
     assert {receiver.next().event["event"] for receiver in (down, gone)} == {"task.created"}
 
 
-def test_another_worker_sweeps_when_the_one_that_did_is_killed(launch, new_receiver):
+def test_another_worker_takes_over_the_sweeper_of_a_killed_one(launch, new_receiver):
     receiver = new_receiver()
     # A lease that the kill leaves is as short as the timeout. The graceful timeout is short too: gunicorn's
     # SIGTERM is lost on a worker that is just starting, while the other one may have sent the event already.
@@ -278,7 +272,7 @@ def test_sigterm_leaves_what_it_cannot_finish_pending(launch, receiver):
     wait_until(lambda: all_delivered(server))
 
 
-def test_what_was_delivered_or_refused_long_ago_is_dropped(launch, receiver):
+def test_old_deliveries_are_dropped(launch, receiver):
     """But not the last event, whose place would be given again."""
     server = serve(launch, hook(receiver))
     project = server.client().make_project()
@@ -303,7 +297,7 @@ def test_what_was_delivered_or_refused_long_ago_is_dropped(launch, receiver):
     assert "are dropped" not in server.log.read_text()  # which is said of what has waited
 
 
-def test_what_waits_for_a_disabled_receiver_is_bounded_and_what_is_dropped_is_counted(launch, receiver):
+def test_the_backlog_of_a_disabled_webhook_is_bounded(launch, receiver):
     server = serve(launch, hook(receiver), TASKS_DELIVERY__SWEEPER="false")
     receiver.answers = [410]
     task = server.client().make_task(server.client().make_project())
@@ -314,9 +308,8 @@ def test_what_waits_for_a_disabled_receiver_is_bounded_and_what_is_dropped_is_co
     server.environment["TASKS_DELIVERY__SWEEPER"] = "true"
     server.start()
     wait_until(lambda: server.rows("SELECT count(*) AS n FROM delivery") == [{"n": 10_000}])
-    wait_until(
-        lambda: "receiver: the oldest 6 events that waited for it are dropped" in server.log.read_text()
-    )
+    said = "receiver: the oldest 6 events that waited for it are dropped"
+    wait_until(lambda: said in server.log.read_text())
     leave_waiting(server, 7)
     newest = server.rows("SELECT max(event_seq) AS seq FROM delivery")
     receiver.answer = lambda call: 503
@@ -325,7 +318,7 @@ def test_what_waits_for_a_disabled_receiver_is_bounded_and_what_is_dropped_is_co
     assert server.rows("SELECT max(event_seq) AS seq FROM delivery") == newest
 
 
-def test_what_is_left_of_a_budget_is_not_held_against_a_receiver(launch, receiver):
+def test_a_short_rest_of_the_budget_is_no_failure(launch, receiver):
     server = serve(launch, hook(receiver), TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="2")
     owner = server.client()
     project = owner.make_project()

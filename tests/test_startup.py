@@ -52,14 +52,6 @@ def test_a_start_on_a_port_that_is_taken_changes_no_webhook(tmp_path):
     assert webhooks(server) == [{"name": "one", "state": "active"}]
 
 
-def test_a_start_does_not_take_a_command_for_another_server(launch):
-    server = launch()
-    server.stop()
-    db.init(str(server.database))
-    with closing(lock_database()):  # as every command does
-        assert server.start().client().get("/context").status_code == 200
-
-
 def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
     server = launch()
     copy = server.folder / "copy.db"
@@ -72,7 +64,9 @@ def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
     assert "a server or a command uses it" in server.flask("restore", copy).stderr
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: server.flask("restore", copy).returncode == 0)
-    assert server.start().client().get("/context").status_code == 200
+    db.init(str(server.database))
+    with closing(lock_database()):  # as every command does, which is no other server
+        assert server.start().client().get("/context").status_code == 200
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "older"])
@@ -84,8 +78,7 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
     servers = [Server(tmp_path / name, TASKS_SERVER__DATABASE=str(database)) for name in names]
     for server in servers:
         server.folder.mkdir()
-    starts = [server.start for server in servers]
-    *_, done, other = at_once(*starts, *[lambda: servers[0].flask("init")] * 2)
+    *_, done, other = at_once(*[server.start for server in servers], *[lambda: servers[0].flask("init")] * 2)
     assert (done.returncode, other.returncode) == (0, 0), done.stderr + other.stderr
     wait_until(lambda: [server.process.poll() for server in servers].count(None) == 1)
     (serving,) = (server for server in servers if server.process.poll() is None)
@@ -103,7 +96,7 @@ def test_servers_and_commands_that_start_at_once_make_or_upgrade_one_database(tm
 @pytest.mark.parametrize(
     ("base_url", "is_told"), [("http://127.0.0.1:8000", True), ("https://tasks.example.com", False)]
 )
-def test_it_is_told_that_links_name_another_port(launch, base_url, is_told):
+def test_a_start_warns_when_links_name_another_port(launch, base_url, is_told):
     server = launch("-b", "127.0.0.1:0", TASKS_SERVER__BASE_URL=base_url)
     told = f"[WARNING] Links will say {base_url}: set PORT, in place of -b, or server.base_url"
     assert (told in server.log.read_text()) == is_told
@@ -132,21 +125,17 @@ app.create_app()
         ("import gunicorn, runpy; gunicorn.__version__ = '26.1'; runpy.run_path('gunicorn.conf.py')", "26.1"),
     ],
 )
-def test_what_would_fail_at_a_request_fails_at_the_start_in_one_line(tmp_path, program, words):
-    words_of = [sys.executable, "-c", program]
-    done = subprocess.run(
-        words_of, cwd=ROOT, env=Server(tmp_path).environment, capture_output=True, text=True
-    )
+def test_a_wrong_declaration_ends_the_start_with_one_line(tmp_path, program, words):
+    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", program], **options)
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("Error: ") and words in done.stderr
 
 
 def test_another_server_than_gunicorn_logs_that_errands_do_not_run(tmp_path):
     words = [BIN / "flask", "--app", "app", "run", "--port", "0"]
-    server = Server(tmp_path)
-    with subprocess.Popen(
-        words, cwd=ROOT, env=server.environment, stderr=subprocess.PIPE, text=True
-    ) as other:
+    options = {"cwd": ROOT, "env": Server(tmp_path).environment, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **options) as other:
         base = next(line for line in other.stderr if "Running on" in line).split()[-1]
         assert requests.get(f"{base}/api/v1/health", timeout=PATIENCE).status_code in (200, 503)
         other.terminate()

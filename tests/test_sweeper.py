@@ -70,8 +70,7 @@ def write_meanwhile(server):
 def test_receivers_that_hang_do_not_hold_up_one_that_answers(launch, new_receiver, held):
     hanging, well = [held() for _ in range(8)], new_receiver().up()
     hooks = [hook(receiver, name=f"hanging {number}") for number, receiver in enumerate(hanging)]
-    server = serve(launch, *hooks, hook(well, name="well"), **SWEEPER_ONLY)
-    _, made = make_tasks(server, 10)
+    _, made = make_tasks(serve(launch, *hooks, hook(well, name="well"), **SWEEPER_ONLY), 10)
     assert titles(well.next() for _ in made) == made
     for receiver in hanging:
         receiver.next()  # which it still holds
@@ -93,7 +92,7 @@ def test_a_request_that_waits_for_many_receivers_does_not_hold_up_the_events_of_
     writer.join()
 
 
-def test_what_a_request_leaves_to_the_sweeper_does_not_overtake_what_the_request_sends(launch, receiver):
+def test_the_sweeper_does_not_overtake_the_request(launch, receiver):
     server = serve(launch, hook(receiver, events=["task.deleted"]), TASKS_DELIVERY__RETRY_SCHEDULE="[0.1]")
     path, made = make_tasks(server, webhooks.MOST_AT_ONCE + 5)
     overtaken, numbers = threading.Event(), iter(range(100))
@@ -164,7 +163,7 @@ def test_an_event_does_not_overtake_one_that_was_under_way_when_a_worker_was_kil
     assert receiver.all_here() == []
 
 
-def test_what_clients_write_at_the_same_time_is_all_sent_at_once(hooked, receiver):
+def test_simultaneous_writes_are_all_delivered_at_once(hooked, receiver):
     project = hooked.client().make_project()
 
     def work(client):
