@@ -218,7 +218,7 @@ def proxied(launch_module):
 
 
 def carries(server, base, verify):
-    """What holds behind each proxy: limits and paths are the service's, and the address the client's."""
+    """Check that behind a proxy limits and paths are the service's, and the address is the client's."""
     owner = server.client()
     project = owner.make_project()
     files = f"{base.rstrip('/')}/api/v1/tasks/{owner.make_task(project)['id']}/attachments"
@@ -300,7 +300,7 @@ def test_caddy_passes_on_what_the_service_takes_and_refuses(proxied, tmp_path, b
 
 
 class SignIn(BaseHTTPRequestHandler):
-    """What oauth2-proxy and Authelia answer a proxy for somebody whose cookie `who` is an address."""
+    """Answers a proxy as oauth2-proxy and Authelia do, for a person whose cookie `who` is an address."""
 
     def do_GET(self):
         _, _, who = self.headers.get("Cookie", "").partition("who=")
@@ -343,7 +343,7 @@ def passes_no_name_on(base, verify):
 
 
 def guards(base, verify, login):
-    """What holds behind each proxy: it says who signs in, and no client says it of itself."""
+    """Check that the proxy names the person who signs in, and that no client can name itself."""
 
     def get(path, **headers):
         headers, options = {"Accept": "text/html"} | headers, {"verify": verify, "allow_redirects": False}
@@ -373,7 +373,7 @@ def test_nginx_and_oauth2_proxy_say_who_signs_in(entered, signs_in, tmp_path):
         guards(site.base, site.authority, f"{site.base}/oauth2/start?rd=/")
         options = {"verify": site.authority, "allow_redirects": False}
         assert len(requests.get(f"{site.base}/oauth2/callback", timeout=PATIENCE, **options).cookies) == 3
-        # Who has no account with the program in front reaches the page with a session, also from a mail.
+        # A member without an account at the proxy reaches the page with a session, even from a mail.
         token, html = token_of(invite(entered.client(), "client@example.com")), {"Accept": "text/html"}
         path = f"{site.base}/enroll/{token}"
         session = requests.post(path, headers=html, timeout=PATIENCE, **options).cookies

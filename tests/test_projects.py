@@ -104,7 +104,7 @@ def test_a_project_is_deleted_with_its_many_tasks_in_one_transaction_or_keeps_th
     assert task in told
     activities = server.rows("SELECT entity_id, created_at FROM activity WHERE action = 'deleted'")
     assert {activity["entity_id"] for activity in activities} == {*ids, task["project_id"]}
-    assert len({row["created_at"] for row in events + activities}) == 1  # that of the transaction
+    assert len({row["created_at"] for row in events + activities}) == 1  # the transaction's time
     assert server.flask("doctor").returncode == 0
     assert server.log.read_text().count("Traceback") == bugs
 

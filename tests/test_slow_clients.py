@@ -36,7 +36,7 @@ def strict(launch_module):
 def is_served(server):
     """Whether a request is answered at once.
 
-    That takes milliseconds. What the tests below rule out would hold it up for 40 seconds and more, so
+    That takes milliseconds. The mistakes that these tests rule out would take over 40 seconds, so
     that the bound leaves a busy machine a thousand times what it needs.
     """
     started = time.monotonic()
@@ -47,7 +47,7 @@ def is_served(server):
 def test_clients_that_stay_after_their_answer_hold_up_nobody(server, connect):
     before = server.children()
     lines = []
-    for head in 20 * ENDED:  # closing those of one kind in the main loop would take 40 seconds
+    for head in 20 * ENDED:  # closing one kind of them in the main loop would take 40 seconds
         lines.append(connect(server))
         lines[-1].socket.sendall(head)
     assert is_served(server)
@@ -63,7 +63,7 @@ def test_a_request_need_not_wait_for_connections_that_send_nothing(server, conne
 
 
 def test_a_stop_waits_for_a_client_that_is_still_sending_but_not_for_ever(launch, connect):
-    # What waits for ever, or until a connection times out, would end too late for this test.
+    # A wait without end, or until a connection times out, would be too long for this test.
     server = launch("--graceful-timeout", "600", "--keep-alive", "600")
     stays, sends, _ = connect(server), connect(server), connect(server)
     stays.socket.sendall(CLOSE)

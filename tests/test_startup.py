@@ -65,7 +65,7 @@ def test_a_worker_that_outlives_its_master_keeps_its_database(launch):
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: server.flask("restore", copy).returncode == 0)
     db.init(str(server.database))
-    with closing(lock_database()):  # as every command does, which is no other server
+    with closing(lock_database()):  # as every command does, without being a server
         assert server.start().client().get("/context").status_code == 200
 
 

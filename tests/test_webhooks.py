@@ -1,4 +1,4 @@
-"""What is sent to a webhook's receiver for which change, how it is signed, and what receivers may do."""
+"""Calls of webhooks: their events, signatures, and the responses of receivers."""
 
 import hashlib
 import hmac
@@ -178,7 +178,7 @@ def test_receivers_that_hang_cost_one_budget_together_and_are_noted(launch, host
     entries = [hostile(name, behave)[1] for name, behave in LATE.items()]
     owner = serve(launch, *entries, TASKS_DELIVERY__REQUEST_BUDGET_SECONDS="0.5").client()
     body = {"project_id": owner.make_project()["id"], "title": "x"}
-    answer = owner.post("/tasks", body, timeout=40)  # they would hold it for three minutes, or for ever
+    answer = owner.post("/tasks", body, timeout=40)  # they would hold it for three minutes, or forever
     assert answer.status_code == 201
     assert answer.headers["x-webhook-deliveries"] == "delivered=0; pending=4"
     failed = owner.data(owner.get("/deliveries"))["deliveries"]
@@ -219,7 +219,7 @@ def redirect(location):
     return f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
 
 
-# What a receiver sends, and the status and the error that are noted; without a status, or with 429, it fails.
+# A receiver's response, and the status and error that are stored; without a status, or with 429, it fails.
 ANSWERS = {
     "201": (b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, None),
     "202 chunked": (b"HTTP/1.1 202 Accepted\r\n" + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", 202, None),
@@ -236,7 +236,7 @@ ANSWERS = {
     "in ages": (b"HTTP/1.1 404 So\r\nRetry-After: " + b"9" * 400 + b"\r\n\r\n", 404, "answered 404"),
     "is busy": (b"HTTP/1.1 429 So\r\nContent-Length: 0\r\n\r\n", 429, "answered 429"),
     "closes": (b"", None, "Remote end closed connection without response"),
-    # What a terminal would obey is escaped.
+    # Control sequences of terminals are escaped.
     "garbage": ("\x1b[2J\x07\x9b0m Gone\r\n\r\n".encode("latin-1"), None, r"\x1b[2J\x07\x9b0m Gone\r\n"),
 }
 
@@ -259,10 +259,10 @@ def test_the_status_decides_whatever_else_an_answer_holds(answered, name):
     second, first = owner.data(owner.get("/deliveries", webhook_id=webhook["id"]))["deliveries"]
     assert (first["last_status"], first["last_error"]) == (status, error)
     assert first["status"] == ("pending" if error else "delivered")
-    if name == "garbage":  # of which a terminal would obey nothing that is in the log
+    if name == "garbage":  # the log contains nothing that a terminal would obey
         said = answered.log.read_text()
         assert error in said and all(c.isprintable() for c in said.replace("\n", ""))
-    # What it refuses concerns that event alone; behind one for which it failed, others wait.
+    # A refusal concerns only that event; behind one for which the receiver failed, others wait.
     assert (second["attempts"], webhook["failures"]) == ((0, 1) if status in (None, 429) else (1, 0))
 
 
