@@ -1,8 +1,8 @@
 """The application: its factory, what every request goes through, and a view for each operation.
 
-A request passes `Service`, and its view inside of `operation`; `error_response` answers what either raises. A
-view declares what it takes and answers, who may call it and its errors, and returns a row or a page of rows.
-There is no SQL in this module.
+`Service` finds the view of a request, and `operation` runs it; `error_response` answers what either raises.
+A view declares its request, response, callers and errors, and returns a row or a page of rows. This module
+contains no SQL.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import flask_swagger_ui
 import orjson
@@ -29,10 +29,8 @@ from flask import Blueprint, Flask, render_template
 from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as UnknownPath
-from werkzeug.http import dump_cookie
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import Map, PathConverter, Rule, UnicodeConverter
-from werkzeug.urls import iri_to_uri
+from werkzeug.routing import Map, PathConverter, UnicodeConverter
 from werkzeug.utils import send_from_directory
 
 import commands
@@ -62,12 +60,17 @@ from wire import (
     as_api_error,
     authorize,
     awaited,
+    expected_versions,
     failure,
     operation,
     request,
+    root_path,
     search,
     session_cookie,
+    set_session_cookie,
     thread,
+    with_etag,
+    with_location,
 )
 
 SWAGGER_UI = Path(flask_swagger_ui.__file__).with_name("dist")
@@ -77,9 +80,8 @@ MODULES = sorted(file.name for file in STATIC.glob("*.js") if file.name not in (
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 PACKED = {file.name: TYPES[file.suffix] for file in STATIC.iterdir() if file.suffix in TYPES}
 CALENDAR_TYPE = "text/calendar; charset=utf-8"
-YEAR = 365 * 86400  # seconds
 STARTED = time.monotonic()
-MATCHED_AGAIN = 128  # characters of a path whose endpoint is kept; those of ids are shorter
+CACHED_PATH = 128  # the longest path, in characters, whose endpoint is cached; paths with ids are shorter
 
 api = Blueprint("api", __name__, url_prefix=API)
 pages = Blueprint("pages", __name__)
@@ -89,16 +91,16 @@ pages = Blueprint("pages", __name__)
 
 
 def create_app(**overrides: Mapping[str, Any]) -> "Service":
-    """Make the application with its settings. Touches no database, resolves no secret, starts no thread.
+    """Make the application with its settings. Open no database, resolve no secret, start no thread.
 
-    Settings that cannot be used end the program with one line.
+    Invalid settings end the program with a message of one line.
     """
     if sys.flags.optimize > 1:
-        sys.exit("Error: -OO (PYTHONOPTIMIZE=2) removes the texts that --help and /openapi.json show; use -O")
+        sys.exit("Error: -OO (PYTHONOPTIMIZE=2) removes the texts of --help and /openapi.json; use -O")
     try:
         settings = read_settings(overrides)
     except SettingsError as error:
-        sys.exit(f"Error: {error}")  # for any other exception `flask --help` would print a traceback
+        sys.exit(f"Error: {error}")  # with any other exception `flask --help` prints a traceback
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
     app.config["CONFIG_FILE"] = config_file()
@@ -106,7 +108,8 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
     app.url_map.converters |= {"default": Identifier, "task": TaskIdentifier, "path": AnyText}
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
-    path = os.path.realpath(settings["server"]["database"])  # not a link: log and locks are beside the file
+    # SQLite's log and the locks are beside the file, not beside a link to it.
+    path = os.path.realpath(settings["server"]["database"])
     db.init(path, timeout=LOCK_SECONDS)
     app.register_blueprint(api)
     app.register_blueprint(pages)
@@ -116,7 +119,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
         app.tool_limit = limits.RateLimit(most, 60)
     commands.register(app.cli)
     app.cli.add_command(throwaway)
-    figures.name_routes(labels(app.url_map))
+    figures.name_routes(route_labels(app.url_map))
     if problems := [*unused_hooks(app), *undeclared_views(app)]:
         sys.exit(f"Error: {'; '.join(problems)} (docs/internals.md: The life of a request)")
     if proxies := settings["server"]["trusted_proxies"]:
@@ -125,7 +128,7 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
 
 
 def unused_hooks(app: Flask) -> Iterator[str]:
-    """Name each hook and error handler of Flask's request context, which no request has here."""
+    """Yield a message for each hook and error handler that needs Flask's request context."""
     for kind in ("before_request", "after_request", "teardown_request"):
         for hook in chain(*getattr(app, f"{kind}_funcs").values()):
             yield f"{kind} never calls {hook.__name__}"
@@ -135,30 +138,22 @@ def unused_hooks(app: Flask) -> Iterator[str]:
 
 
 def undeclared_views(app: Flask) -> Iterator[str]:
-    """Name each view that could not answer, or could not be described in the document."""
+    """Yield a message for each view that cannot answer, or that the document cannot describe."""
     for rule in app.url_map.iter_rules():
         view: Any = app.view_functions[rule.endpoint]
         if not hasattr(view, "declared"):
             yield f"{rule.endpoint} has no @operation"
-        elif view.declared.gives is not None and not (view.__doc__ and as_endpoint(app, rule).tag):
+        elif view.declared.gives is not None and not (view.__doc__ and Endpoint.of(rule, view).tag):
             yield f"{rule.endpoint} needs a docstring, and TAGS of openapi.py a part of its path {rule.rule}"
 
 
-def as_endpoint(app: Flask, rule: Rule) -> Endpoint:
-    """What the document says of a route; the first line of the view's docstring is its summary."""
-    view: Any = app.view_functions[rule.endpoint]
-    (method,) = (rule.methods or set()) - {"HEAD"}
-    name, summary = rule.endpoint.rpartition(".")[2], view.__doc__.splitlines()[0]
-    return Endpoint(method, rule.rule, name, summary, view.declared)
-
-
-def labels(url_map: Map) -> dict[str, dict[str, str]]:
-    """Method and path of each endpoint, as the figures have them."""
-    named = {name: {"method": "", "route": name} for name in ("gateway", "tools")}
+def route_labels(url_map: Map) -> dict[str, dict[str, str]]:
+    """Return the labels of each endpoint's metrics: its method and its path."""
+    labels = {name: {"method": "", "route": name} for name in ("gateway", "tools")}
     for rule in url_map.iter_rules():
-        (method,) = (rule.methods or set()) - {"HEAD"}  # of an endpoint, as its path
-        named[rule.endpoint] = {"method": method, "route": re.sub(r"<(?:\w+:)?(\w+)>", r":\1", rule.rule)}
-    return named
+        (method,) = (rule.methods or set()) - {"HEAD"}
+        labels[rule.endpoint] = {"method": method, "route": re.sub(r"<(?:\w+:)?(\w+)>", r":\1", rule.rule)}
+    return labels
 
 
 class Identifier(UnicodeConverter):
@@ -169,7 +164,7 @@ class Identifier(UnicodeConverter):
 
 
 class TaskIdentifier(Identifier):
-    """The id of a task, or its number, which is an integer then."""
+    """The id of a task, or its number, converted to an integer."""
 
     def to_python(self, value: str) -> Any:
         is_number = re.fullmatch(schemas.TaskReference.NUMBER, value)
@@ -177,27 +172,27 @@ class TaskIdentifier(Identifier):
 
 
 class AnyText(PathConverter):
-    """A text that may have slashes, also as its first character."""
+    """A text that may contain slashes, even as its first character."""
 
     regex = ".+"
     part_isolating = False
 
 
 class Service(Flask):
-    """The WSGI application: routes of the gateway first, then the agents' tools and the views.
+    """The WSGI application: it serves the gateway's routes, then the agents' tools and the views.
 
-    Flask has the views, the configuration, the commands and the templates. Its request context, with
-    sessions, signals and hooks, is not used for a request: it costs more than the queries of most.
+    Flask keeps the views, the configuration, the commands and the templates. A request does not use Flask's
+    request context, with its sessions, signals and hooks: that costs more than most requests' queries.
     """
 
-    has_errands = False  # whether gunicorn.conf.py serves it
-    rate_limit: limits.RateLimit | None = None  # of requests per minute, if these are limited
-    tool_limit: limits.RateLimit | None = None  # of calls of the agents' tools
-    link_limit = limits.RateLimit(20, 3600)  # of clients that ask for links by mail
+    has_errands = False  # gunicorn.conf.py sets it where a sweeper runs
+    rate_limit: limits.RateLimit | None = None  # requests per minute, by member
+    tool_limit: limits.RateLimit | None = None  # calls of the agents' tools per minute
+    link_limit = limits.RateLimit(20, 3600)  # sign-in links by mail, by client address
 
     def wsgi_app(self, environ: dict, start_response: Any) -> Any:
         environ["tasks.request"] = current = thread.request = Request(self, environ, start_response)
-        if route := gateway.find_route(environ["PATH_INFO"]):  # no view must answer there
+        if route := gateway.find_route(environ["PATH_INFO"]):  # before the views, so that none answers there
             current.endpoint = "gateway"
             return gateway.answer(route, current)
         try:
@@ -212,43 +207,39 @@ class Service(Flask):
 
     @cached_property
     def match(self) -> Any:
-        """Find the endpoint of a path and method, and the ids in the path, which clients repeat."""
-        if not self.has_errands:  # told with the first request, as nothing else tells what serves
-            log.warning(
-                "Serve with gunicorn.conf.py: here no claim ends, and no webhook or mail is sent later"
-            )
+        """A cached function that returns the endpoint of a path and method, and the ids in the path."""
+        if not self.has_errands:  # logged with the first request, as only then the server is known
+            log.warning("Serve with gunicorn.conf.py: without it no claim ends, and no mail or retry is sent")
         return lru_cache(maxsize=4096)(self.url_map.bind("").match)
 
     def respond(self, current: Request) -> Any:
-        """Authenticate the caller before any error tells whether the path exists, then run the view."""
+        """Authenticate the caller, before an error shows whether the path exists, then run the view."""
         view: Any = None
         ids: Mapping[str, str] = {}
-        failure: HTTPException | None = None
+        unknown: HTTPException | None = None
         try:
-            current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug replaces what is no UTF-8
+            current.environ["PATH_INFO"].encode("latin-1").decode()  # werkzeug would replace invalid UTF-8
             # Only short paths are cached: a caller without a key could fill the memory with any path.
-            match = self.match if len(current.path) <= MATCHED_AGAIN else self.match.__wrapped__
+            match = self.match if len(current.path) <= CACHED_PATH else self.match.__wrapped__
             endpoint, ids = match(current.path, current.method)
             view = self.view_functions[endpoint]
             current.endpoint = endpoint
-        except HTTPException as error:
-            failure = error
-        except UnicodeDecodeError:
-            failure = UnknownPath()
+        except (HTTPException, UnicodeDecodeError) as error:
+            unknown = error if isinstance(error, HTTPException) else UnknownPath()
         if current.in_api:
             public = view is not None and view.declared.role is None
-            # A wrong key is refused also where none is needed.
+            # A wrong key is refused even where none is needed.
             if not public or "HTTP_AUTHORIZATION" in current.environ:
                 current.authenticate()
             self.count(current)
-        if failure is not None:
-            raise failure
+        if unknown is not None:
+            raise unknown
         return view(**ids)
 
     def count(self, current: Request) -> None:
-        """Count the caller's request, and add the RateLimit headers, if there is a limit. Raises `TooMany`.
+        """Count the caller's request and add the RateLimit headers, if requests are limited.
 
-        A member's keys count together, since a member can make any number of them.
+        A member's keys count together, since a member can make any number of them. Raises `TooMany`.
         """
         if not self.rate_limit or not current.caller:
             return
@@ -262,7 +253,7 @@ class Service(Flask):
 
 
 def error_response(error: Exception) -> Response:
-    """The response to a request that raised this error: a page, plain text, or the API's JSON."""
+    """Return the response for an error: a page, plain text, or the API's JSON."""
     shown, current = as_api_error(error), request()
     if current.path.startswith("/enroll/") and not isinstance(shown, PathError):
         return page("enroll.html", shown.status, shown.headers, refused=str(shown))
@@ -271,47 +262,16 @@ def error_response(error: Exception) -> Response:
     return failure(shown)
 
 
-# Parts of answers -----------------------------------------------------------------------------
-
-
-def with_location(row: Row, path: str = "") -> Row:
-    """Give the new row's address, below the path of `base_url`, in Location."""
-    collection = API + path if path else request().path.rstrip("/")
-    request().success_headers["Location"] = f"{root_path()}{collection}/{row['id']}"
-    return row
-
-
-def root_path() -> str:
-    """The path of `base_url`, under which a proxy serves the API; "" for none."""
-    return iri_to_uri(urlsplit(request().config["SERVER"]["base_url"]).path)
-
-
-def with_etag(task: Row) -> Row:
-    """Give the task's version in ETag."""
-    request().success_headers["ETag"] = f'"{task["version"]}"'
-    return task
-
-
-def expected_versions() -> frozenset[str] | None:
-    """Return the versions in If-Match, in which "*" stands for any; None if there is no such header.
-
-    Proxies that compress make the ETag `"2"` a weak one or, as Apache does, `"2-gzip"`.
-    """
-    if "HTTP_IF_MATCH" not in request().environ:
-        return None
-    tags = request().if_match
-    named = {str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)} - {"*"}
-    return frozenset(["*"] if tags.star_tag else named)
+# Context, health, enrollment ------------------------------------------------------------------
 
 
 def page(template: str, status: int = 200, more: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """An HTML page, which may load only its own scripts and styles."""
+    """Return an HTML page, which may load only its own scripts and styles."""
     nonce = secrets.token_urlsafe(16)
     workspace, server = request().config["WORKSPACE"], request().config["SERVER"]
     values |= {"workspace_name": workspace["name"], "timezone": workspace["timezone"]}
-    values["is_mailed"] = Invitation.is_mailed
     values |= {"base_url": server["base_url"], "sign_out": server["sign_out_url"], "root": root_path()}
-    values["static"] = f"{root_path()}/static/{static_version()}"
+    values |= {"static": f"{root_path()}/static/{static_version()}", "is_mailed": Invitation.is_mailed}
     with request().app.app_context():
         html = render_template(template, nonce=nonce, api=API, **values)
     styles = values.get("styles", f"'nonce-{nonce}'")
@@ -322,9 +282,6 @@ def page(template: str, status: int = 200, more: Mapping[str, str] | None = None
     )
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
     return Response(html.encode(), status, {**headers, **(more or {})}, "text/html; charset=utf-8")
-
-
-# Context, health, enrollment ------------------------------------------------------------------
 
 
 @api.get("/context")
@@ -351,35 +308,27 @@ def get_context() -> Row:
 @api.get("/health")
 @operation(gives=schemas.HealthShown, role=None)
 def get_health() -> Row:
-    """Say whether the service can answer; in detail to whoever has a key."""
+    """Check whether the service can answer; callers with a key get details."""
     check_in_place()
+    checks: Row = {"database": "ok", "writes_refused_since": db.refused_since}
     with db.viewed_by(request().viewer):
         waiting = {"pending": Delivery.pending.value(), "failing_endpoints": Webhook.failing.value()}
-        mailed = mail_state()
+        checks |= {"webhooks": waiting, "mail": mail_state()}
     if request().caller is None:
         return {"status": "ok"}
-    return {
-        "status": "ok",
-        "version": VERSION,
-        "uptime_seconds": int(time.monotonic() - STARTED),
-        "checks": {
-            "database": "ok",
-            "writes_refused_since": db.refused_since,
-            "webhooks": waiting,
-            "mail": mailed,
-        },
-    }
+    uptime = int(time.monotonic() - STARTED)
+    return {"status": "ok", "version": VERSION, "uptime_seconds": uptime, "checks": checks}
 
 
 def mail_state() -> Row:
-    """Whether mail is sent, and how many members the last one did not reach, within a day."""
+    """Return whether mail is sent, and how many members the last mail did not reach within a day."""
     return {"is_sent": Invitation.is_mailed, "unreached": len(Member.unreached.all(since=now(-86400)))}
 
 
 @pages.get("/metrics")
 @operation(reads="nothing", role=None)
 def get_metrics() -> Response:
-    """Show an owner or admin the figures of the service, as Prometheus reads them."""
+    """Show an owner or admin the metrics of the service, in the format of Prometheus."""
     authorize(request().authenticate(), "admin", "read")
     return Response(exposition().encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -387,7 +336,7 @@ def get_metrics() -> Response:
 @api.get("/enroll/<string:token>")
 @operation(gives=schemas.InviteeShown, role=None, raises=(Gone,))
 def get_enrollment(token: str) -> Row:
-    """Show whom an enrollment link invites; it can still be used afterwards."""
+    """Show the member whom an enrollment link invites. This does not use the link."""
     invitation = Invitation.open(token)
     member = invitation["member"]
     return {
@@ -401,42 +350,38 @@ def get_enrollment(token: str) -> Row:
 @api.post("/enroll/<string:token>")
 @operation(gives=schemas.EnrolledShown, status=201, role=None, raises=(Gone,))
 def enroll(transaction: Transaction, token: str) -> Row:
-    """Use an enrollment or a sign-in link; the answer has an API key, which is shown only here."""
+    """Use an enrollment or sign-in link. The response contains an API key, which is shown only here."""
     name = "enrollment" if accept_invitation(transaction, token) else "sign-in link"
     key, secret = ApiKey.issue(transaction, transaction.actor["id"], name=name)
     return {"member": Member.shown(key["member"]["id"]), "api_key": secret}
 
 
 def accept_invitation(transaction: Transaction, token: str) -> bool:
-    """Use the link: its member becomes the actor. Returns whether the member has joined by it."""
+    """Use the link: its member becomes the actor. Return whether the member joins by it."""
     joins = Invitation.accept(transaction, token)
     if joins:
         emit(transaction, "member.joined", {"member": transaction.actor})
     return joins
 
 
+OF_A_LINK: Row = {"gives": "text/html", "reads": "nothing", "role": None}
+
+
 @pages.get("/enroll/<string:token>")
-@operation(gives="text/html", reads="nothing", role=None, raises=(Gone,))
+@operation(**OF_A_LINK, raises=(Gone,))
 def show_enrollment(token: str) -> Response:
     """Show the page of a link, with a button to join or to sign in."""
-    # With no-referrer, browsers send the form's origin as null, which a page of another site can bring about.
+    # With no-referrer, browsers send the form's origin as null, as they may do for pages of other sites.
     referrer = {"Referrer-Policy": "same-origin"}
     return page("enroll.html", more=referrer, invitation=Invitation.open(token))
 
 
 @pages.post("/enroll/<string:token>")
-@operation(
-    gives="text/html",
-    reads="nothing",
-    status=303,
-    role=None,
-    raises=(Forbidden, Gone),
-    headers=("Location", "Set-Cookie"),
-)
+@operation(**OF_A_LINK, status=303, raises=(Forbidden, Gone), headers=("Location", "Set-Cookie"))
 def join(transaction: Transaction, token: str) -> Response:
-    """Use an enrollment or sign-in link, and go to the board in a session."""
+    """Use an enrollment or sign-in link: start a session, and redirect to the board."""
     if request().is_foreign_form():  # login CSRF: the victim would work as another member
-        raise Forbidden("the page of another site has sent this form; open the link itself")
+        raise Forbidden("a page of another site has sent this form; open the link itself")
     accept_invitation(transaction, token)
     start_session_of(transaction)
     headers = request().success_headers | {"Location": f"{root_path()}/"}
@@ -446,7 +391,7 @@ def join(transaction: Transaction, token: str) -> Response:
 @pages.get("/")
 @operation(reads="nothing", role=None)
 def show_board() -> Response:
-    """Show the page for people, or to what is no browser the addresses of this service."""
+    """Show the board in a browser, and the addresses of this service to other programs."""
     base_url = request().config["SERVER"]["base_url"]
     if dict(request().accept_mimetypes).get("text/html"):
         more, schemas_of_forms = request().success_headers, form_schemas(base_url)
@@ -461,35 +406,35 @@ def show_board() -> Response:
 
 
 def send_file(folder: Path, name: str, **options: Any) -> Any:
-    """The answer with a file of a page."""
+    """Return the response with a page's file."""
     environ = request().environ
     try:
         return send_from_directory(folder, name, environ, **options)
-    except OverflowError:  # werkzeug's, for a date that is not valid and so means nothing (RFC 9110, 13.1.3)
+    except OverflowError:  # from werkzeug, for an invalid date, which has to be ignored (RFC 9110, 13.1.3)
         environ |= {"HTTP_IF_MODIFIED_SINCE": "", "HTTP_IF_RANGE": "", "HTTP_RANGE": ""}
         return send_from_directory(folder, name, environ, **options)
 
 
 @cache
 def static_version() -> str:
-    """A name for what the files of the board contain, which is a part of their addresses."""
+    """Return a digest of the board's files, which is a part of their addresses."""
     contents = [file.name.encode() + file.read_bytes() for file in sorted(STATIC.iterdir())]
     return sha256(b"".join(contents)).hexdigest()[:16]
 
 
 @cache
 def packed(name: str) -> bytes:
-    """A file of the board as browsers get it that take gzip, made once."""
+    """Return a file of the board as gzip; compressed once."""
     return gzip.compress((STATIC / name).read_bytes(), mtime=0)
 
 
 @pages.get("/static/<string:version>/<string:name>")
 @operation(reads="nothing", role=None)
 def show_static_file(version: str, name: str) -> Any:
-    """Serve a file of the board, which browsers keep: after an upgrade it has another address."""
-    if version != static_version():  # of a page that was loaded before an upgrade
+    """Serve a file of the board, which browsers cache: after an upgrade its address is another."""
+    if version != static_version():  # the page was loaded before an upgrade
         return send_file(STATIC, name)
-    kept = {"Cache-Control": f"public, max-age={YEAR}, immutable", "Vary": "Accept-Encoding"}
+    kept = {"Cache-Control": f"public, max-age={365 * 86400}, immutable", "Vary": "Accept-Encoding"}
     if name in PACKED and request().accept_encodings.quality("gzip"):
         return Response(packed(name), 200, kept | {"Content-Encoding": "gzip"}, PACKED[name])
     sent = send_file(STATIC, name)
@@ -506,29 +451,30 @@ def get_openapi() -> Response:
 
 @cache
 def openapi_json(base_url: str) -> bytes:
-    """The document as JSON, made once."""
+    """Return the OpenAPI document as JSON; made once."""
     app = request().app
-    endpoints = [as_endpoint(app, rule) for rule in app.url_map.iter_rules()]
-    return to_json(document(base_url, [one for one in endpoints if one.declared.gives is not None]))
+    routed = [(rule, app.view_functions[rule.endpoint]) for rule in app.url_map.iter_rules()]
+    endpoints = [Endpoint.of(rule, view) for rule, view in routed if view.declared.gives is not None]
+    return to_json(document(base_url, endpoints))
 
 
 @cache
 def form_schemas(base_url: str) -> Row:
-    """The schemas of the API's JSON bodies by operation, from which the page makes its forms."""
+    """Return the schemas of JSON bodies by operation, from which the page makes its forms."""
     return body_schemas(orjson.loads(openapi_json(base_url)))
 
 
 @api.get("/docs")
 @operation(gives="text/html", role=None)
 def get_docs() -> Response:
-    """Show this document as a page on which calls can be tried."""
+    """Show this document as a page on which you can try requests."""
     return page("docs.html", styles="'unsafe-inline'")
 
 
 @api.get("/docs/<string:name>")
 @operation(role=None)
 def get_docs_file(name: str) -> Any:
-    """Serve a file of that page."""
+    """Serve a file of the documentation's page."""
     if name not in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"):
         raise NotFound("file")
     return send_file(SWAGGER_UI, name, max_age=86400)
@@ -537,7 +483,7 @@ def get_docs_file(name: str) -> Any:
 # Sessions -------------------------------------------------------------------------------------
 
 
-# What a browser's User-Agent names, and what people call that; the first one counts.
+# Signs in a browser's User-Agent, and the names that people know; the first sign found counts.
 BROWSERS = {"Edg": "Edge", "OPR": "Opera", "SamsungBrowser": "Samsung Internet", "Firefox": "Firefox"}
 BROWSERS |= {"FxiOS": "Firefox", "CriOS": "Chrome", "Chrome": "Chrome", "Safari": "Safari"}
 SYSTEMS = {"iPhone": "iPhone", "iPad": "iPad", "Android": "Android", "CrOS": "ChromeOS"}
@@ -547,21 +493,21 @@ SYSTEMS |= {"Windows": "Windows", "Mac OS X": "macOS", "Linux": "Linux"}
 @api.post("/session")
 @operation(schemas.SessionInput(), schemas.SessionShown, status=201, role=None, headers=("Set-Cookie",))
 def start_session(transaction: Transaction, api_key: str) -> Row:
-    """Sign in a browser with an API key: the session has a key of its own for 30 days, in a cookie."""
+    """Sign in a browser with an API key. The session gets its own key for 30 days, in a cookie."""
     transaction.actor = request().identify(api_key)
     request().app.count(request())
     return start_session_of(transaction)
 
 
 def start_session_of(transaction: Transaction) -> Row:
-    """Start a session of the actor, whose key goes into the cookie and nowhere else."""
+    """Start a session for the actor. Its key is in the cookie and nowhere else."""
     key, secret = ApiKey.start_session(transaction, browser_name(request().user_agent.string))
     set_session_cookie(secret, key["expires_at"])
     return {"member": Member.shown(key["member"]["id"]), "key": key}
 
 
 def sign_in_by_proxy() -> Response | None:
-    """Start a session of who signs in by the proxy, or renew the browser's; or what is shown instead."""
+    """Start or renew the session of the proxy's user; return a page to show instead of the board, if any."""
     current, email = request(), request().proxy_user
     if not email or current.method == "HEAD":
         return None
@@ -575,7 +521,7 @@ def sign_in_by_proxy() -> Response | None:
     is_theirs = session.get("id") == member["id"]
     if is_theirs and session["key_signed_in_at"] > now(-FRESH_SECONDS / 2):
         return None
-    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # for which browsers hold back the cookie
+    if current.headers.get("Sec-Fetch-Site") == "cross-site":  # browsers do not send the cookie then
         return page("again.html")
     with write(request_id=current.request_id) as transaction:  # no other GET writes
         transaction.actor = current.caller = Member.active(member["id"])
@@ -587,33 +533,18 @@ def sign_in_by_proxy() -> Response | None:
 
 
 def browser_name(agent: str) -> str:
-    """A short name for a browser, such as "Firefox on Linux"."""
+    """Return a short name for a browser, such as "Firefox on Linux"."""
     browser = next((name for sign, name in BROWSERS.items() if f"{sign}/" in agent), "Browser")
     system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
     return f"{browser} on {system}" if system else browser
 
 
-def set_session_cookie(key: str, expires_at: str) -> None:
-    """Let the browser keep the key until it expires, out of reach of scripts and of other sites."""
-    seconds = (datetime.fromisoformat(expires_at) - datetime.fromisoformat(now())).total_seconds()
-    request().success_headers["Set-Cookie"] = dump_cookie(
-        session_cookie(request().config["SERVER"]["base_url"]),
-        key,
-        max_age=max(0, round(seconds)),
-        path=root_path() or "/",
-        secure=request().base_origin.startswith("https:"),
-        httponly=True,
-        sync_expires=False,
-        samesite="Strict",
-    )
-
-
 @api.post("/session/link")
 @operation(schemas.MAIL_LINK, schemas.ASKED, status=202, role=None, raises=(Conflict, TooMany))
 def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
-    """Have a link mailed that signs in for 15 minutes, once; the answer is the same for who is no member."""
+    """Email a sign-in link that works once within 15 minutes. The response is the same for any address."""
     if not Invitation.is_mailed:
-        raise Conflict("this server sends no mail; an owner or admin makes a link")
+        raise Conflict("this server sends no mail; ask an owner or admin for a link")
     if not (verdict := request().app.link_limit.hit(request().client_address)).allowed:
         raise TooMany(verdict.seconds)
     Invitation.asked.add(email)
@@ -623,9 +554,9 @@ def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
 @api.delete("/session")
 @operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
 def end_session(transaction: Transaction, made: str = "false") -> Row:
-    """Sign out: end the cookie's session, and with made=true what was made in it. With a header, 409."""
+    """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
     if "HTTP_AUTHORIZATION" in request().environ:
-        raise Conflict("this call has a key in its header, which is no session; DELETE /keys/:id revokes it")
+        raise Conflict("the key in the Authorization header is not a session; revoke it by DELETE /keys/:id")
     id = transaction.actor["key_id"]
     ApiKey.end(transaction, id, made == "true")
     set_session_cookie("", transaction.at)
@@ -646,7 +577,7 @@ def get_me() -> Row:
 @api.get("/members")
 @operation(gives=schemas.MEMBERS)
 def list_members() -> Row:
-    """List the team, the clients, and who is invited."""
+    """List the team, the clients and the invited members."""
     return {"members": Member.everyone()}
 
 
@@ -657,10 +588,10 @@ def list_members() -> Row:
     status=201,
     role="admin",
     raises=(Conflict,),
-    also={200: "They had been invited before; the old link is dead."},
+    also={200: "The member had been invited before. The old link no longer works."},
 )
 def invite_member(transaction: Transaction, **fields: Any) -> Row:
-    """Invite someone by e-mail address; the answer holds the link to pass on."""
+    """Invite someone by e-mail address. The response contains the link to pass on."""
     member, token, expires_at, new = Invitation.invite(transaction, invitation_days(), **fields)
     if not new:
         request().success_status = 200
@@ -688,19 +619,20 @@ def get_member(id: str) -> Row:
 @api.patch("/members/<id>")
 @operation(schemas.MemberInput(partial=True), schemas.ChangedMemberShown, raises=(Conflict,))
 def update_member(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change oneself, and as owner or admin everybody and roles; a mailed link confirms one's new address."""
+    """Change yourself, or as owner or admin anyone. A mailed link confirms a new address of your own."""
     earlier, member = Member.stored(id), Member.edit(transaction, id, fields)
     announce(transaction, Task.take_unseen(transaction, member))
     if member["email"] == earlier["email"] or member["status"] == Member.ACTIVE:
         return member
-    renewed = with_link(*Invitation.renew(transaction, id, invitation_days()))  # the old link has ended
+    # Changing the address has ended the old link.
+    renewed = with_link(*Invitation.renew(transaction, id, invitation_days()))
     return renewed.pop("member") | renewed
 
 
 @api.delete("/members/<id>")
 @operation(gives=schemas.DeletedShown, role="admin", raises=(Conflict,))
 def delete_member(transaction: Transaction, id: str) -> Row:
-    """Remove a member: their keys end, their tasks are nobody's, what they wrote stays."""
+    """Remove a member: revoke their keys and unassign their tasks. Their comments stay."""
     announce(transaction, remove_member(transaction, id))
     return {"id": id, "deleted": True}
 
@@ -708,14 +640,14 @@ def delete_member(transaction: Transaction, id: str) -> Row:
 @api.post("/members/<id>/invitation")
 @operation(gives=schemas.InvitationShown, status=201)
 def renew_invitation(transaction: Transaction, id: str) -> Row:
-    """Make a new enrollment link, or a sign-in link for a member who has joined. It replaces the old one."""
+    """Make a new enrollment link, or a sign-in link if the member has joined. It replaces the old link."""
     return with_link(*Invitation.renew(transaction, id, invitation_days()))
 
 
 @api.delete("/members/<id>/invitation")
 @operation(gives=schemas.RevokedShown)
 def revoke_invitation(transaction: Transaction, id: str) -> Row:
-    """Revoke the open link of a member; that of oneself, or as owner or admin, anybody's."""
+    """Revoke your open link, or as owner or admin anyone's."""
     Invitation.revoke(transaction, id)
     return {"id": id, "revoked": True}
 
@@ -723,14 +655,14 @@ def revoke_invitation(transaction: Transaction, id: str) -> Row:
 @api.get("/keys")
 @operation(gives=schemas.KEYS)
 def list_keys() -> Row:
-    """List the caller's API keys and sessions, for an owner or admin everybody's, without their secrets."""
+    """List your API keys and sessions, or as owner or admin everyone's, without their secrets."""
     return {"keys": ApiKey.visible(request().caller)}
 
 
 @api.post("/keys")
 @operation(schemas.CREATE_KEY, schemas.NewKeyShown, status=201)
 def create_key(transaction: Transaction, **fields: Any) -> Row:
-    """Make an API key, which is shown only here; a key that expires cannot make one that lives longer."""
+    """Make an API key, which is shown only here. It cannot expire later than the key that makes it."""
     key, secret = ApiKey.grant(transaction, **fields)
     return {"key": key, "api_key": secret}
 
@@ -738,7 +670,7 @@ def create_key(transaction: Transaction, **fields: Any) -> Row:
 @api.delete("/keys/<id>")
 @operation(schemas.REVOKE, schemas.RevokedShown)
 def revoke_key(transaction: Transaction, id: str, made: str = "false") -> Row:
-    """Revoke one's own key, and with made=true what was made with it; as owner or admin, anybody's."""
+    """Revoke your key, or as owner or admin anyone's; with made=true also what was made with it."""
     ApiKey.revoke(transaction, id, made == "true")
     return {"id": id, "revoked": True}
 
@@ -749,7 +681,7 @@ def revoke_key(transaction: Transaction, id: str, made: str = "false") -> Row:
 @api.get("/projects")
 @operation(schemas.LIST_PROJECTS, schemas.PROJECTS)
 def list_projects(status: str | None = None) -> Row:
-    """List the projects with their statistics, by name."""
+    """List the projects by name, with their statistics."""
     return {"projects": Project.listing(status)}
 
 
@@ -770,14 +702,14 @@ def get_project(id: str) -> Row:
 @api.patch("/projects/<id>")
 @operation(schemas.ProjectUpdate(partial=True), schemas.ProjectShown, role="member")
 def update_project(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a project; what is not sent stays."""
+    """Change a project. Fields that are not sent stay as they are."""
     return Project.edit(transaction, id, fields)
 
 
 @api.delete("/projects/<id>")
 @operation(schemas.DELETE_PROJECT, schemas.DeletedShown, role="member", raises=(Conflict,))
 def delete_project(transaction: Transaction, id: str, force: str = "false") -> Row:
-    """Delete a project that has no tasks, or with force=true one with its tasks (20 000 take about 3 s)."""
+    """Delete a project without tasks, or with force=true with its tasks (20 000 take about 3 s)."""
     for task in Project.remove_with_tasks(transaction, id, force=force == "true"):
         emit(transaction, "task.deleted", {"task": task})
     return {"id": id, "deleted": True}
@@ -808,14 +740,14 @@ def get_milestone(id: str) -> Row:
 @api.patch("/milestones/<id>")
 @operation(schemas.MilestoneInput(partial=True), schemas.MilestoneShown, role="member")
 def update_milestone(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a milestone; what is not sent stays."""
+    """Change a milestone. Fields that are not sent stay as they are."""
     return Milestone.edit(transaction, id, fields)
 
 
 @api.delete("/milestones/<id>")
 @operation(gives=schemas.DeletedShown, role="member")
 def delete_milestone(transaction: Transaction, id: str) -> Row:
-    """Delete a milestone; its tasks stay (20 000 take about 3 s)."""
+    """Delete a milestone. Its tasks stay (20 000 take about 3 s)."""
     announce(transaction, Milestone.remove_from_tasks(transaction, id))
     return {"id": id, "deleted": True}
 
@@ -826,14 +758,14 @@ def delete_milestone(transaction: Transaction, id: str) -> Row:
 @api.get("/meetings")
 @operation(gives=schemas.MEETINGS)
 def list_meetings() -> Row:
-    """List the caller's meetings: the next upcoming first, then the past ones, newest first."""
+    """List your meetings: upcoming ones, the next first, then past ones, the newest first."""
     return {"meetings": Meeting.of(request().caller["id"])}
 
 
 @api.post("/meetings")
 @operation(schemas.MeetingInput(), schemas.MeetingShown, status=201, role="member", headers=("Location",))
 def create_meeting(transaction: Transaction, **fields: Any) -> Row:
-    """Create a meeting, which the caller organizes."""
+    """Create a meeting. You are its organizer."""
     return with_location(Meeting.add(transaction, **fields))
 
 
@@ -847,7 +779,7 @@ def get_meeting(id: str) -> Row:
 @api.patch("/meetings/<id>")
 @operation(schemas.MeetingInput(partial=True), schemas.MeetingShown, role="member")
 def update_meeting(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a meeting, as its organizer, owner or admin; what is not sent stays."""
+    """Change a meeting, as its organizer, owner or admin. Fields that are not sent stay as they are."""
     return Meeting.edit(transaction, id, fields)
 
 
@@ -862,7 +794,7 @@ def delete_meeting(transaction: Transaction, id: str) -> Row:
 @api.post("/calendar")
 @operation(gives=schemas.CalendarShown, status=201)
 def link_calendar(transaction: Transaction) -> Row:
-    """Make the link of the caller's calendar, which is shown only here; it replaces an earlier one."""
+    """Make the link of your calendar, which is shown only here. It replaces the old link."""
     key, base_url = ApiKey.link_calendar(transaction), request().config["SERVER"]["base_url"]
     return {"url": f"{base_url}/calendar/{key}.ics"}
 
@@ -870,14 +802,14 @@ def link_calendar(transaction: Transaction) -> Row:
 @api.delete("/calendar")
 @operation(gives=schemas.CalendarRevokedShown)
 def unlink_calendar(transaction: Transaction) -> Row:
-    """Revoke the link of the caller's calendar, if there is one."""
+    """Revoke the link of your calendar, if there is one."""
     return {"revoked": ApiKey.revoke_calendar.run(member_id=transaction.actor["id"], now=transaction.at) > 0}
 
 
 @pages.get("/calendar/<string:key>.ics")
 @operation(reads="nothing", role=None)
 def show_calendar(key: str) -> Any:
-    """Show calendar programs the due tasks and the meetings of the member whose link this is."""
+    """Show calendar programs the due tasks and the meetings of the link's member."""
     current = request()
     current.caller = ApiKey.caller(key, CALENDAR) or not_found("calendar")
     current.app.count(current)
@@ -891,7 +823,7 @@ def show_calendar(key: str) -> Any:
 @api.get("/whiteboards")
 @operation(gives=schemas.WHITEBOARDS)
 def list_whiteboards() -> Row:
-    """List all whiteboards without their content, the last updated first."""
+    """List all whiteboards without their content, the latest updated first."""
     return {"whiteboards": Whiteboard.latest.all(most=-1)}
 
 
@@ -914,7 +846,7 @@ def get_whiteboard(id: str) -> Row:
 @api.patch("/whiteboards/<id>")
 @operation(schemas.WhiteboardInput(partial=True), schemas.WhiteboardShown, role="member")
 def update_whiteboard(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a whiteboard; what is not sent stays."""
+    """Change a whiteboard. Fields that are not sent stay as they are."""
     return Whiteboard.edit(transaction, id, fields)
 
 
@@ -929,7 +861,7 @@ def delete_whiteboard(transaction: Transaction, id: str) -> Row:
 # Tasks ----------------------------------------------------------------------------------------
 
 
-# What the operations declare with which an agent works too, and those of them that change a task.
+# Common declarations of operations: on tasks that agents may work on, and with versions.
 OF_WORK: Row = {"role": "member", "scope": "agent"}
 OF_VERSIONS: Row = {"raises": (PreconditionFailed,), "preconditions": ("If-Match",)}
 OF_A_CHANGE: Row = OF_WORK | OF_VERSIONS | {"headers": ("ETag",)}
@@ -939,7 +871,7 @@ OF_A_PUT: Row = OF_A_CHANGE | {"preconditions": ("If-Match", "If-None-Match")}
 @api.get("/tasks")
 @operation(schemas.LIST_TASKS, schemas.TASKS, raises=(Gone,))
 def list_tasks(wait: int, **filters: Any) -> Row:
-    """List tasks, newest first unless sorted otherwise; the filters combine; `wait` until there are some."""
+    """List tasks, newest first by default. The filters combine; `wait` waits until there is one."""
     for name in ("assignee_id", "created_by"):
         if filters.get(name) == "me":
             filters[name] = request().caller["id"]
@@ -960,7 +892,7 @@ def list_tasks(wait: int, **filters: Any) -> Row:
 @api.get("/labels")
 @operation(gives=schemas.LABELS)
 def list_labels() -> Row:
-    """List the labels that tasks have, each with the number of its tasks."""
+    """List the labels that tasks have, each with its number of tasks."""
     return {"labels": Task.label_counts()}
 
 
@@ -974,14 +906,14 @@ def create_task(transaction: Transaction, **fields: Any) -> Row:
 @api.post("/tasks/batch")
 @operation(schemas.TaskBatch(), schemas.CREATED_TASKS, status=201, **OF_WORK)
 def create_tasks(transaction: Transaction, tasks: list[Row]) -> Row:
-    """Create up to 100 tasks, all or none of them."""
+    """Create up to 100 tasks, all or none."""
     return {"tasks": Task.add_all(transaction, tasks)}
 
 
 @api.patch("/tasks/batch")
 @operation(schemas.TaskChanges(), schemas.CHANGED_TASKS, **OF_WORK, raises=(PreconditionFailed,))
 def update_tasks(transaction: Transaction, **fields: Any) -> Row:
-    """Change up to 100 tasks alike, all or none of them."""
+    """Change up to 100 tasks alike, all or none."""
     changed = Task.edit_all(transaction, **fields)
     announce(transaction, changed)
     return {"tasks": [task for task, _ in changed]}
@@ -990,13 +922,13 @@ def update_tasks(transaction: Transaction, **fields: Any) -> Row:
 @api.put("/tasks/by-external-id/<path:external_id>", strict_slashes=True)
 @operation(schemas.PUT_TASK, schemas.TaskShown, also={201: "It is new."}, **OF_A_PUT)
 def put_task(transaction: Transaction, external_id: str, **fields: Any) -> Row:
-    """Create the task that has this id in another program, or change it; what is not sent stays."""
+    """Create or change the task with this id in another program. Fields not sent stay as they are."""
     named = schemas.EXTERNAL_ID.load({"external_id": external_id})
     task, changes = Task.put(transaction, **named, versions=expected_versions(), **fields)
     if changes is None:
         request().success_status = 201
         return with_etag(task)
-    if request().if_none_match:  # the caller wants to create a task, not to change one
+    if request().if_none_match:  # the caller wants to create a task only
         raise PreconditionFailed("a task with this external_id already exists")
     return announce_edit(transaction, task, changes)
 
@@ -1012,21 +944,21 @@ def get_task(id: str) -> Row:
 @api.patch("/tasks/<task:id>")
 @operation(schemas.UPDATE_TASK, schemas.TaskShown, **OF_A_CHANGE)
 def update_task(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change a task's title, status, assignee or metadata; what is not sent stays."""
+    """Change a task's title, status, assignee or metadata. Fields that are not sent stay as they are."""
     return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
 @api.patch("/tasks/<task:id>/details")
 @operation(schemas.UPDATE_TASK_DETAILS, schemas.TaskShown, **OF_A_CHANGE)
 def update_task_details(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Change any fields of a task, or its place, as one change; what is not sent stays, and null clears."""
+    """Change any fields of a task, or its place in the order, as one change; null clears a field."""
     return announce_edit(transaction, *Task.edit(transaction, id, fields, expected_versions()))
 
 
 @api.post("/tasks/<task:id>/copy")
 @operation(schemas.COPY_TASK, schemas.TaskShown, status=201, **OF_WORK, headers=("ETag", "Location"))
 def copy_task(transaction: Transaction, id: str, **titled: Any) -> Row:
-    """Create a task that is planned like this one, under another title if one is sent."""
+    """Create a task with the plan of this one, under another title if one is sent."""
     return with_location(with_etag(Task.copy(transaction, id, **titled)), "/tasks")
 
 
@@ -1042,7 +974,7 @@ def skip_task(transaction: Transaction, id: str) -> Row:
 
 
 def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
-    """Store `task.updated` for each of these tasks that has changed, and `task.completed` of a done one."""
+    """Store `task.updated` for each changed task, and `task.completed` for each that has become done."""
     for task, changes in changed:
         if changes:
             emit(transaction, "task.updated", {"task": task, "changes": changes})
@@ -1051,7 +983,7 @@ def announce(transaction: Transaction, changed: Iterable[Changed]) -> None:
 
 
 def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
-    """Store the events of a change of a task, if it was one; returns the task."""
+    """Store the events of a task's change, if it changed, and return the task."""
     announce(transaction, [(task, changes)])
     return with_etag(task)
 
@@ -1059,7 +991,7 @@ def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
 @api.post("/tasks/<task:id>/claim")
 @operation(schemas.CLAIM_TASK, schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)})
 def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
-    """Take a task that is to do and nobody's: it is the caller's and in progress, or so for some minutes."""
+    """Claim an unassigned task in `todo`: it becomes yours and in progress, with `minutes` for that time."""
     return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))
 
 
@@ -1078,7 +1010,7 @@ def complete_task(transaction: Transaction, id: str) -> Row:
 @api.delete("/tasks/<task:id>")
 @operation(gives=schemas.DeletedShown, role="member", **OF_VERSIONS)
 def delete_task(transaction: Transaction, id: str) -> Row:
-    """Delete a task with its comments and attachments, for good."""
+    """Delete a task with its comments and attachments, permanently."""
     task = Task.remove(transaction, id, expected_versions())
     return {"id": task["id"], "deleted": True}
 
@@ -1086,14 +1018,14 @@ def delete_task(transaction: Transaction, id: str) -> Row:
 @api.get("/tasks/<task:id>/comments")
 @operation(schemas.LIST_COMMENTS, schemas.COMMENTS)
 def list_comments(id: str, **page: Any) -> Row:
-    """List comments of a task, oldest first; of over 500 or 4 MiB the latest; `before` leads to others."""
+    """List a task's latest comments, oldest first: up to 500 or 4 MiB. `before` lists earlier ones."""
     return Comment.page(id, **page)
 
 
 @api.post("/tasks/<task:id>/comments")
 @operation(schemas.CommentInput(), schemas.CommentShown, status=201, scope="agent", raises=(Conflict,))
 def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
-    """Comment on a task; with `question` it waits for the answer, the next comment of somebody else."""
+    """Comment on a task. With `question` the task waits until someone else comments."""
     comment, task, changes = Comment.add(transaction, id, **fields)
     emit(transaction, "comment.added", {"comment": comment, "task": task})
     announce(transaction, [(task, changes)])
@@ -1103,14 +1035,14 @@ def add_comment(transaction: Transaction, id: str, **fields: Any) -> Row:
 @api.patch("/tasks/<task:id>/comments/<comment_id>")
 @operation(schemas.CommentInput(only=["content"], partial=True), schemas.CommentShown, scope="agent")
 def update_comment(transaction: Transaction, id: str, comment_id: str, **fields: Any) -> Row:
-    """Change one's own comment."""
+    """Change a comment of your own."""
     return Comment.edit(transaction, id, comment_id, fields)
 
 
 @api.delete("/tasks/<task:id>/comments/<comment_id>")
 @operation(gives=schemas.DeletedShown)
 def delete_comment(transaction: Transaction, id: str, comment_id: str) -> Row:
-    """Delete one's own comment; owners and admins may delete any."""
+    """Delete a comment of your own, or as owner or admin anyone's."""
     announce(transaction, [Comment.remove(transaction, id, comment_id)])
     return {"id": comment_id, "deleted": True}
 
@@ -1135,14 +1067,14 @@ def list_attachments(id: str) -> Row:
     schemas.UPLOAD, schemas.AttachmentShown, reads="file", status=201, headers=("Location",), **OF_WORK
 )
 def add_attachment(transaction: Transaction, id: str, file: Row) -> Row:
-    """Attach a file, the part `file` of the form, to a task."""
+    """Attach a file to a task, sent as the part `file` of a form."""
     return with_location(Attachment.add(transaction, id, **file))
 
 
 @api.get("/tasks/<task:id>/attachments/<attachment_id>")
 @operation(gives="application/octet-stream")
 def download_attachment(id: str, attachment_id: str) -> Response:
-    """Download an attachment, always as a file to be saved."""
+    """Download an attachment, which browsers always save as a file."""
     row, data = Attachment.content(id, attachment_id)
     name = row["filename"]
     plain = re.sub(r'[^ -~]|["\\\\%]', "_", name)
@@ -1164,7 +1096,7 @@ def delete_attachment(transaction: Transaction, id: str, attachment_id: str) -> 
 @api.get("/activity")
 @operation(schemas.ActivityQuery(), schemas.HISTORY)
 def list_activity(**filters: Any) -> Row:
-    """Show the workspace's history, newest first; to clients that of tasks and comments alone."""
+    """Show the workspace's history, newest first. Clients see only tasks and comments."""
     if request().caller["role"] == "client":
         filters["of_tasks"] = True
     read = partial(history_page, **filters)
@@ -1175,7 +1107,7 @@ def list_activity(**filters: Any) -> Row:
 @api.get("/changes")
 @operation(schemas.LIST_CHANGES, schemas.CHANGED, raises=(Gone,))
 def list_changes(wait: int, **query: Any) -> Row:
-    """List what has changed after a cursor; without one, all that there is; `wait` until something has."""
+    """List the changes after a cursor, or all objects without one. `wait` waits for a change."""
 
     def read() -> Row:
         caller = request().caller
@@ -1187,15 +1119,15 @@ def list_changes(wait: int, **query: Any) -> Row:
 @api.get("/inbox")
 @operation(schemas.LIST_INBOX, schemas.INBOX)
 def list_inbox(wait: int, **page: Any) -> Row:
-    """List what the caller is told, newest first, and how much is unread; `wait` until something is."""
-    told = partial(Notice.page, request().caller["id"], **page)
-    return awaited(wait, told, lambda inbox: inbox["unread"])
+    """List your notices, newest first, and the number of unread ones. `wait` waits for an unread one."""
+    read = partial(Notice.page, request().caller["id"], **page)
+    return awaited(wait, read, lambda inbox: inbox["unread"])
 
 
 @api.post("/inbox/read")
 @operation(schemas.InboxReadInput(), schemas.INBOX_READ, scope="agent")
 def read_inbox(transaction: Transaction, **which: str) -> Row:
-    """Mark what the caller was told as read: up to a notice, or of a task."""
+    """Mark your notices as read: up to one notice, or all of one task."""
     reading = Notice.mark_read_of_task if "task_id" in which else Notice.mark_read
     return {"read": reading.run(**which, member_id=transaction.actor["id"], now=transaction.at)}
 
@@ -1203,14 +1135,14 @@ def read_inbox(transaction: Transaction, **which: str) -> Row:
 @api.post("/inbox/snooze")
 @operation(schemas.SnoozeInput(), schemas.SNOOZED, scope="agent")
 def snooze_inbox(transaction: Transaction, task_id: str, until: str | None) -> Row:
-    """Put off what the caller is told of a task until a time, also in `/today`; null ends that."""
+    """Snooze your notices of a task, also in `/today`, until a time. Null ends the snooze."""
     return Notice.snooze(transaction, task_id, until)
 
 
 @api.get("/today")
 @operation(gives=schemas.TODAY_SHOWN)
 def get_today() -> Row:
-    """Show what waits for the caller, the meetings of the day, and what agents are doing meanwhile."""
+    """Show what waits for you, today's meetings, and the tasks that agents are working on."""
     day = datetime.fromisoformat(now()).astimezone(schemas.Instant.zone).date()
     return today(request().caller["id"], schemas.Instant(ends_day=True).deserialize(day.isoformat()))
 
@@ -1221,42 +1153,42 @@ def get_today() -> Row:
 @api.get("/webhooks")
 @operation(gives=schemas.WEBHOOKS, role="admin")
 def list_webhooks() -> Row:
-    """List the configured webhooks and how they are, and mail is; their secrets are shown nowhere."""
+    """List the configured webhooks with their state, without secrets, and the state of mail."""
     return {"webhooks": Webhook.listing(), "mail": mail_state()}
 
 
 @api.post("/webhooks/<id>/test")
 @operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
 def test_webhook(transaction: Transaction, id: str) -> str:
-    """Send a ping to a webhook, and show what came of it."""
+    """Send a ping to a webhook, and show the result."""
     return ping(transaction, id)
 
 
 @api.post("/webhooks/<id>/enable")
 @operation(gives=schemas.WebhookShown, role="admin", raises=(Conflict,), after_delivery=resume)
 def enable_webhook(transaction: Transaction, id: str) -> Row:
-    """Send to a webhook again, beginning with what has waited since it was disabled."""
+    """Enable a disabled webhook. The deliveries that wait are sent first."""
     return enable(transaction, id)
 
 
 @api.get("/deliveries")
 @operation(schemas.DeliveryQuery(), schemas.DELIVERIES, role="admin")
 def list_deliveries(**filters: Any) -> Row:
-    """List the deliveries, newest first; the filters combine."""
+    """List the deliveries, newest first. The filters combine."""
     return Delivery.page(**filters)
 
 
 @api.get("/deliveries/<id>")
 @operation(gives=schemas.DeliveryDetailShown, role="admin")
 def get_delivery(id: str) -> Row:
-    """Show a delivery with the event that it carries."""
+    """Show a delivery with its event."""
     return Delivery.shown(id)
 
 
 @api.post("/deliveries/<id>/redeliver")
 @operation(gives=schemas.DeliveryDetailShown, role="admin", raises=(Conflict,), after_delivery=Delivery.shown)
 def redeliver_delivery(transaction: Transaction, id: str) -> str:
-    """Send a delivery again, with the same id and body, and show what came of it."""
+    """Send a delivery again, with the same id and body, and show the result."""
     redeliver(transaction, id)
     return id
 
@@ -1264,5 +1196,5 @@ def redeliver_delivery(transaction: Transaction, id: str) -> str:
 @api.get("/events")
 @operation(schemas.LIST_EVENTS, schemas.LISTED_EVENTS, role="admin")
 def list_events(wait: int, **query: Any) -> Row:
-    """List the events in order, from the first kept, after the one named, or `since`; `wait` for some."""
+    """List the events in order: all that are kept, or those `after` one or `since` a time; `wait` for one."""
     return awaited(wait, partial(Event.page, **query), lambda page: page["events"], role="admin")

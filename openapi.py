@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of what views, schemas and the gateway's actions declare."""
+"""The OpenAPI document, made from the declarations of views, schemas and the gateway's actions."""
 
 import re
 from functools import cache
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
+from werkzeug.routing import Rule
 
 import gateway
 import schemas
@@ -17,44 +18,44 @@ from wire import operation, session_cookie
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object that has these properties; a later version may add others."""
+    """Return the schema of an object with these properties; a later version may add others."""
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
 DESCRIPTION = """\
 The task management service of a small team: projects, tasks, comments, meetings, members and whiteboards.
 
-Every call carries `Authorization: Bearer <API key>`, except `/health`, enrollment and this document. In its
-place a browser may send the cookie of a session (`POST /api/v1/session`), which counts in calls of the pages
-at this address alone: `Sec-Fetch-Site` must be `same-origin`, or `none` where an address was typed. Where a
-browser does not send that header, `Origin` must be this address, or there must be an `X-Requested-With`.
-Answers are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
-"meta": {…}}`; a later version may add members to them. Times are UTC. The POSTs that create take an
-`Idempotency-Key`, whose repetitions within a day are answered as the first call was, with
-`Idempotent-Replayed: true`; those whose answer holds a secret do not take it.
+Send `Authorization: Bearer <API key>` with every request, except to `/health`, enrollment and this document.
+A browser may send the cookie of a session (`POST /api/v1/session`) instead. The cookie counts only in
+requests from pages at this address: `Sec-Fetch-Site` must be `same-origin`, or `none` if an address was typed.
+If a browser does not send that header, `Origin` must be this address, or `X-Requested-With` must be present.
+Responses are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
+"meta": {…}}`; a later version may add members to them. Times are UTC. POSTs that create accept an
+`Idempotency-Key`: if you repeat a request within a day, you get the first response again, with
+`Idempotent-Replayed: true`. POSTs whose response contains a secret do not accept it.
 
-Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. One
+Owners, admins and members are the team; clients read and comment. A key of scope `read` may only GET. A key
 of scope `agent` may also create, change, claim and comment on tasks, attach files and mark its inbox as
-read, but it moves no task to done, and none out of it. When a member becomes an owner, the member's keys
-and links are revoked, except those made by the member or by the owner who makes the change. When a member
-is removed, or is no longer owner or admin, the links and the keys of others that this member made are
-revoked; what came of a sign-in link counts as made by the link's makers too. In activity, `changes` holds
-the old and the new value of each field; in place of a value over 1 KiB it holds `{"omitted_bytes": …}`, and
-of the content of comments and whiteboards `null`.
+read, but it neither completes nor reopens a task. When a member becomes an owner, the member's keys and links
+are revoked, except those made by the member or by the owner who makes the change. When a member is removed,
+or is no longer owner or admin, the links and the others' keys that this member made are revoked. Everything
+made with a sign-in link also counts as made by the member who made the link. In activity, `changes` contains
+the old and the new value of each field. A value over 1 KiB is replaced by `{"omitted_bytes": …}`, and the
+content of comments and whiteboards by `null`.
 """
 WHO = {
-    None: "For anyone; no key is needed.",
-    "client": "For everybody in the workspace.",
+    None: "For anyone, without a key.",
+    "client": "For everyone in the workspace.",
     "member": "For the team: owners, admins and members.",
     "admin": "For owners and admins.",
 }
 FLOWS = """\
-A path without a route is a 404 in plain text. A `get_…` of a flow that does not exist answers `null`, a
-change of it 404 `not_found`. Where the revision is not the expected one, the answer is 409
-`revision_conflict` with the flow as `result.current`: to change it anyway, send the action again with
-`result.current.revision`. A flow that has ended takes no tasks and cannot be cancelled (409 `terminal`), but
-can be resumed. A child task is a record: it keeps the status that was reported, until `cancel_flow` cancels
-it. An unknown field is refused, and so is a revision sent as text.
+A path without a route is a 404 in plain text. If a flow does not exist, `get_…` returns `null`, and a change
+is a 404 `not_found`. If the revision is not the expected one, the response is a 409 `revision_conflict` with
+the flow as `result.current`: to change it anyway, send the action again with `result.current.revision`. A
+flow that has ended accepts no tasks and cannot be cancelled (409 `terminal`), but can be resumed. A child
+task is a record: it keeps the status that was reported, until `cancel_flow` cancels it. Unknown fields and
+revisions sent as text are refused.
 """
 ERROR_SCHEMA = {
     "type": "object",
@@ -78,33 +79,33 @@ META_SCHEMA = _object(
 )
 # The groups of operations, in the order in which a newcomer needs them.
 TAGS = {
-    "context": "What is going on in the workspace, in one answer, for AI agents and whoever comes back.",
-    "tasks": "What there is to do: create it, find it, change it, complete it.",
-    "comments": "What people and agents say about a task.",
+    "context": "An overview of the workspace in one response, for AI agents and for people who come back.",
+    "tasks": "Create, find, change and complete tasks.",
+    "comments": "Comments of people and agents on a task.",
     "attachments": "The files of a task.",
-    "activity": "What was done, by whom, and when.",
-    "inbox": "What the caller is told.",
-    "projects": "What tasks belong to, with statistics.",
+    "activity": "The history: each change, who made it and when.",
+    "inbox": "Your notices.",
+    "projects": "Projects, which contain the tasks, with statistics.",
     "milestones": "The dates that a project's tasks lead up to.",
-    "meetings": "The caller's meetings, upcoming and past.",
-    "calendar": "The link by which a calendar program shows the caller's due tasks and meetings.",
+    "meetings": "Your meetings, upcoming and past.",
+    "calendar": "The link by which a calendar program shows your due tasks and meetings.",
     "whiteboards": "Free-form JSON documents that the team shares.",
-    "members": "The people of the workspace: the caller, roles, invitations, enrollment, sessions.",
-    "keys": "API keys, which are shown once, when they are created.",
-    "webhooks": "The webhooks of the configuration, and how they are.",
-    "deliveries": "What was sent to which webhook, and what came of it.",
-    "events": "What happened, in order, for programs that cannot receive calls or missed some.",
+    "members": "The people of the workspace: you, roles, invitations, enrollment, sessions.",
+    "keys": "API keys, each shown once, when it is created.",
+    "webhooks": "The configured webhooks and their state.",
+    "deliveries": "Each delivery to a webhook, and its result.",
+    "events": "All events in order, for programs that cannot receive webhooks or missed some.",
     "health": "Whether the service can answer.",
     "documentation": "This document, and the page that shows it.",
-    "gateway": "The agent gateway: managed flows, with a route's secret in place of an API key.",
+    "gateway": "The agent gateway: managed flows, with a route's secret instead of an API key.",
 }
-# Parts of paths whose operations are in the group of another name.
-TAG_OF = {"changes": "activity", "labels": "tasks", "docs": "documentation", "openapi.json": "documentation"}
-TAG_OF["today"] = "inbox"
+# Parts of paths whose group has another name.
+TAG_OF = {"changes": "activity", "labels": "tasks", "today": "inbox"}
+TAG_OF |= dict.fromkeys(("docs", "openapi.json"), "documentation")
 TAG_OF |= dict.fromkeys(("me", "enroll", "session"), "members")
 LINK_END = "^[A-Za-z0-9_-]{43}$"
-HEADERS = {"ETag": "The task's version.", "Location": "Where it is."}
-HEADERS |= {"Set-Cookie": "The key of a session, which scripts cannot read, or its end."}
+HEADERS = {"ETag": "The task's version.", "Location": "Its address."}
+HEADERS |= {"Set-Cookie": "The session's key, which scripts cannot read; or an empty one, which ends it."}
 ACTION_EXAMPLE = {
     "flowId": "0b6a3c1e-6f0e-4a64-9c9b-2c5d5a1f0e11",
     "expectedRevision": 0,
@@ -125,6 +126,13 @@ class Endpoint(NamedTuple):
     summary: str
     declared: operation
 
+    @classmethod
+    def of(cls, rule: Rule, view: Any) -> "Endpoint":
+        """Return the entry for a route; the first line of the view's docstring is its summary."""
+        (method,) = (rule.methods or set()) - {"HEAD"}
+        name, summary = rule.endpoint.rpartition(".")[2], view.__doc__.splitlines()[0]
+        return cls(method, rule.rule, name, summary, view.declared)
+
     @property
     def path(self) -> str:
         """The path as OpenAPI writes it."""
@@ -132,23 +140,23 @@ class Endpoint(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Its group: the last part of the path that names a group, or "" if none does."""
+        """The group: the last part of the path that names one, or "" if none does."""
         parts = [TAG_OF.get(part, part) for part in self.path.split("/")]
         return ["", *(part for part in parts if part in TAGS)][-1]
 
     @property
     def original(self) -> str:
-        """Its name, or that of the operation whose alias it is: `update_task` of `update_task_by_put`."""
+        """The name without the suffix of an alias: `update_task` for `update_task_by_put`."""
         return self.name.removesuffix(f"_by_{self.method.lower()}")
 
     @property
     def reads_query(self) -> bool:
-        """Whether its fields come from the query rather than from a body."""
+        """Whether its fields come from the query, not from a body."""
         return self.method in ("GET", "DELETE")
 
 
 def body_schemas(document: dict[str, Any]) -> dict[str, Any]:
-    """What a form must know of each JSON body of the API, by the operation's name."""
+    """Return by operation, for each JSON body, the properties that a form needs."""
     found = {}
     for path, methods in document["paths"].items():
         for described in methods.values():
@@ -168,7 +176,7 @@ def _form_field(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolved(document: dict[str, Any], schema: Any) -> Any:
-    """The schema with components in place of the references to them."""
+    """Return the schema with its references replaced by the components."""
     if isinstance(schema, list):
         return [resolved(document, inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -179,19 +187,20 @@ def resolved(document: dict[str, Any], schema: Any) -> Any:
 
 
 def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations, the errors, the events, and the gateway's actions."""
+    """Return the OpenAPI 3.1 document of these endpoints, the errors, the events and the gateway."""
     plugin = MarshmallowPlugin(schema_name_resolver=_name_of_shown)
     info = {"description": DESCRIPTION}
     spec = APISpec("Task service", API_VERSION, "3.1.0", [plugin], info=info, servers=[{"url": base_url}])
     converter: Any = plugin.converter
     converter.add_attribute_function(lambda self, field, **_: getattr(field, "described", {}))
     converter.add_attribute_function(_refer_to_enumeration)
-    spec.components.security_scheme("key", {"type": "http", "scheme": "bearer"})
-    cookie = {"type": "apiKey", "in": "cookie", "name": session_cookie(base_url)}
-    spec.components.security_scheme("session", cookie)
-    spec.components.security_scheme("route", {"type": "http", "scheme": "bearer"})
-    header = {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"}
-    spec.components.security_scheme("routeHeader", header)
+    for name, scheme in {
+        "key": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": session_cookie(base_url)},
+        "route": {"type": "http", "scheme": "bearer"},
+        "routeHeader": {"type": "apiKey", "in": "header", "name": "x-agent-webhook-secret"},
+    }.items():
+        spec.components.security_scheme(name, scheme)
     spec.components.schema("Meta", META_SCHEMA)
     spec.components.schema("Fault", ERROR_SCHEMA)
     refusal = _envelope({"success": {"const": False}, "error": _ref("Fault")})
@@ -202,8 +211,7 @@ def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
         response = {"description": error.reason, "content": _json(_ref("ErrorAnswer"))}
         spec.components.response(_name(error), response)
     paths: dict[str, dict[str, Any]] = {}
-    order = list(TAGS)
-    for endpoint in sorted(endpoints, key=lambda endpoint: (order.index(endpoint.tag), endpoint.path)):
+    for endpoint in sorted(endpoints, key=lambda endpoint: ([*TAGS].index(endpoint.tag), endpoint.path)):
         described = _operation(converter, endpoint)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
     for path, methods in paths.items():
@@ -215,16 +223,16 @@ def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
 
 
 def errors_by_status() -> dict[int, type[ApiError]]:
-    """The errors in the order of their statuses; of those with one status, the one that was defined first."""
+    """Return an error for each status, in their order. Of several, the class that is defined first counts."""
     errors: list[type[ApiError]] = [ApiError, *ApiError.__subclasses__()]
     return {error.status: error for error in sorted(reversed(errors), key=lambda error: error.status)}
 
 
 @cache
 def enumerations() -> dict[tuple[str, ...], str]:
-    """The enumerations with their names, each of the first schema that has it and its field: `TaskStatus`.
+    """Return the name of each enumeration: of the first schema with it, and of the field, as `TaskStatus`.
 
-    Where that is another one's name, it is the whole one of the schema: `TaskQueryStatus`, `KeyShownScope`.
+    If another enumeration has that name, it is the schema's whole name: `TaskQueryStatus`, `KeyShownScope`.
     """
     names: dict[tuple[str, ...], str] = {}
     for kind in [*vars(schemas).values(), *vars(gateway).values()]:
@@ -240,7 +248,7 @@ def enumerations() -> dict[tuple[str, ...], str]:
 
 
 def _refer_to_enumeration(_: Any, field: Any, ret: dict[str, Any]) -> dict[str, Any]:
-    """A reference to the field's enumeration, if that has a name, in place of the type and the values."""
+    """Replace the type and values of a field by a reference to its enumeration, if that has a name."""
     name = enumerations().get(getattr(field, "choices", ()))
     if not name:
         return {}
@@ -257,7 +265,7 @@ def _camel(words: str) -> str:
 
 
 def _name_of_shown(schema: Any) -> str:
-    """The name of the component for what is shown; other schemas are not components by themselves."""
+    """Return the name of a response schema's component; other schemas get none from apispec."""
     kind = schema if isinstance(schema, type) else type(schema)
     return kind.__name__.removesuffix("Shown") if issubclass(kind, Shown) else ""
 
@@ -267,7 +275,7 @@ def _ref(name: str) -> dict[str, Any]:
 
 
 def _component(converter: Any, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Make the schema a component of this name, unless it is one, and return the reference to it."""
+    """Add the schema as a component of this name, unless it is there, and return a reference to it."""
     if converter.spec.components.schemas.setdefault(name, schema) != schema:
         raise ValueError(f"{name} is the name of two schemas")
     return _ref(name)
@@ -307,14 +315,14 @@ def _operation(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _security(declared: operation) -> list[dict[str, Any]]:
-    """What a call needs, of which one will do."""
+    """Return the alternatives: a request needs one of them."""
     if declared.of_session:
         return [{"session": []}]
     return [{"key": []}, {"session": []}] if declared.role else [{}, {"key": []}]
 
 
 def _parameters(converter: Any, endpoint: Endpoint) -> list[dict[str, Any]]:
-    # Each id in the path comes after the part that says whose it is.
+    # The part before an id in the path names its kind.
     parameters = [_path_parameter(*part) for part in re.findall(r"/([^/]+)/{(\w+)}", endpoint.path)]
     if endpoint.reads_query:
         parameters += [
@@ -356,7 +364,7 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
     if headers := _headers(declared):
         success["headers"] = headers
     responses: dict[str, Any] = {str(declared.status): success}
-    if declared.reads == "nothing":  # a page, and its errors are pages too
+    if declared.reads == "nothing":  # a page, whose errors are pages too
         return responses | {
             str(status): {"description": by_status[status].reason, "content": content}
             for status in (404, *[error.status for error in declared.raises], 500, 503)
@@ -374,13 +382,13 @@ def _responses(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _headers(declared: operation) -> dict[str, Any]:
-    """The headers of a success that say more than its body."""
+    """Return the headers of a success."""
     headers: dict[str, Any] = {
         name: {"description": HEADERS[name], "required": True, "schema": {"type": "string"}}
         for name in declared.headers
     }
     if declared.is_repeatable:
-        description = "Where this is the answer of the first call with the same Idempotency-Key."
+        description = "Present if this repeats the response to an earlier request with the Idempotency-Key."
         headers["Idempotent-Replayed"] = {"description": description, "schema": {"const": "true"}}
     return headers
 
@@ -401,12 +409,12 @@ def _event(converter: Any, name: str) -> dict[str, Any]:
         "summary": summary,
         "parameters": [{"name": header, "in": "header", "schema": {"type": "string"}} for header in headers],
         "requestBody": {"required": True, "content": _json(event)},
-        "responses": {"2XX": {"description": "Accepted; anything else is tried again later."}},
+        "responses": {"2XX": {"description": "Accepted. After any other response, the delivery is retried."}},
     }
 
 
 def _intake(converter: Any) -> dict[str, Any]:
-    """The gateway's operation: one path for all actions."""
+    """Return the gateway's operation: one path for all actions."""
     bodies, examples = {}, {}
     for name, action in ACTIONS.items():
         body = converter.schema2jsonschema(action.schema)
@@ -431,13 +439,13 @@ def _intake(converter: Any) -> dict[str, Any]:
     one_of = {"oneOf": [*bodies.values()], "discriminator": {"propertyName": "action", "mapping": mapping}}
     taken = _component(converter, "DriveFlowBody", one_of)
     responses: dict[str, dict[str, Any]] = {
-        str(status): {"description": "Refused; see code.", "content": _json(answered)}
+        str(status): {"description": "Refused; see `code`.", "content": _json(answered)}
         for status in (200, 400, 401, 404, 405, 408, 409, 413, 415, 429, 500, 503)
     }
     responses["200"]["description"] = "Done."
-    responses["404"]["content"]["text/plain"] = {}  # where there is no route
+    responses["404"]["content"]["text/plain"] = {}  # if the route does not exist
     route = {"type": "string"}
-    description = "The id of a route in the configuration."
+    description = "The id of a configured route."
     return {
         "operationId": "drive_flow",
         "summary": "Drive managed flows, on a route of the agent gateway.",

@@ -16,6 +16,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
 from functools import lru_cache, partial, wraps
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -28,6 +29,8 @@ from peewee import CompositeKey, ForeignKeyField, IntegerField, TextField
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.formparser import MultiPartParser
+from werkzeug.http import dump_cookie
+from werkzeug.urls import iri_to_uri
 from werkzeug.wsgi import get_input_stream
 
 import limits
@@ -426,6 +429,51 @@ def as_api_error(error: Exception) -> ApiError:
     elif shown.status == 500:
         log.error("%s: 500: a bug", request().request_id, exc_info=error)
     return shown
+
+
+def with_location(row: Row, path: str = "") -> Row:
+    """Put the address of a new row into Location: below `path`, or by default below the request's path."""
+    collection = API + path if path else request().path.rstrip("/")
+    request().success_headers["Location"] = f"{root_path()}{collection}/{row['id']}"
+    return row
+
+
+def root_path() -> str:
+    """Return the path of `base_url`, under which a proxy serves the API; "" for none."""
+    return iri_to_uri(urlsplit(request().config["SERVER"]["base_url"]).path)
+
+
+def with_etag(task: Row) -> Row:
+    """Put the task's version into ETag."""
+    request().success_headers["ETag"] = f'"{task["version"]}"'
+    return task
+
+
+def expected_versions() -> frozenset[str] | None:
+    """Return the versions in If-Match, where "*" means any; None without that header.
+
+    Proxies that compress make the ETag `"2"` a weak one or, as Apache does, `"2-gzip"`.
+    """
+    if "HTTP_IF_MATCH" not in request().environ:
+        return None
+    tags = request().if_match
+    named = {str(tag).removesuffix("-gzip") for tag in tags.as_set(include_weak=True)} - {"*"}
+    return frozenset(["*"] if tags.star_tag else named)
+
+
+def set_session_cookie(key: str, expires_at: str) -> None:
+    """Set the cookie with a session's key, which neither scripts nor other sites can read."""
+    seconds = (datetime.fromisoformat(expires_at) - datetime.fromisoformat(now())).total_seconds()
+    request().success_headers["Set-Cookie"] = dump_cookie(
+        session_cookie(request().config["SERVER"]["base_url"]),
+        key,
+        max_age=max(0, round(seconds)),
+        path=root_path() or "/",
+        secure=request().base_origin.startswith("https:"),
+        httponly=True,
+        sync_expires=False,
+        samesite="Strict",
+    )
 
 
 def success(data: Row, status: int) -> Response:

@@ -139,4 +139,4 @@ def test_another_server_than_gunicorn_logs_that_errands_do_not_run(tmp_path):
         base = next(line for line in other.stderr if "Running on" in line).split()[-1]
         assert requests.get(f"{base}/api/v1/health", timeout=PATIENCE).status_code in (200, 503)
         other.terminate()
-        assert "Serve with gunicorn.conf.py: here no claim ends" in other.stderr.read()
+        assert "Serve with gunicorn.conf.py: without it no claim ends" in other.stderr.read()
