@@ -27,8 +27,9 @@ The task management service of a small team: projects, tasks, comments, meetings
 
 Send `Authorization: Bearer <API key>` with every request, except to `/health`, enrollment and this document.
 A browser may send the cookie of a session (`POST /api/v1/session`) instead. The cookie counts only in
-requests from pages at this address: `Sec-Fetch-Site` must be `same-origin`, or `none` if an address was typed.
-If a browser does not send that header, `Origin` must be this address, or `X-Requested-With` must be present.
+requests from pages at this address: `Sec-Fetch-Site` must be `same-origin`, or `none` if an address was
+typed. If a browser does not send that header, `Origin` must be this address, or `X-Requested-With` must be
+present.
 Responses are `{"success": true, "data": {…}, "meta": {…}}`, errors `{"success": false, "error": {…},
 "meta": {…}}`; a later version may add members to them. Times are UTC. POSTs that create accept an
 `Idempotency-Key`: if you repeat a request within a day, you get the first response again, with

@@ -111,8 +111,8 @@ def test_an_operation_says_what_it_needs_how_it_refuses_and_who_may_call_it(spec
     described = {(method, path): operation["description"] for method, path, operation in operations(spec)}
     said = {place: text for place, text in described.items() if INTAKE not in place}
     assert set(said.values()) == set(openapi.WHO.values())
-    assert said["get", "/api/v1/health"] == "For anyone; no key is needed."
-    assert said["get", "/api/v1/tasks"] == "For everybody in the workspace."
+    assert said["get", "/api/v1/health"] == "For anyone, without a key."
+    assert said["get", "/api/v1/tasks"] == "For everyone in the workspace."
     assert said["post", "/api/v1/tasks"] == "For the team: owners, admins and members."
     assert said["get", "/api/v1/events"] == "For owners and admins."
 
