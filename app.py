@@ -103,11 +103,9 @@ def create_app(**overrides: Mapping[str, Any]) -> "Service":
         sys.exit(f"Error: {error}")  # with any other exception `flask --help` prints a traceback
     app = Service("tasks", static_folder=None, root_path=str(Path(__file__).parent))
     app.config.update({section.upper(): value for section, value in settings.items()})
-    app.config["CONFIG_FILE"] = config_file()
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.config.update(CONFIG_FILE=config_file(), PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.converters |= {"default": Identifier, "task": TaskIdentifier, "path": AnyText}
-    app.url_map.strict_slashes = False
-    app.url_map.merge_slashes = False
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False
     # SQLite's log and the locks are beside the file, not beside a link to it.
     path = os.path.realpath(settings["server"]["database"])
     db.init(path, timeout=LOCK_SECONDS)
@@ -989,7 +987,9 @@ def announce_edit(transaction: Transaction, task: Row, changes: Row) -> Row:
 
 
 @api.post("/tasks/<task:id>/claim")
-@operation(schemas.CLAIM_TASK, schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)})
+@operation(
+    schemas.ClaimInput(), schemas.TaskShown, **OF_A_CHANGE | {"raises": (Conflict, PreconditionFailed)}
+)
 def claim_task(transaction: Transaction, id: str, minutes: int | None = None) -> Row:
     """Claim an unassigned task in `todo`: it becomes yours and in progress, with `minutes` for that time."""
     return announce_edit(transaction, *Task.claim(transaction, id, expected_versions(), minutes))

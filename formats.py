@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import schemas
+import strictjson
 from database import Row, caseless, digest
 from errors import BadBody
 from models import MAX_LABELS
@@ -42,7 +43,7 @@ class Export:
         self.columns: list[str] = []  # of CSV
         if text.lstrip()[:1] in ("{", "["):
             try:
-                self.file = schemas.parse_json(text.encode())
+                self.file = strictjson.parse_json(text.encode())
             except BadBody as error:
                 raise ValueError(str(error).replace("the body", "the file")) from error
             if isinstance(self.file, dict) and isinstance(self.file.get("included"), dict):

@@ -19,6 +19,7 @@ from peewee import SQL, ForeignKeyField, IntegerField, TextField, fn
 from werkzeug.wsgi import ClosingIterator
 
 import schemas
+import strictjson
 from database import (
     DATABASE_ERRORS,
     ChoiceField,
@@ -179,7 +180,7 @@ def _act(route: Route, request: Request) -> Outcome:
         raise GatewayError(401, "unauthorized", "unauthorized")
     try:
         raw = request.read(intake.limits["body_bytes"], intake.limits["body_seconds"])
-        name, fields = load_action(schemas.load_lenient_json(raw))
+        name, fields = load_action(strictjson.load_lenient_json(raw))
     except TooLarge as error:
         request.discard(REFUSED_BYTES)
         request.close_connection()
@@ -388,9 +389,9 @@ class AnyJSON(fields.Raw):
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
         if value is missing:
             return missing
-        if problem := schemas.value_problem(value, schemas.MAX_DEPTH):
+        if problem := strictjson.value_problem(value, strictjson.MAX_DEPTH):
             raise ValidationError(problem)
-        return schemas.canonical(_as_doubles(value))
+        return strictjson.canonical(_as_doubles(value))
 
 
 def _as_doubles(value: Any) -> Any:
@@ -398,7 +399,7 @@ def _as_doubles(value: Any) -> Any:
         return {key: _as_doubles(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_as_doubles(inner) for inner in value]
-    if type(value) in (int, float) and abs(value) > schemas.MAX_SAFE_INTEGER:
+    if type(value) in (int, float) and abs(value) > strictjson.MAX_SAFE_INTEGER:
         try:
             value = float(value)
         except OverflowError:
@@ -439,8 +440,8 @@ class RunTask(ActionFields):
     prefer_metadata = schemas.JSONBoolean()
     notify_policy = Choice(NOTIFY_POLICIES)
     status = Choice(OPEN_STATUSES)
-    started_at = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER)
-    last_event_at = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER)
+    started_at = schemas.JSONInteger(0, strictjson.MAX_SAFE_INTEGER)
+    last_event_at = schemas.JSONInteger(0, strictjson.MAX_SAFE_INTEGER)
     progress_summary = NonEmpty(allow_none=True)
 
     @validates_schema
@@ -711,7 +712,7 @@ def _revision_action(step: Callable[..., Row], *timed: str, **fields: Any) -> Ac
         flow = Flow.swap(flow, at, **step(**fields), **dict.fromkeys(timed, at))
         return Outcome({"applied": True, "flow": show_flow(flow)})
 
-    revision = schemas.JSONInteger(0, schemas.MAX_SAFE_INTEGER, required=True)
+    revision = schemas.JSONInteger(0, strictjson.MAX_SAFE_INTEGER, required=True)
     taken = {"flow_id": NonEmpty(required=True), "expected_revision": revision}
     return _action(mutate, writes=True, **taken, **fields)
 

@@ -344,7 +344,7 @@ def _path_parameter(part: str, name: str) -> dict[str, Any]:
     schema: Row = {"type": "string", "format": "uuid"}
     description = f"The {re.sub('ies$', 'y', part).removesuffix('s')}'s id."
     if part == "tasks":
-        schema, description = schemas.TaskReference.described, "The task's number or id."
+        schema, description = schemas.TaskReference().described, "The task's number or id."
     if part == "by-external-id":
         schema, description = {"type": "string", "maxLength": 200}, "Its id in another program."
     if name == "token":

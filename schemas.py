@@ -1,8 +1,6 @@
-"""What the API takes and answers, field by field. No table is read here, and nothing knows Flask."""
+"""The schemas of the API's requests and responses, field by field. This module reads no table, nor Flask."""
 
 import contextlib
-import json
-import math
 import re
 import unicodedata
 from datetime import UTC, datetime, tzinfo
@@ -10,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import email_validator
-import rfc8785
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
 from peewee import ForeignKeyField, IntegerField
 
@@ -20,189 +17,45 @@ import members
 import models
 import outbox
 from database import ChoiceField, EncodedJSON, EncodedJSONField, to_json
-from errors import BadBody
 from lists import OBJECTS, SORTS, TODAY
 from repeat import ACCEPTED_RULE, REPEAT_FROM, parse_rule
+from strictjson import MAX_DEPTH, MAX_SAFE_INTEGER, canonical, text_problem
 from times import instant
 
 API = "/api/v1"  # the paths of the JSON API begin with it
-API_VERSION = "1.1"  # which the specification names; what is added to the API leaves it
+API_VERSION = "1.1"  # from the specification; additions to the API do not change it
 VERSION = "1.2.0"  # of the program
 
-# A closed network has domains of its own, as of ana@intranet and ana@corp.local.
+# A closed network has its own domains, as in ana@intranet and ana@corp.local.
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()
 email_validator.GLOBALLY_DELIVERABLE = email_validator.CHECK_DELIVERABILITY = False
 
-MAX_DEPTH = 32  # levels of free-form JSON
 MAX_METADATA = 64 * 1024  # bytes, serialised
 MAX_CONTENT = 512 * 1024  # bytes of a whiteboard, serialised
 MAX_TEXT = 50_000
 MAX_TITLE = 500
-MAX_MEMBERS = 100  # members of a body's object, several times what any schema takes
 IDEMPOTENCY_KEY = "[!-~]{1,255}"  # visible ASCII characters
-MAX_DETAILS = 50  # problems named in one answer, so that it stays small
-MAX_SAFE_INTEGER = 2**53 - 1  # up to here a double, and so JavaScript, holds every integer
+MAX_DETAILS = 50  # problems that one response lists, so that it stays small
 EVENTS = ("task.updated", "task.completed", "comment.added", "member.joined")
-EVENTS_BY_NAME = ("task.created", "task.deleted", "task.due", "member.invited")  # if a webhook names them
+EVENTS_BY_NAME = ("task.created", "task.deleted", "task.due", "member.invited")  # if a webhook lists them
 ALL_EVENTS = (*EVENTS, *EVENTS_BY_NAME, "ping")
-
-
-# JSON -----------------------------------------------------------------------------------------
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise BadBody("the body repeats a key within one object")
-    return members
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise BadBody(f"{text[:30]} is out of the range of a number")
-    return number
-
-
-def _no_constant(name: str) -> None:
-    raise BadBody(f"{name} is not JSON")
-
-
-def parse_json(raw: bytes) -> Any:
-    """The JSON value in the body, read as strictly as RFC 8259 and I-JSON allow.
-
-    Raises `BadBody` for a body that is not JSON, repeats a key, or holds NaN or Infinity.
-    """
-    try:
-        return json.loads(
-            raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant
-        )
-    except UnicodeDecodeError as error:
-        raise BadBody("the body is not UTF-8") from error
-    except RecursionError as error:
-        raise BadBody("the body is nested too deeply") from error
-    except ValueError as error:
-        raise BadBody(f"the body is not JSON: {error}") from error
-
-
-def load_json(raw: bytes) -> dict[str, Any]:
-    """The JSON object in the body.
-
-    Raises as `parse_json` and for another value `BadBody`, and `ValidationError` for text that cannot be
-    stored, for nesting deeper than `MAX_DEPTH`, and for more than `MAX_MEMBERS` members.
-    """
-    body = parse_json(raw)
-    if not isinstance(body, dict):
-        raise BadBody("the body must be a JSON object")
-    if len(body) > MAX_MEMBERS:  # each would be looked up as a field, and named in the answer
-        raise ValidationError(f"has {len(body)} members; at most {MAX_MEMBERS} are accepted")
-    problems = {}
-    for name, value in body.items():
-        if problem := text_problem(name) or value_problem(value, MAX_DEPTH):
-            problems[name] = [problem]
-    if problems:
-        raise ValidationError(problems)
-    return body
-
-
-def load_lenient_json(raw: bytes) -> Any:
-    """The JSON value in the body, as the gateway reads it.
-
-    Of a repeated key the last value counts, and bytes that are not UTF-8 are replaced. Raises `BadBody`,
-    and `ValidationError` for nesting that Python cannot read; an action's schema checks the rest.
-    """
-    try:
-        text = raw.decode("utf-8-sig", "replace")
-        return json.loads(text, parse_constant=_no_constant, parse_int=_any_integer)
-    except RecursionError as error:
-        raise ValidationError({"body": [f"must not be nested deeper than {MAX_DEPTH} levels"]}) from error
-    except ValueError as error:
-        raise BadBody(f"the body is not JSON: {error}") from error
-
-
-def _any_integer(digits: str) -> int | float:
-    """The integer; infinity for one that no double holds, whose digits Python may refuse to read."""
-    return int(digits) if len(digits) < 400 else math.inf
-
-
-def text_problem(text: str) -> str | None:
-    """Why the text cannot be stored, sent as JSON or searched, or None."""
-    if "\0" in text:
-        return "must not contain the character NUL"
-    if text.isascii():
-        return None
-    if re.search("[\ud800-\udfff]", text):
-        return "must not contain half a surrogate pair"
-    # Unicode's Stream-Safe Text Format (UAX 15, section 13): `fold` takes n² steps for n marks in a row.
-    # Three vowel signs and two of half width are decomposed into marks, but are none themselves.
-    marks = map(unicodedata.combining, re.sub("[\u0f73\u0f75\u0f81\uff9e\uff9f]", "\u0f71", text))
-    if re.search(rb"[^\0]{31}", bytes(marks)):
-        return "must not contain more than 30 combining marks in a row"
-    return None
-
-
-def value_problem(value: Any, levels: int) -> str | None:
-    """Why this JSON value cannot be stored, or None; `levels` is how deep it may be."""
-    if isinstance(value, str):
-        return text_problem(value)
-    if not isinstance(value, (dict, list)):
-        return None
-    if levels == 0:
-        return f"must not be nested deeper than {MAX_DEPTH} levels"
-    inner = [*value, *value.values()] if isinstance(value, dict) else value
-    # Numbers need no check; there may be half a million of them.
-    texts_and_containers = (item for item in inner if isinstance(item, (str, dict, list)))
-    return next(filter(None, (value_problem(item, levels - 1) for item in texts_and_containers)), None)
-
-
-def canonical(value: Any) -> str:
-    """JSON text that JavaScript's `JSON.stringify(JSON.parse(text))` returns byte for byte.
-
-    Numbers and strings are written as in ECMAScript (by `rfc8785`, strings by `to_json`). The order of
-    keys is that of a JavaScript object: array indices first, ascending, then the others as they came.
-    Raises `ValidationError` for an integer that a double cannot hold, unless JavaScript writes a double
-    with these digits.
-    """
-    if isinstance(value, dict):
-        keys = sorted(value, key=_array_index)
-        return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in keys) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(canonical, value)) + "]"
-    if isinstance(value, str):
-        return to_json(value).decode()
-    if type(value) is int and abs(value) <= MAX_SAFE_INTEGER:
-        return str(value)
-    if type(value) is int:
-        with contextlib.suppress(OverflowError):
-            double = float(value)
-            # 42032169374222670 is what JavaScript writes for a double nearby; a client may send it back.
-            if double == value or rfc8785.dumps(double).decode() == str(value):
-                return canonical(double)
-        raise ValidationError("holds an integer that a double cannot hold exactly; send a string")
-    return rfc8785.dumps(value).decode()
-
-
-def _array_index(key: str) -> float:
-    if len(key) > 10 or not (key.isascii() and key.isdigit()) or (key[0] == "0" and key != "0"):
-        return math.inf
-    return int(key) if int(key) < 2**32 - 1 else math.inf
 
 
 # Fields ---------------------------------------------------------------------------------------
 
 MESSAGES: dict[str, Any] = {"required": "is required", "null": "must not be null"}
-# A field's `described` is what the OpenAPI document says about it besides its type and validators.
+# A field's `described` adds to the OpenAPI document what its type and validators do not say.
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# One line that is not blank, as the document describes it; blanks around it are trimmed, of any kind.
+# One line that is not blank, for the document. Blanks around it, of any kind, are trimmed.
 ONE_LINE = r"^\s*[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?\s*$"
-SEPARATORS = re.compile(r"[\u2028\u2029]+")  # of lines and paragraphs, which are pasted unseen
+SEPARATORS = re.compile(r"[\u2028\u2029]+")  # of lines and paragraphs; nobody sees them when pasting
 BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, and Braille without a dot
-DIRECTION_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # characters that turn the direction of text
+DIRECTION_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def is_blank(text: str) -> bool:
-    """Whether no character of the text is seen: blanks, fillers, lone marks, control and format codes."""
+    """Return whether nothing of the text is visible: only blanks, fillers, lone marks, control codes."""
     kinds = (unicodedata.category(c) for c in text if c not in BLANK_LETTERS)
     return all(kind[0] in "MZ" or kind in ("Cc", "Cf", "Cs") for kind in kinds)  # Cn may be a new emoji
 
@@ -212,7 +65,7 @@ class Text(fields.String):
 
     default_error_messages = {**MESSAGES, "invalid": "must be a string"}
 
-    def __init__(self, maximum: int, *, lines: bool = False, blank: bool = False, **options: Any):
+    def __init__(self, maximum: int = 200, *, lines: bool = False, blank: bool = False, **options: Any):
         self.lines, self.blank = lines, blank
         pattern = r"\S" if lines else ONE_LINE
         self.described: dict[str, Any] = {} if blank else {"minLength": 1, "pattern": pattern}
@@ -233,15 +86,12 @@ class Text(fields.String):
 
 
 class Name(Text):
-    """The name of a person, thing or file, which must be shown as it is written."""
-
-    def __init__(self, maximum: int = 200, **options: Any):
-        super().__init__(maximum, **options)
+    """The name of a person, thing or file, which has to look as it is written."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         name = super()._deserialize(value, *arguments, **options)
         if DIRECTION_CONTROLS.search(name):
-            raise ValidationError("must not contain characters that turn the direction of text")
+            raise ValidationError("must not contain characters that change the direction of text")
         return name
 
 
@@ -273,7 +123,7 @@ class Choice(fields.String):
 
 
 class Id(fields.String):
-    """A hyphenated UUID, loaded in lower case, or one of these words."""
+    """A hyphenated UUID, loaded in lower case, or one of `words`."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a UUID"}
     PATTERN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -300,26 +150,20 @@ class TaskReference(fields.Field):
 
     default_error_messages = {**MESSAGES, "invalid": "must be a task's number or id"}
     NUMBER = "[1-9][0-9]{0,15}"
-    described = {
-        "oneOf": [
-            {"type": "integer", "minimum": 1, "maximum": MAX_SAFE_INTEGER},
-            {"type": "string", "format": "uuid"},
-        ]
-    }
+
+    @property
+    def described(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": 1, "maximum": MAX_SAFE_INTEGER}
+        null = [{"type": "null"}] if self.allow_none else []
+        return {"oneOf": [number, {"type": "string", "format": "uuid"}, *null]}
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int | str:
         is_number = type(value) is int and 1 <= value <= MAX_SAFE_INTEGER
         return value if is_number else Id(error_messages=self.error_messages).deserialize(value)
 
 
-class PlaceReference(TaskReference):
-    """The number or the id of a task, or null for the first or last place."""
-
-    described = {"oneOf": [*TaskReference.described["oneOf"], {"type": "null"}]}
-
-
 class QueryTaskReference(TaskReference):
-    """The same in a query, where a number is text."""
+    """The number or the id of a task in a query, where the number is text."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int | str:
         is_number = re.fullmatch(self.NUMBER, value)
@@ -327,12 +171,10 @@ class QueryTaskReference(TaskReference):
 
 
 class Instant(fields.String):
-    """A moment (RFC 3339; in UTC without an offset), loaded in wire form.
+    """A time (RFC 3339; UTC if it has no offset), loaded in wire form.
 
-    Seconds may be missing, and the colon of an offset, as Java and Jira write times.
-
-    A date alone is the beginning of that day in the workspace's time zone, or with `ends_day` its last
-    millisecond.
+    The seconds and the colon of an offset are optional, since Java and Jira leave them out. A date alone is
+    the beginning of that day in the workspace's time zone, or with `ends_day` its last millisecond.
     """
 
     zone: tzinfo = UTC  # the setting `workspace.timezone`
@@ -340,7 +182,7 @@ class Instant(fields.String):
     default_error_messages = {
         **MESSAGES,
         "invalid": "must be a date and time like 2026-11-20T23:05:01Z, or a date like 2026-11-20",
-        "blank": "must have a + before its offset, which is written as %2B in a query",
+        "blank": "must have a + before its offset; in a query, write it as %2B",
         "range": "must be between the years 1970 and 9999",
     }
     PATTERN = re.compile(
@@ -355,8 +197,8 @@ class Instant(fields.String):
         end = "last millisecond" if ends_day else "beginning"
         self.described = {
             "pattern": f"^{self.PATTERN.pattern}$".replace("[0-9]{4}", self.YEARS),
-            "description": "RFC 3339, in UTC where no offset is given; "
-            f"a date alone is the {end} of that day in the workspace's time zone.",
+            "description": "RFC 3339, in UTC if there is no offset. "
+            f"A date alone is the {end} of that day in the workspace's time zone.",
             "examples": ["2026-12-01T17:00:00Z"],
         }
         super().__init__(**options)
@@ -376,7 +218,7 @@ class Instant(fields.String):
         except ValueError as error:
             raise self.make_error("invalid") from error
         if not clock:
-            # Where clocks are set back at midnight, an hour comes twice: a day ends with the second one.
+            # If clocks are set back at midnight, an hour comes twice: the day ends with the second one.
             moment = moment.replace(tzinfo=self.zone, fold=self.ends_day)
         try:
             moment = moment.astimezone(UTC)
@@ -388,7 +230,7 @@ class Instant(fields.String):
 
 
 class ListOf(fields.List):
-    """A list whose length is checked before its items, of which there may be very many."""
+    """A list whose length is checked before its items, since it may be very long."""
 
     def __init__(self, item: fields.Field, what: str, length: Any = None, **options: Any):
         messages = {**MESSAGES, "invalid": f"must be a list of {what}"}
@@ -401,7 +243,7 @@ class ListOf(fields.List):
 
 
 class Rule(Text):
-    """A rule by which a task repeats, loaded in upper case."""
+    """The rule by which a task repeats, loaded in upper case."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         rule = super()._deserialize(value, *arguments, **options).upper()
@@ -413,15 +255,15 @@ class Rule(Text):
 
 
 class JSONObject(fields.Dict):
-    """A free-form JSON object, loaded as its canonical text (`EncodedJSON`). Null is the empty object."""
+    """A free-form JSON object, loaded as canonical text (`EncodedJSON`). Null is the empty object."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a JSON object"}
 
     def __init__(self, maximum: int, **options: Any):
         self.maximum = maximum
-        limits = f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep; null is {{}}. "
-        limits += "An update replaces it as a whole."
-        self.described = {"type": ["object", "null"], "description": limits}
+        description = f"At most {maximum // 1024} KiB as JSON, {MAX_DEPTH} levels deep. Null is {{}}. "
+        description += "An update replaces all of it."
+        self.described = {"type": ["object", "null"], "description": description}
         super().__init__(**options)
 
     def deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
@@ -431,7 +273,7 @@ class JSONObject(fields.Dict):
         document = super()._deserialize(value, *arguments, **options)
         too_long = f"must be at most {self.maximum // 1024} KiB long as JSON"
         with contextlib.suppress(TypeError):  # an integer of more than 64 bits
-            # The canonical text, which takes longer to make, may be shorter: -0.0 is written as 0.
+            # The canonical text takes longer to make, and may be shorter: -0.0 becomes 0.
             if len(to_json(document)) > 4 * self.maximum:
                 raise ValidationError(too_long)
         text = canonical(document)
@@ -441,7 +283,7 @@ class JSONObject(fields.Dict):
 
 
 class Email(Text):
-    """An e-mail address without regard to case; its existence is not checked."""
+    """An e-mail address, loaded in lower case. Whether it exists is not checked."""
 
     def __init__(self, **options: Any):
         super().__init__(254, **options)
@@ -449,7 +291,7 @@ class Email(Text):
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
         text = super()._deserialize(value, *arguments, **options)
-        self._validate(text)  # its length: to read a long one takes minutes
+        self._validate(text)  # the length: parsing a long address takes minutes
         try:
             checked = email_validator.validate_email(text)
         except email_validator.EmailNotValidError as error:
@@ -458,7 +300,7 @@ class Email(Text):
 
 
 class QueryInteger(fields.Integer):
-    """A whole number, or its ASCII digits: the text of a query or of the environment."""
+    """A whole number or its ASCII digits, as in a query or an environment variable."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a whole number from {least} to {most}"}
 
@@ -475,7 +317,7 @@ class QueryInteger(fields.Integer):
 
 
 class JSONInteger(QueryInteger):
-    """A whole number of a JSON body; `1.0` is one, `true` and `"1"` are not."""
+    """A whole number in a JSON body: `1.0` is one, `true` and `"1"` are not."""
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> int:
         is_whole = type(value) in (int, float) and value % 1 == 0
@@ -483,7 +325,7 @@ class JSONInteger(QueryInteger):
 
 
 class JSONBoolean(fields.Boolean):
-    """`true` or `false` of a JSON body, and nothing like them."""
+    """Exactly `true` or `false`, in a JSON body."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be true or false"}
 
@@ -493,11 +335,8 @@ class JSONBoolean(fields.Boolean):
         return value
 
 
-FILENAME = Name(255)
-
-
 class UploadedFile(fields.Field):
-    """A file of a form, loaded as its `filename`, `content_type` and `data`."""
+    """A file in a form, loaded as `filename`, `content_type` and `data`."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be a file"}
     described = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
@@ -508,7 +347,7 @@ class UploadedFile(fields.Field):
         # Old browsers send whole paths; only the last part is the file's name.
         filename = re.split(r"[/\\]", value.filename or "")[-1]
         try:
-            filename = FILENAME.deserialize(filename)
+            filename = Name(255).deserialize(filename)
         except ValidationError as error:
             raise ValidationError(f"its name {error.messages[0]}") from error
         kind = value.mimetype if re.fullmatch("[!-~]{1,200}", value.mimetype) else "application/octet-stream"
@@ -520,13 +359,13 @@ class UploadedFile(fields.Field):
 
 
 class Strict(Schema):
-    """A schema that refuses what it does not declare, with a message that names what it accepts."""
+    """A schema that refuses other fields than its own, with a message that lists its own."""
 
     class Meta:
         unknown = RAISE
 
     def __init__(self, *, when: str = "", more: str = "", **options: Any):
-        """`when`, such as " on create", and `more` are parts of the message about what is not accepted."""
+        """Make the schema; `when`, such as " on create", and `more` become parts of that message."""
         super().__init__(**options)
         names = [field.data_key or name for name, field in self.load_fields.items()]
         accepted = ", ".join(names) or "nothing"
@@ -549,7 +388,9 @@ class TaskInput(Strict):
         "labels",
         validate.Length(max=models.MAX_LABELS, error="must be at most {max} labels"),
         allow_none=True,
-        metadata={"description": "As a whole list, each spelled as it was first used; case does not count."},
+        metadata={
+            "description": "The whole list. Case does not count: a label is spelled as it was first used."
+        },
     )
     metadata = JSONObject(MAX_METADATA)
     repeat = Rule(100, allow_none=True, metadata={"description": "A part of RFC 5545's RRULE."})
@@ -560,7 +401,7 @@ class TaskInput(Strict):
         "tasks' numbers or ids",
         validate.Length(max=models.MAX_BLOCKERS, error="must be at most {max} tasks"),
         allow_none=True,
-        metadata={"description": "The tasks that block this one, as a whole list; done ones block nothing."},
+        metadata={"description": "The whole list of tasks that block this one. Done tasks block nothing."},
     )
 
     CREATED = {"project_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "title": "Draft the landing page"}
@@ -581,13 +422,13 @@ class TaskInput(Strict):
 
 
 class TaskDetailsInput(TaskInput):
-    after = PlaceReference(allow_none=True, metadata={"description": "Where it stands; null: as the first."})
-    before = PlaceReference(allow_none=True, metadata={"description": "Where it stands; null: as the last."})
+    after = TaskReference(allow_none=True, metadata={"description": "The task before it; null: it is first."})
+    before = TaskReference(allow_none=True, metadata={"description": "The task behind it; null: it is last."})
 
     @validates_schema
     def _one_place(self, data: dict, **_: Any) -> None:
         if {"after", "before"} <= data.keys():
-            raise ValidationError("must not come with after", "before")
+            raise ValidationError("must not be combined with after", "before")
 
 
 TASKS_AT_ONCE = validate.Length(1, 100, error="must be 1 to {max} tasks")
@@ -603,7 +444,7 @@ class TaskBatch(Strict):
         problems = error.messages_dict.get("tasks", [])
         if isinstance(problems, dict):
             del error.messages_dict["tasks"]
-            error.messages_dict.update({f"tasks[{place}]": inner for place, inner in problems.items()})
+            error.messages_dict.update({f"tasks[{index}]": inner for index, inner in problems.items()})
 
 
 class TaskChanges(Strict):
@@ -613,14 +454,14 @@ class TaskChanges(Strict):
         fields.String(),
         JSONInteger(1, MAX_SAFE_INTEGER),
         error_messages={**MESSAGES, "invalid": "must be an object of versions"},
-        metadata={"description": "The versions that tasks must have, by their numbers or ids as in `tasks`."},
+        metadata={"description": "The versions that tasks must have, by number or id as in `tasks`."},
     )
 
     EXAMPLE = {"tasks": [7, 8], "changes": {"status": "done"}, "versions": {"7": 3}}
 
 
 class Cursor(fields.String):
-    """The `next_after` of an earlier page, loaded as the groups of its pattern."""
+    """The `next_after` of an earlier page, loaded as the groups of `pattern`."""
 
     default_error_messages = {**MESSAGES, "invalid": "must be the next_after of an earlier page"}
     described = {"description": "The `next_after` of an earlier page."}
@@ -637,7 +478,7 @@ class Cursor(fields.String):
 
 
 TIME = r"[0-9]{4}-[0-9-]{5}T[0-9:]{8}\.[0-9]{3}Z"
-WAITING = f"For how many seconds to wait until there is something; {limits.WAITS} may wait, others get a 429."
+WAITING = f"The seconds to wait for a result. {limits.WAITS} requests may wait at once; others get a 429."
 WAIT = QueryInteger(0, limits.WAIT_SECONDS, load_default=0, metadata={"description": WAITING})
 
 
@@ -660,15 +501,17 @@ class TaskQuery(PageQuery):
     completed_since = Instant()
     ready = Choice(
         ["true"],
-        metadata={"description": "To do now: not blocked, and no question; nobody's, or of `assignee_id`."},
+        metadata={
+            "description": "In `todo`, not blocked, without a question; unassigned, or `assignee_id`'s."
+        },
     )
     after = Cursor(f"({TIME})_({Id.PATTERN.pattern})(?:_({TIME}))?")
     q = Text(
         200,
         metadata={
-            "description": "Words, all of which are in the title and the description, or in one comment, in "
-            "any order; what stands in double quotes is found as it stands. Case and accents do not count. "
-            "A number, as 8 or #8, finds that task too."
+            "description": "Words that the title and description, or one comment, must all contain, in any "
+            "order. Text in double quotes is found as it is written. Case and accents do not count. "
+            "A number, as 8 or #8, also finds that task."
         },
     )
     label = Name(50)
@@ -680,42 +523,42 @@ class TaskQuery(PageQuery):
     @validates_schema
     def _follows_changes(self, data: dict, **_: Any) -> None:
         if "after" in data and (data.get("sort") != "updated_at" or data.get("offset")):
-            raise ValidationError("takes sort=updated_at, and no offset", "after")
+            raise ValidationError("needs sort=updated_at, without offset", "after")
         if data["wait"] and not data.keys() & {"after", "ready"}:
-            raise ValidationError("takes ready=true, or after", "wait")
+            raise ValidationError("needs ready=true or after", "wait")
 
 
 class CommentInput(Strict):
     content = Text(MAX_TEXT, lines=True, required=True)
     question = JSONBoolean(
-        metadata={"description": "Whether the task waits for an answer: the next comment of somebody else."}
+        metadata={"description": "Whether the task waits for an answer: the next comment of someone else."}
     )
 
     EXAMPLE = {"content": "A first version is on the whiteboard."}
 
 
 class ClaimInput(Strict):
-    END = {"description": "When the task is given back, unless it is claimed again before."}
+    END = {"description": "After this time the task is given back, unless you claim it again before."}
     minutes = JSONInteger(1, models.MAX_CLAIM, allow_none=True, metadata=END)
 
     EXAMPLE = {"minutes": 30}
 
 
 class InboxReadInput(Strict):
-    until = Id(metadata={"description": "This notice, and all older ones."})
+    until = Id(metadata={"description": "This notice and all older ones."})
     task_id = Id(metadata={"description": "All notices of this task."})
 
     @validates_schema
     def _one_of_both(self, data: dict, **_: Any) -> None:
         if len(data) != 1:
-            raise ValidationError("send either this field or task_id", "until")
+            raise ValidationError("send either until or task_id", "until")
 
     EXAMPLE = {"until": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55"}
 
 
 class SnoozeInput(Strict):
     task_id = Id(required=True)
-    until = Instant(required=True, allow_none=True, metadata={"description": "Null ends the pause."})
+    until = Instant(required=True, allow_none=True, metadata={"description": "Null ends the snooze."})
 
     EXAMPLE = {"task_id": "019abf3e-5d7b-7c1e-9f1a-3d2b8f0c6a55", "until": "2026-12-02"}
 
@@ -726,8 +569,7 @@ def each_once(values: list[Any]) -> None:
         raise ValidationError("must not name a project twice")
 
 
-PROJECTS_AT_MOST = validate.Length(max=100, error="must be at most {max} projects")
-PROJECTS_SEEN = "The only projects that a client sees, with what is in them; null for all, `[]` for none."
+PROJECTS_SEEN = "The only projects that a client sees, with their contents; null for all, `[]` for none."
 
 
 class MemberInput(Strict):
@@ -735,11 +577,11 @@ class MemberInput(Strict):
     full_name = Name(required=True)
     role = Choice(members.ROLES, required=True)
     phone_number = Text(50, allow_none=True)
-    mail = Choice(members.MAIL, metadata={"description": "When a digest of what is unread is mailed."})
+    mail = Choice(members.MAIL, metadata={"description": "How often a digest of unread notices is mailed."})
     project_ids = ListOf(
         Id(),
         "projects' ids",
-        [PROJECTS_AT_MOST, each_once],
+        [validate.Length(max=100, error="must be at most {max} projects"), each_once],
         allow_none=True,
         metadata={"description": PROJECTS_SEEN},
     )
@@ -785,7 +627,7 @@ class MilestoneInput(Strict):
 
 
 CHOICES: dict[str, tuple[str, ...]] = {"status": models.STATUSES, "priority": models.PRIORITIES}
-# What lines of an import hold: also what the service itself makes, and names in place of ids.
+# Lines of an import also contain fields that the service makes itself, and names instead of ids.
 _made: dict[str, Any] = {"id": Id(), "created_at": Instant()}
 _named: dict[str, Any] = {"project": Text(MAX_TITLE, allow_none=True), "project_id": Id()}
 _person = Text(MAX_TITLE)  # an address, or a whole name
@@ -863,16 +705,16 @@ class HistoryQuery(Strict):
 
 class ActivityQuery(HistoryQuery):
     entity = Choice(members.ENTITIES)
-    task = QueryTaskReference(attribute="task_id", metadata={"description": "Also one that is deleted."})
+    task = QueryTaskReference(attribute="task_id", metadata={"description": "A task, which may be deleted."})
 
 
 NOTHING = Strict()
 CREATE_TASK: TaskInput = TaskInput(exclude=["status"], when=" on create")
-# What PATCH of a task takes; and what only that of its details takes, beside this.
+# The fields that PATCH of a task accepts, and those that only PATCH of its details accepts.
 UPDATED = ("title", "status", "assignee_id", "metadata")
 DETAILS: tuple[str, ...] = ("project_id", "milestone_id", "description", "priority", "start_date", "due_date")
 DETAILS += ("labels", "external_id", "blocked_by", "repeat", "repeat_from")
-OTHERS = "; PATCH /tasks/:id/details takes more fields"
+OTHERS = "; PATCH /tasks/:id/details accepts more fields"
 UPDATE_TASK = TaskInput(only=UPDATED, partial=True, when=" on update", more=OTHERS)
 PLACE = ("after", "before")
 UPDATE_TASK_DETAILS = TaskDetailsInput(only=UPDATED + DETAILS + PLACE, partial=True, when=" on update")
@@ -884,7 +726,6 @@ LIST_TASKS = TaskQuery()
 LIST_COMMENTS = Strict.from_dict({"limit": QueryInteger(1, 500, load_default=500), "before": Id()})()
 INBOX_QUERY: dict[str, Any] = {"limit": QueryInteger(1, 100, load_default=50), "before": Id(), "wait": WAIT}
 LIST_INBOX = Strict.from_dict(INBOX_QUERY)()
-CLAIM_TASK = ClaimInput()
 INVITE_MEMBER = MemberInput(exclude=["mail"])
 MAIL_LINK = MemberInput(only=["email"])
 CREATE_KEY = KeyInput()
@@ -902,17 +743,17 @@ LIST_CHANGES = Strict.from_dict(CHANGE_QUERY | {"wait": WAIT})()
 
 
 def problems_of(error: ValidationError) -> list[tuple[str, str]]:
-    """The error as `(field, message)` pairs, nested fields with dots."""
+    """Return the error as pairs of a field, with dots before nested ones, and a message."""
     return list(_flatten(error.messages, ""))
 
 
 def printable(name: Any) -> str:
-    """A name that the caller sent, shortened, and in ASCII."""
+    """Return a name that the caller sent, shortened and in ASCII."""
     return str(name).encode("ascii", "backslashreplace").decode()[:100]
 
 
 def plain(text: str) -> str:
-    """The text without characters that could control a terminal."""
+    """Return the text without characters that could control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
@@ -925,24 +766,24 @@ def _flatten(messages: Any, path: str) -> Any:
         yield from ((path or "body", message) for message in messages)
 
 
-# What is answered -----------------------------------------------------------------------------
+# Responses ------------------------------------------------------------------------------------
 
 
 class Shown(Schema):
-    """The data of an answer, whose keys are required. It only documents: rows already have this form."""
+    """The data of a response, whose keys are required. It only documents: rows already have this form."""
 
     class Meta:
         unknown = EXCLUDE  # in the document: a later version may add keys
 
-    secret = False  # whether it holds a secret, which is not stored and so can be shown only once
-    optional: tuple[str, ...] = ()  # the keys that not every answer has
+    secret = False  # whether it contains a secret, which is not stored, so it is shown only once
+    optional: tuple[str, ...] = ()  # the keys that not every response has
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         field_obj.required = field_name not in self.optional
 
 
 class Moment(fields.String):
-    """A time as it is sent: UTC, with milliseconds."""
+    """A time in a response: UTC, with milliseconds."""
 
     described = {"format": "date-time"}
 
@@ -955,7 +796,7 @@ def many(schema: type[Shown]) -> fields.List:
 
 
 def field_of(column: Any, **options: Any) -> fields.Field:
-    """The field of an answer that shows this column of a table."""
+    """Return the field of a response that shows this column of a table."""
     if column.name == "id" or isinstance(column, ForeignKeyField):
         return Id(**options)
     if isinstance(column, IntegerField):
@@ -969,14 +810,14 @@ def field_of(column: Any, **options: Any) -> fields.Field:
 
 
 def answer_with(title: str, /, *, base: Any = Shown, **declared: Any) -> Any:
-    """The schema of an answer: its name in the OpenAPI document, its fields, and what `Shown` has besides."""
+    """Return the schema of a response: its name in the OpenAPI document, and its fields and settings."""
     return base.from_dict(declared, name=title)
 
 
 def shown(model: Any, columns: str, title: str = "", /, *, base: Any = Shown, **others: fields.Field) -> Any:
-    """The schema of an answer with these columns of a table, separated by blanks, and with other fields.
+    """Return the schema of a response with these columns of a table, separated by blanks, and other fields.
 
-    A field that `columns` names too has its place there, and says what the column does not tell.
+    A field whose name is in `columns` replaces the column's field, at its position.
     """
     listed = {}
     for name in columns.split():
@@ -995,7 +836,7 @@ TaskShown = shown(
     checks=nested(
         ProgressShown, allow_none=True, metadata={"description": "The checkboxes of the description."}
     ),
-    question_id=Id(allow_none=True, metadata={"description": "The comment that waits for an answer."}),
+    question_id=Id(allow_none=True, metadata={"description": "The comment that needs an answer."}),
     blocked_by=many(BlockingShown),
 )
 ListedTaskShown = answer_with(
@@ -1011,7 +852,7 @@ TaskDetailShown = answer_with(
     "TaskDetail",
     base=TaskShown,
     comment_count=fields.Integer(),
-    next_number=fields.Integer(allow_none=True, metadata={"description": "Of the task that followed it."}),
+    next_number=fields.Integer(allow_none=True, metadata={"description": "The task that followed it."}),
     done_blockers=many(BlockingShown),
     blocks=many(BlockingShown),
     attachments=many(AttachmentShown),
@@ -1034,15 +875,19 @@ TaskPaginationShown = answer_with(
     base=PaginationShown,
     next_after=fields.String(
         allow_none=True,
-        metadata={"description": "Of pages with `sort=updated_at`: where `after` continues, also later."},
+        metadata={
+            "description": "With `sort=updated_at`: the `after` of the next page, also at a later time."
+        },
     ),
 )
-VIA = "The name of the API key with which it was made; null for what was made on the page."
+VIA = "The name of the API key with which it was made; null if it was made on the page."
 CommentShown = shown(
     models.Comment,
     "id task_id author_id author content mentions created_at edited_at via",
     author=nested(ProfileShown),
-    mentions=fields.List(Id(), metadata={"description": "Whom it names, as `@Ana Lima` or `@Ana`."}),
+    mentions=fields.List(
+        Id(), metadata={"description": "The mentioned members, as by `@Ana Lima` or `@Ana`."}
+    ),
     via=fields.String(allow_none=True, metadata={"description": VIA}),
 )
 MeetingShown = shown(
@@ -1062,7 +907,7 @@ MemberShown = shown(
 )
 LINK: dict[str, fields.Field] = {"enrollment_link": fields.String(), "expires_at": Moment()}
 InvitationShown = answer_with("Invitation", secret=True, member=nested(MemberShown), **LINK)
-# The link is that of an invited member whose address was changed.
+# The link is for an invited member whose address was changed.
 ChangedMemberShown = answer_with("ChangedMember", base=MemberShown, optional=tuple(LINK), **LINK)
 InviteeShown = answer_with(
     "Invitee",
@@ -1078,10 +923,10 @@ KeyShown = shown(
     "id name scope is_session prefix member creator made_with created_at expires_at last_used_at revoked_at",
     "Key",
     is_session=fields.Boolean(
-        metadata={"description": "Whether it is a session that may make keys which outlive it."}
+        metadata={"description": "Whether it is a session, whose keys may outlive it."}
     ),
     made_with=Id(
-        allow_none=True, metadata={"description": "The key or session with which it, or its link, was made."}
+        allow_none=True, metadata={"description": "The key or session with which it or its link was made."}
     ),
     member=nested(ProfileShown),
     creator=nested(ProfileShown, allow_none=True),
@@ -1090,7 +935,7 @@ NewKeyShown = answer_with("NewKey", secret=True, key=nested(KeyShown), api_key=f
 CalendarShown = answer_with("Calendar", secret=True, url=fields.String())
 CalendarRevokedShown = answer_with("CalendarRevoked", revoked=fields.Boolean())
 MeShown = answer_with("Me", member=nested(MemberShown), key=nested(KeyShown))
-# The secret is in the cookie.
+# The cookie contains the secret.
 SessionShown = answer_with("Session", secret=True, member=nested(MemberShown), key=nested(KeyShown))
 COUNTS = {name: fields.Integer() for name in ("total", *models.STATUSES, "overdue")}
 StatisticsShown = answer_with("Statistics", **COUNTS, completion_rate=fields.Float())
@@ -1104,7 +949,7 @@ ListedProjectShown = answer_with(
     "ListedProject",
     base=ProjectShown,
     description_cut=fields.Boolean(
-        metadata={"description": f"Whether only its first {models.MAX_LISTED} characters are shown here."}
+        metadata={"description": f"Whether this list shows only its first {models.MAX_LISTED} characters."}
     ),
 )
 MilestoneShown = shown(
@@ -1126,8 +971,8 @@ UrgentTaskShown = answer_with(
     overdue=fields.Boolean(),
 )
 CHANGES = (
-    "The old and the new value of each changed field; of a value that is longer than "
-    f"{members.MAX_CHANGE} bytes as JSON only `omitted_bytes`."
+    "The old and the new value of each changed field. A value of over "
+    f"{members.MAX_CHANGE} bytes as JSON is replaced by `omitted_bytes`."
 )
 ActivityShown = shown(
     members.Activity,
@@ -1143,10 +988,9 @@ HistoryShown = answer_with(
     base=ActivityShown,
     action=Choice(members.ACTIONS),
     task_id=Id(
-        allow_none=True,
-        metadata={"description": "The task, also of a comment's activity; it may be deleted by now."},
+        allow_none=True, metadata={"description": "The task, or the comment's task. It may be deleted."}
     ),
-    number=fields.Integer(allow_none=True, metadata={"description": "Of that task."}),
+    number=fields.Integer(allow_none=True, metadata={"description": "The task's number."}),
 )
 HistoryPaginationShown = answer_with(
     "HistoryPagination", limit=fields.Integer(), has_more=fields.Boolean(), next_before=Id(allow_none=True)
@@ -1174,13 +1018,13 @@ ASKED = answer_with("Asked", email=fields.String())
 ChecksShown = answer_with(
     "Checks",
     database=fields.String(),
-    writes_refused_since=Moment(allow_none=True),  # as the worker that answers has seen
+    writes_refused_since=Moment(allow_none=True),  # as far as this worker has seen
     webhooks=nested(WaitingShown),
     mail=nested(MailShown),
 )
 HealthShown = answer_with(
     "Health",
-    optional=("version", "uptime_seconds", "checks"),  # which are shown only to callers with a key
+    optional=("version", "uptime_seconds", "checks"),  # only for callers with a key
     status=fields.String(),
     version=fields.String(),
     uptime_seconds=fields.Integer(),
@@ -1200,7 +1044,7 @@ DeliveryShown = shown(
     webhook=fields.String(),
     event_id=fields.String(),
     event=fields.String(),
-    waits_for=Id(allow_none=True, metadata={"description": "The delivery behind which it waits."}),
+    waits_for=Id(allow_none=True, metadata={"description": "The delivery that has to be sent before."}),
 )
 DeliveryDetailShown = answer_with("DeliveryDetail", base=DeliveryShown, payload=fields.Dict())
 ListedEventShown = answer_with(
@@ -1209,7 +1053,7 @@ ListedEventShown = answer_with(
     event=Choice(ALL_EVENTS),
     timestamp=Moment(),
     data=fields.Dict(),
-    actor=nested(ProfileShown, allow_none=True),  # of what time brings there is none
+    actor=nested(ProfileShown, allow_none=True),  # null if time caused it, as for a due date
     request_id=fields.String(),
 )
 EventPaginationShown = answer_with(
@@ -1257,11 +1101,11 @@ ChangeShown = answer_with(
     optional=("number",),
     kind=Choice(OBJECTS),
     id=Id(),
-    number=fields.Integer(metadata={"description": "Of a task."}),
+    number=fields.Integer(metadata={"description": "A task's number."}),
     action=Choice(("created", "updated", "deleted")),
     at=Moment(),
     object=fields.Dict(
-        allow_none=True, metadata={"description": "Its own columns as they are now; null if it is deleted."}
+        allow_none=True, metadata={"description": "Its own columns as they are now; null if it was deleted."}
     ),
 )
 ChangePaginationShown = answer_with("ChangePagination", next_after=fields.String(), has_more=fields.Boolean())

@@ -22,6 +22,7 @@ import orjson
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 import schemas
+import strictjson
 from limits import bound
 
 # Reading --------------------------------------------------------------------------------------
@@ -492,7 +493,7 @@ def _ask(place: tuple[str, str], ids: list[str], providers: dict[str, Provider])
 def _checked(reference: SecretRef, secrets: dict[tuple[str, str], dict[str, Any]]) -> str | Unresolved:
     source, alias, id = reference["source"], reference["provider"], reference["id"]
     secret = secrets[source, alias].get(id, Unresolved("there is no such secret"))
-    if isinstance(secret, str) and secret.strip() and not schemas.text_problem(secret):
+    if isinstance(secret, str) and secret.strip() and not strictjson.text_problem(secret):
         return secret
     reason = secret if isinstance(secret, Unresolved) else Unresolved("is blank, or not valid text")
     return type(reason)(f"{source}:{alias}:{id}: {reason}")

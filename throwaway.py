@@ -36,6 +36,7 @@ import members
 import models
 import schemas
 import store
+import strictjson
 import times
 import webhooks
 from commands import HOME, as_click_errors, fetch_actor, make_link, today_option
@@ -437,7 +438,7 @@ class Throwaway:
     def receive(self, current: Request) -> Response:
         """Take a delivery of the webhook `inbox`, unless it is of before a reset."""
         body = current.read(INBOX_BYTES, READ_SECONDS)
-        schemas.parse_json(body)
+        strictjson.parse_json(body)
         headers = {name.lower(): text for name, text in current.headers.items()}
         shown = {name: text for name, text in headers.items() if name.startswith(SHOWN_HEADERS)}
         with self.lock:

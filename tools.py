@@ -22,6 +22,7 @@ from marshmallow import ValidationError
 
 import limits
 import schemas
+import strictjson
 from database import Row, caseless, digest, fold, to_json
 from errors import ApiError, BadBody, TooMany
 from members import SCOPES
@@ -110,7 +111,7 @@ def _read(request: Request) -> Row:
     """The body's JSON-RPC message. Raises `RPCError`, and as `Request.read` and `parse_json` do."""
     request.check_json_type()
     most = request.config["SERVER"]["max_body_bytes"]
-    message = schemas.parse_json(request.read(most, limits.READ_SECONDS))
+    message = strictjson.parse_json(request.read(most, limits.READ_SECONDS))
     if problem := _problem(message):
         raise RPCError(400, INVALID_REQUEST, problem)
     return message
@@ -125,9 +126,9 @@ def _problem(message: Any) -> str | None:
     if not isinstance(message.get("method"), str):
         return "method must be a string"
     id = message.get("id", 0)
-    if type(id) not in (str, int) or (isinstance(id, int) and abs(id) > schemas.MAX_SAFE_INTEGER):
+    if type(id) not in (str, int) or (isinstance(id, int) and abs(id) > strictjson.MAX_SAFE_INTEGER):
         return "id must be a string or an integer that a double holds exactly"
-    if problem := schemas.value_problem(id, 1):
+    if problem := strictjson.value_problem(id, 1):
         return f"id {problem}"
     if not isinstance(message.get("params"), dict | None):
         return "params must be an object"
@@ -295,7 +296,7 @@ def _meant(value: Any, schema: Row) -> Any:
     kinds = kinds_of(schema)
     if isinstance(value, str) and kinds != ["string"]:
         with suppress(BadBody, UnicodeEncodeError):
-            parsed = schemas.parse_json((value.lower() if kinds == ["boolean"] else value).encode())
+            parsed = strictjson.parse_json((value.lower() if kinds == ["boolean"] else value).encode())
             value = parsed if isinstance(parsed, list | dict | bool | None) else value
     if isinstance(value, list) and "items" in schema:
         return [_meant(one, schema["items"]) for one in value]
@@ -329,7 +330,7 @@ def _mismatch(value: Any, schema: Row) -> str | None:
     for item in value if "items" in schema and isinstance(value, list) else ():
         if problem := _mismatch(item, schema["items"]):
             return f"each {problem}"
-    return schemas.value_problem(value, schemas.MAX_DEPTH)
+    return strictjson.value_problem(value, strictjson.MAX_DEPTH)
 
 
 TEXT: Row = {"type": "string"}

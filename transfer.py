@@ -21,6 +21,7 @@ from marshmallow import ValidationError
 from peewee import JOIN, fn
 
 import schemas
+import strictjson
 from database import Row, Statement, caseless, columns, digest, json_object, placeholder, to_json
 from errors import ApiError, Invalid
 from members import Member, Transaction, differences
@@ -156,7 +157,7 @@ def read_json_lines(text: str) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n"), 1):
         try:
             if line.strip():
-                yield f"line {number}", schemas.load_json(line.encode())
+                yield f"line {number}", strictjson.load_json(line.encode())
         except (ApiError, ValidationError) as error:
             problem = f"line {number}: this is JSON, but no object in one line ({error})"
             raise ValueError(f"{problem}; what another program has exported takes --from") from error
@@ -233,7 +234,7 @@ def word_of(cell: str) -> str:
 def json_of(cell: str) -> Any:
     """The JSON value in a cell, or the cell where it is none."""
     with suppress(ApiError):
-        return schemas.parse_json(cell.encode())
+        return strictjson.parse_json(cell.encode())
     return cell
 
 

@@ -35,6 +35,7 @@ from werkzeug.wsgi import get_input_stream
 
 import limits
 import schemas
+import strictjson
 from database import (
     DATABASE_ERRORS,
     Base,
@@ -242,7 +243,7 @@ class Request(werkzeug.Request):
     def get_json(self) -> Row:  # type: ignore[override]
         """Return the JSON object in the body, or an empty one if there is no body.
 
-        Raises `Unsupported`, and what `read` and `schemas.load_json` raise.
+        Raises `Unsupported`, and what `read` and `strictjson.load_json` raise.
         """
         if not self.unread:
             return {}
@@ -252,7 +253,7 @@ class Request(werkzeug.Request):
         if not raw:  # some proxies send a request without a body as chunked
             return {}
         self.check_json_type()
-        return schemas.load_json(raw)
+        return strictjson.load_json(raw)
 
     def check_json_type(self) -> None:
         """Raise `Unsupported` unless the headers say that the body is JSON in UTF-8."""

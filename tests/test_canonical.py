@@ -12,7 +12,7 @@ from harness import needs_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import canonical
+from strictjson import canonical
 
 REPARSE = """
 let rest = "";
