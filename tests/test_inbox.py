@@ -147,7 +147,7 @@ def test_an_inbox_comes_in_pages_is_one_s_own_and_what_is_read_stays(ana, ben, c
     assert unread(ben) == []
     for wrong in ({}, {"until": third["id"], "task_id": third["task"]["id"]}):
         error = fault(ben.post("/inbox/read", wrong), 422, "validation_error", "until")
-        assert error["message"] == "until: send either this field or task_id"
+        assert error["message"] == "until: send either until or task_id"
 
 
 ACTS = {

@@ -92,7 +92,7 @@ def test_an_update_changes_what_was_sent_and_nothing_else(owner, project, join, 
 def test_an_update_takes_four_fields_and_says_so(owner, task):
     for name in task.keys() - {"title", "status", "assignee_id", "metadata"}:
         error = fault(owner.patch(f"/tasks/{task['id']}", {name: task[name]}), 422, "validation_error", name)
-        others = "; PATCH /tasks/:id/details takes more fields"
+        others = "; PATCH /tasks/:id/details accepts more fields"
         assert error["message"].endswith(f"accepted: title, status, assignee_id, metadata{others}")
 
 
