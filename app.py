@@ -550,7 +550,7 @@ def mail_sign_in_link(transaction: Transaction, email: str) -> Row:
 
 
 @api.delete("/session")
-@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), of_session=True)
+@operation(schemas.REVOKE, schemas.RevokedShown, raises=(Conflict,), headers=("Set-Cookie",), scope="read")
 def end_session(transaction: Transaction, made: str = "false") -> Row:
     """Sign out: end the cookie's session; made=true also revokes what was made in it. A key gets a 409."""
     if "HTTP_AUTHORIZATION" in request().environ:

@@ -211,12 +211,8 @@ def document(base_url: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     for error in errors_by_status().values():
         response = {"description": error.reason, "content": _json(_ref("ErrorAnswer"))}
         spec.components.response(_name(error), response)
-    paths: dict[str, dict[str, Any]] = {}
     for endpoint in sorted(endpoints, key=lambda endpoint: ([*TAGS].index(endpoint.tag), endpoint.path)):
-        described = _operation(converter, endpoint)
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
-    for path, methods in paths.items():
-        spec.path(path, operations=methods)
+        spec.path(endpoint.path, operations={endpoint.method.lower(): _operation(converter, endpoint)})
     spec.path("/plugins/webhooks/{routeId}", operations={"post": _intake(converter)})
     events = {name: {"post": _event(converter, name)} for name in schemas.EVENT_DATA}
     tags = [{"name": name, "description": sentence} for name, sentence in TAGS.items()]
@@ -317,7 +313,7 @@ def _operation(converter: Any, endpoint: Endpoint) -> dict[str, Any]:
 
 def _security(declared: operation) -> list[dict[str, Any]]:
     """Return the alternatives: a request needs one of them."""
-    if declared.of_session:
+    if declared.scope == "read":
         return [{"session": []}]
     return [{"key": []}, {"session": []}] if declared.role else [{}, {"key": []}]
 

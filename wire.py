@@ -524,9 +524,8 @@ class operation:
     headers: tuple[str, ...] = ()  # of a success
     also: dict[int, str] = field(default_factory=dict)  # other statuses of a success, with descriptions
     after_delivery: Callable[[Any], Row] | None = None  # makes the response's data of the view's result
-    scope: str = "write"  # the lowest scope of a key that may write with it
+    scope: str = "write"  # the lowest scope of a key that may write with it; "read": a session of any scope
     preconditions: tuple[str, ...] = ()  # which of If-Match and If-None-Match it accepts
-    of_session: bool = False  # it accepts a session's cookie, whatever the scope
 
     @property
     def is_repeatable(self) -> bool:
@@ -539,7 +538,7 @@ class operation:
             current = request()
             is_read = current.method in ("GET", "HEAD")
             if self.role is not None:
-                authorize(current.caller, self.role, "read" if is_read or self.of_session else self.scope)
+                authorize(current.caller, self.role, "read" if is_read else self.scope)
             with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer if self.role else None):
                 ids = {name: Task.id_of(id) if isinstance(id, int) else id for name, id in ids.items()}
                 if is_read:
@@ -584,7 +583,7 @@ class operation:
         with write(current.caller, current.request_id, begins_group=is_deletion) as transaction:
             if role is not None:  # the key or the role may have changed while the body arrived
                 transaction.actor = current.authenticate()
-                authorize(transaction.actor, role, "read" if self.of_session else self.scope)
+                authorize(transaction.actor, role, self.scope)
                 if current.viewer and (unseen := unseen_by(current.viewer, arguments)):
                     arguments, repeatable = arguments | dict.fromkeys(unseen, "unseen"), None
             run = partial(view, transaction, **arguments)
