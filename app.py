@@ -879,8 +879,8 @@ def list_tasks(wait: int, **filters: Any) -> Row:
         filters["open"] = filters.pop("status")
 
     def read() -> Row:
-        uncounted, since = request().environ.get("tasks.uncounted"), request().caller["projects_since"]
-        return task_page(**filters, uncounted=uncounted, since=since)
+        counted, since = request().environ.get("tasks.counted"), request().caller["projects_since"]
+        return task_page(**filters, counted=counted, since=since)
 
     if "q" in filters:
         read = partial(search, read)

@@ -54,6 +54,8 @@ def _matches(*, other_words: bool) -> Any:
 # An expression, so that the index below is not on `status = 'todo'`: with such an index SQLite prepares
 # every statement that compares `status` with a placeholder again on each run.
 _is_waiting = (Task.status.concat("") == "todo") & Task.question_id.is_null()
+_is_urgent = Task.priority.concat("") == "urgent"
+SINCE, MANY = {"created_since", "updated_since", "completed_since"}, 1000
 PARAMETERS = {"now", "number", "after_id", "since"}  # values for the conditions of other filters
 URGENCY = Case(Task.priority, [(name, index) for index, name in enumerate(PRIORITIES)])
 FILTERS: dict[str, Any] = {
@@ -65,14 +67,16 @@ FILTERS: dict[str, Any] = {
     "created_by": Task.created_by == placeholder("created_by"),
     "external_id": Task.external_id == placeholder("external_id"),
     "priority": Task.priority == placeholder("priority"),
+    "urgent": _is_urgent,  # replaces `priority`
     "due_before": Task.due_date < placeholder("due_before"),
-    "created_since": Task.created_at >= placeholder("created_since"),
+    "created_since": fn.UNLIKELY(Task.created_at >= placeholder("created_since")),
     # Programs that poll ask for the latest changes, which SQLite cannot see from a placeholder.
     "updated_since": fn.UNLIKELY(Task.updated_at >= placeholder("updated_since")),
-    # A completion is a change, so SQLite can read by the index of changes.
-    "completed_since": fn.UNLIKELY(Task.updated_at >= placeholder("completed_since"))
-    & fn.UNLIKELY(Task.completed_at >= placeholder("completed_since")),
+    "completed_since": fn.UNLIKELY(Task.completed_at >= placeholder("completed_since")),
+    # Creations and completions are changes, so SQLite can read by the index of changes.
+    "touched_since": fn.UNLIKELY(Task.updated_at >= placeholder("touched_since")),
     "ready": _is_waiting
+    & (Task.status == "todo")
     & (Task.start_date.is_null() | (Task.start_date <= placeholder("now")))
     & ~fn.EXISTS(Blocker.of(Task.number, SQL("1"))),
     # The changes that follow a time and an id, in their order.
@@ -103,7 +107,7 @@ SORTS: dict[str | None, list] = {
 _is_assigned, _has_milestone = Task.assignee.is_null(False), Task.milestone.is_null(False)
 for _name, _where, _columns in (
     ("task_project", None, "project id"),
-    ("task_status_id", None, "status id project"),
+    ("task_status_id", None, "status id project assignee"),
     ("task_project_status", None, "project status updated_at id completed_at rank"),
     ("task_project_rank", None, "project status rank id assignee priority"),
     ("task_status", None, "status updated_at id project priority due_date completed_at"),
@@ -114,6 +118,7 @@ for _name, _where, _columns in (
     ("task_assignee_id", _is_assigned, "assignee id status project priority due_date rank"),
     ("task_ready", _is_waiting, "assignee priority due_date id start_date project"),
     ("task_completed", Task.completed_at.is_null(False), "completed_at id project updated_at"),
+    ("task_urgent_status", _is_urgent, "status updated_at id project priority"),
     ("task_labels", Task.is_labelled, "id label_keys labels project status assignee"),
 ):
     Task.add_index(*[getattr(Task, column) for column in _columns.split()], where=_where, name=_name)
@@ -124,32 +129,42 @@ def task_page(*, limit: int, offset: int, sort: str | None = None, include: str 
 
     With `ready`, only unassigned tasks are listed unless `assignee_id` is given. With
     `include="comment_count"` each task has its number of comments. `since` is the caller's `projects_since`.
-    `uncounted` saves counting: the pagination looks like the last page's. Raises `Gone` if `since` is later
-    than `after`.
+    Counts up to `counted` tasks, by default `COUNT_LIMIT`. Raises `Gone` if `since` is later than `after`.
     """
-    uncounted = filters.pop("uncounted", False)
+    counted = filters.pop("counted", None) or COUNT_LIMIT
     if "q" in filters:
         filters |= _searched(filters.pop("q"))
     if "label" in filters:
         filters["label"] = f"\x1f{caseless(filters['label'])}\x1f"
+    if since := filters.get("completed_since") or filters.get("created_since"):
+        filters["touched_since"] = since
     if "ready" in filters:
         filters["now"] = now()
         filters |= {} if "assignee_id" in filters else {"unassigned": True}
+    elif filters.get("priority") == "urgent":
+        filters["urgent"] = filters.pop("priority")
     if sort == "updated_at" and not offset:
         return _changes(limit, include, **filters)
+    if "due_before" in filters and filters.get("status", "done") != "done":
+        filters["open"] = True  # as the indexes of what is overdue say
     names = frozenset(filters) - PARAMETERS
-    if "priority" in names:  # all tasks have the same, so only ties are left to order
+    if names & {"priority", "urgent"}:  # all tasks have the same, so only ties are left to order
         sort = {"priority": "created_at", "-priority": "-created_at"}.get(sort or "", sort)
-    page = _page(names, sort, include)
+    # If many tasks have changed since, the first of them are found soonest in the order of the page.
+    is_by_id = "q" not in names and sort in (None, "created_at", "-created_at")
+    found = _total(names).value(most=MANY, **filters) if names & SINCE and is_by_id else 0
+    page = _page(names, sort, include, found == MANY)
     (tasks, count, total), most = _fitting(page, limit, offset=offset, **filters)
-    if total is None:
-        is_last = uncounted or (count < most and (count or not offset))
-        total = offset + count if is_last else _total(names).value(**filters)
+    if total is None and (count == most or (offset and not count)):
+        total = _total(names).value(most=counted + 1, **filters)
+    else:
+        total, counted = offset + count if total is None else total, COUNT_LIMIT
     end = offset + (count or limit)
     more = end < total
-    if not more and total > COUNT_LIMIT:  # the total is not exact, and this page may be beyond it
+    if not more and total > counted:  # the total is not exact, and this page may be beyond it
         more = page.json(limit=1, offset=end, **filters)[1] > 0
     shown = pagination(total, limit, offset, more, end) | {"next_after": None}
+    shown |= {"total": counted, "total_exact": False} if total > counted else {}
     return {"tasks": tasks, "pagination": shown}
 
 
@@ -175,7 +190,8 @@ def _changes(limit: int, include: str, *, after: tuple | None = None, **filters:
         filters["after"], filters["after_id"], _ = after
     names = frozenset(filters) - PARAMETERS
     tasks, left = _page(names, "updated_at", include).some(limit=limit, offset=0, **filters)
-    total = len(tasks) if left >= 0 and len(tasks) < limit else _total(names).value(**filters)
+    is_last = left >= 0 and len(tasks) < limit
+    total = len(tasks) if is_last else _total(names).value(most=COUNT_LIMIT + 1, **filters)
     last = (tasks[-1]["updated_at"], tasks[-1]["id"]) if tasks else after and after[:2]
     cursor = "_".join([*last, *([since] if since else [])]) if last else None
     shown = pagination(total, limit, 0, total > len(tasks), len(tasks))
@@ -196,9 +212,9 @@ def _searched(text: str) -> Row:
 
 
 @lru_cache(maxsize=1024)
-def _page(filters: frozenset[str], sort: str | None, include: str) -> Statement:
+def _page(filters: frozenset[str], sort: str | None, include: str, passes_many: bool = False) -> Statement:
     """Return the statement for a page's tasks; a subquery chooses them, so only their rows are read."""
-    chosen = _filtered(Task.select(rowid(Task)), filters).order_by(*SORTS[sort])
+    chosen = _filtered(Task.select(rowid(Task)), filters, passes_many).order_by(*SORTS[sort])
     chosen = chosen.limit(placeholder("limit")).offset(placeholder("offset"))
     total = TaskCount.select_total(filters) if filters <= TaskCount.FILTERS else None
     selected = [*Task.shown_columns(), *([Task.comment_count()] if include else [])]
@@ -207,15 +223,15 @@ def _page(filters: frozenset[str], sort: str | None, include: str) -> Statement:
 
 @lru_cache(maxsize=1024)
 def _total(filters: frozenset[str]) -> Statement:
-    """Return the statement for the number of tasks that pass, up to one more than `COUNT_LIMIT`."""
-    some = _filtered(Task.select(SQL("1")), filters).limit(COUNT_LIMIT + 1)
+    """Return the statement for the number of tasks that pass, up to `:most`."""
+    some = _filtered(Task.select(SQL("1")), filters).limit(placeholder("most"))
     return Statement(Task.select(fn.COUNT(SQL("*"))).from_(some))
 
 
-def _filtered(tasks: Any, filters: frozenset[str]) -> Query:
+def _filtered(tasks: Any, filters: frozenset[str], passes_many: bool = False) -> Query:
     names = sorted(filters - {"q"} if "other_words" in filters else filters, key=list(FILTERS).index)
     conditions = [FILTERS[name] for name in names]
-    if "label" in names:  # otherwise SQLite would read whole projects, not the index of labels
+    if "label" in names or passes_many:  # otherwise SQLite would read whole projects, not the index of labels
         conditions = [fn.LIKELY(condition) for condition in conditions]
     return tasks.where(*conditions) if names else tasks
 

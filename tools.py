@@ -405,6 +405,7 @@ MAX_COMMENTS = 4500
 MAX_SHOWN_METADATA = 1000
 MAX_PAGE = 12_000
 MAX_TASKS = 20  # that are created or changed by one call
+MOST_COUNTED = 1000  # tasks of a list; the total of a longer one is "over 1000"
 MAX_BRIEF = 1500  # of a project's description with a claimed task
 
 
@@ -515,10 +516,9 @@ class ToolCall:
         self.request, self.arguments = request, arguments
         self.names: dict[str | None, str] = {}  # of the projects and people that were read, by id
 
-    def get(self, path: str, uncounted: Any = False, **query: Any) -> Row:
-        """What the API answers to a GET; with `uncounted`, a list without its total. Raises `ToolError`."""
-        more = {"tasks.uncounted": uncounted, "QUERY_STRING": urlencode(query)}
-        return self.call("GET", path, None, **more)[0]
+    def get(self, path: str, **query: Any) -> Row:
+        """Return what the API answers to a GET. Raises `ToolError`."""
+        return self.call("GET", path, None, QUERY_STRING=urlencode(query))[0]
 
     def call(self, method: str, path: str, body: Row | None = None, **more: str) -> tuple[Row, bool]:
         """Call the application; returns its data, and whether they are a repetition's. Raises `ToolError`."""
@@ -531,6 +531,7 @@ class ToolCall:
         environ |= {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": API + path}
         environ |= {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content))}
         environ |= {"wsgi.input": BytesIO(content), "tasks.request_id": self.request.request_id, **more}
+        environ["tasks.counted"] = MOST_COUNTED
         head: list[Any] = []  # status and headers
         try:
             application: Callable = self.request.app
@@ -661,8 +662,7 @@ class ToolCall:
         filters = {"assignee_id": "me", "archived": "false", "sort": "-priority", "limit": 5}
         # 5 of each are enough: a place among them is lost only to a task that another page shows already.
         parts = product(("open", "in_progress"), ({}, {"due_before": context["system"]["current_time"]}))
-        every, *some = [self.get("/tasks", n, **filters, status=s, **m) for n, (s, m) in enumerate(parts)]
-        pages = [*reversed(some), every]  # only the total of every open task is read
+        pages = [self.get("/tasks", **filters, status=status, **more) for status, more in parts][::-1]
         mine = {task["number"]: task for page in pages for task in page["tasks"]}
         inbox = self.get("/inbox", limit=50)  # of which some are read
         news = [notice_line(notice) for notice in inbox["notices"] if not notice["read_at"]]
@@ -823,7 +823,7 @@ class ToolCall:
             filters["project_id"] = self.project_id(project)
         for whose, priority in product(("me", "none"), reversed(PRIORITIES)):
             filters |= {"assignee_id": whose, "priority": priority, "sort": "due_date", "limit": "10"}
-            while tasks := self.get("/tasks", True, **filters)["tasks"]:
+            while tasks := self.get("/tasks", **filters)["tasks"]:
                 for task in tasks:
                     try:
                         return self.claimed(f"/tasks/{task['id']}", minutes)

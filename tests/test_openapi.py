@@ -193,8 +193,9 @@ def test_a_field_or_a_filter_of_tasks_is_everywhere_where_it_belongs():
     names = {f"{name}_id": name for name in ("project", "milestone", "assignee")} | {"created_by": "creator"}
     assert set(transfer.EXPORTED) == {names.get(name, name) for name in shown - passing | {"blocked_by"}}
     filters = schemas.LIST_TASKS.fields.keys() - {"limit", "offset", "sort", "include"}
-    # Of `assignee_id=none`, `status=open`, `q`, and `sort=updated_at`.
-    assert filters - {"wait"} == FILTERS.keys() - {"unassigned", "open", "other_words"}
+    # Of `assignee_id=none`, `status=open`, `q`, `priority=urgent`, and `created_since` or `completed_since`.
+    derived = {"unassigned", "open", "other_words", "urgent", "touched_since"}
+    assert filters - {"wait"} == FILTERS.keys() - derived
     of_programs = {"archived", "after", "created_by", "external_id", "wait"}
     of_agents = filters - of_programs | {"limit", "offset", "sort"}
     assert arguments("find_tasks") == {ARGUMENTS.get(name, name) for name in of_agents}

@@ -10,7 +10,7 @@ from harness import tables
 
 from database import Statement, statement, views
 from gateway import Flow, FlowTask
-from lists import DUE, MADE, NOTICED, OBJECTS, WORK, _page, activities
+from lists import DUE, MADE, NOTICED, OBJECTS, WORK, _page, _total, activities
 from members import Activity, ApiKey, Invitation
 from models import Blocker, Milestone, Notice, Task
 from outbox import Delivery, Webhook
@@ -22,13 +22,22 @@ LISTS = {
     "a column of a project": ("project_id status", "-updated_at", "task_project_status"),
     "a column of all projects": ("archived status", "-updated_at", "task_status"),
     "a column of the caller's tasks": ("archived assignee_id status", "-updated_at", "task_assignee"),
-    "a column of urgent tasks": ("archived priority status", "-updated_at", "task_status"),
-    "a column of overdue tasks": ("archived due_before status", "-updated_at", "task_status"),
+    "a column of urgent tasks": ("archived status urgent", "-updated_at", "task_urgent_status"),
+    "a column of overdue tasks": ("archived due_before open status", "-updated_at", "task_status"),
+    "overdue tasks of a project by hand": (
+        "due_before open project_id status",
+        "rank",
+        "task_project_(rank|overdue)",
+    ),
     "a column with a text": ("archived other_words q status", "-updated_at", "task_status"),
     "a column of a project by hand": ("project_id status", "rank", "task_project_rank"),
-    "a column of what is done": ("completed_since project_id status", "-updated_at", "task_project_status"),
+    "a column of what is done": (
+        "completed_since project_id status touched_since",
+        "-updated_at",
+        "task_project_status",
+    ),
     "one's own open tasks": ("archived assignee_id open", "due_date", "task_(assignee_id|assignee_due|due)"),
-    "what was done in a week": ("completed_since status", "-updated_at", "task_status"),
+    "what was done in a week": ("completed_since status touched_since", "-updated_at", "task_status"),
     "what is late": ("archived due_before open", "due_date", "task_overdue"),
     "what is late in a project": ("due_before open project_id", "due_date", "task_(project_)?overdue"),
     "what has changed": ("updated_since", "-updated_at", "task_updated"),
@@ -38,8 +47,14 @@ LISTS = {
     "claim_task": ("archived priority ready unassigned", "due_date", "task_ready"),
     "claim_task of the caller's own": ("archived assignee_id priority ready", "due_date", "task_ready"),
     "what has changed, with a cursor": ("after", "updated_at", "task_updated"),
-    "what was completed": ("archived completed_since", None, "task_completed"),
-    "what was done lately by hand": ("completed_since project_id status", "rank", "task_project_status"),
+    "what was completed": ("archived completed_since touched_since", None, "task_completed"),
+    "what was done lately by hand": (
+        "completed_since project_id status touched_since",
+        "rank",
+        "task_project_status",
+    ),
+    "what was created": ("archived created_since touched_since", None, "task_updated"),
+    "find_tasks that are ready": ("archived ready unassigned", None, "task_status_id"),
     "find_tasks": ("archived", None, "task_id"),
     "find_tasks of a project": ("project_id", None, "task_project"),
     "find_tasks of a member": ("archived assignee_id", None, "task_assignee_id"),
@@ -51,6 +66,13 @@ LISTS = {
     "tasks with a label": ("label", None, "task_labels"),
     "tasks of a project with a label": ("label project_id", None, "task_labels"),
     "find_tasks that are due": ("archived due_before", "due_date", "task_due"),
+}
+# Their totals, where these read another index.
+TOTALS = {
+    "a column of urgent tasks": "task_urgent_status",
+    "a column of overdue tasks": "task_overdue",
+    "overdue tasks of a project by hand": "task_project_overdue",
+    "what was completed": "task_completed",
 }
 # Statements of tables, and the indexes that they read.
 READS = [
@@ -136,6 +158,21 @@ def test_a_list_of_the_page_and_of_a_tool_reads_an_index_and_a_column_in_its_ord
     assert any(re.search(rf" t\d USING (COVERING )?INDEX {index}\b", step) for step in steps), steps
     if name.startswith(("a column", "tasks of")):
         assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("plan", ["after ANALYZE"], indirect=True)
+@pytest.mark.parametrize("name", TOTALS)
+def test_a_total_reads_no_more_than_its_filters_need(plan, name):
+    steps = plan(_total(frozenset(LISTS[name][0].split())))
+    assert any(f"USING COVERING INDEX {TOTALS[name]} " in step for step in steps), steps
+
+
+@pytest.mark.parametrize("name", ["what was completed", "what was created", "what has changed, newest first"])
+def test_where_many_pass_the_first_are_found_in_their_order(plan, name):
+    filters = LISTS[name][0] if name in LISTS else "archived updated_since"
+    steps = plan(_page(frozenset(filters.split()), None, "", passes_many=True))
+    assert any("SCAN t1 USING INDEX task_id" in step for step in steps), steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps
 
 
 @pytest.mark.parametrize(("table", "name", "index"), READS)
