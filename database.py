@@ -57,6 +57,7 @@ PRAGMAS = {
     "synchronous": "full",
     "foreign_keys": 1,
     "wal_autocheckpoint": 4000,
+    "cache_size": -800,  # KB for each of 40 threads; the system caches the file too
     "journal_size_limit": 64 * 1024 * 1024,
 }
 LOG_BYTES = 256 * 1024 * 1024  # of the log, after which a checkpoint waits for readers
@@ -108,7 +109,8 @@ class Database(SqliteDatabase):
     def __init__(self) -> None:
         self._thread = ThreadState()
         # In memory: each page that a savepoint may have to restore would else go to a temporary file.
-        self._writer = SqliteDatabase(None, pragmas=PRAGMAS | {"temp_store": "memory"}, thread_safe=False)
+        pragmas = PRAGMAS | {"temp_store": "memory", "cache_size": -2000}
+        self._writer = SqliteDatabase(None, pragmas=pragmas, thread_safe=False)
         self._limited = LimitedDatabase(of_few=False), LimitedDatabase(of_few=True)
         self._long_log = 0  # the size of the log at the last checkpoint that readers blocked
         self._changes = 0  # that the connection for writing had made when the transaction began
@@ -130,6 +132,10 @@ class Database(SqliteDatabase):
         if viewer := self._thread.viewer:
             return self._limited[viewer.of_few].connection()
         return self._thread.writer or super().connection()  # type: ignore[misc]
+
+    def version(self) -> int:
+        """Return a number that changes with every commit; compare it within one thread."""
+        return super().connection().execute("PRAGMA data_version").fetchone()[0]  # type: ignore[misc]
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
         """Execute a statement; unlike peewee's method, without hooks and with sqlite3's errors."""

@@ -38,7 +38,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 import startup
 from app import create_app
 from database import LOCK_SECONDS, BadDatabase, db, write_turn
-from limits import HEAD_SECONDS, SocketDeadline
+from limits import HEAD_SECONDS, THREADS, WAITS, SocketDeadline
 from metrics import figures
 from settings import exposed_secrets, port_of
 from throwaway import SERVED, Throwaway
@@ -190,7 +190,7 @@ bind = f"127.0.0.1:{number('PORT', '8000', 65535)}"
 workers = number("WEB_CONCURRENCY", "1", 1000)  # gunicorn itself reads it first, and accepts only numbers
 worker_class = Worker
 gunicorn.util.write_error = write_error  # gunicorn has no hook for this
-threads = 16
+threads = THREADS + WAITS
 http_parser = "python"  # the one whose errors `Worker.handle_error` knows; the setting's default may change
 worker_connections = 500
 graceful_timeout = 30
@@ -253,7 +253,7 @@ def hide_secrets(record):
 def when_ready(server):
     """The port is bound: store this server's configuration in the database."""
     with exit_on_error():
-        startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads)
+        startup.take_over(server.app.callable.config, server.secrets, server.cfg.threads - WAITS)
 
 
 def on_reload(server):
@@ -264,7 +264,7 @@ def on_reload(server):
             app = create_app()
             if db.database != before:
                 raise LookupError("server.database: a reload cannot change it; restart the service")
-            startup.take_over(app.config, startup.read_secrets(app.config), server.cfg.threads)
+            startup.take_over(app.config, startup.read_secrets(app.config), server.cfg.threads - WAITS)
     except (SystemExit, Exception) as error:
         db.init(before, timeout=LOCK_SECONDS)
         is_bug = not isinstance(error, SystemExit)
@@ -305,7 +305,7 @@ def post_worker_init(worker):
         # Before the pool starts: affinity belongs to the thread, and is inherited.
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: it works unpinned
             os.sched_setaffinity(0, {worker.core})
-    write_turn.most = max(worker.cfg.threads // 2, 1)
+    write_turn.most = max((worker.cfg.threads - WAITS) // 2, 1)
     if worker.wsgi.config["DELIVERY"]["sweeper"]:
         worker.sweeper = startup.start_sweeper(worker.wsgi.config)
     worker.wsgi.has_errands = True

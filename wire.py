@@ -83,7 +83,7 @@ KEY = re.compile(rf"({KEY_PREFIX}[\w-]{{8}})[\w-]+")
 
 uploads = limits.Slots(limits.UPLOADS, limits.UPLOADS)
 searches = limits.Slots(limits.SEARCHES // 2, limits.SEARCHES, limits.SEARCH_PAUSE)
-waits = limits.Slots(limits.WAITS // 2, limits.WAITS)
+waits = limits.Slots(limits.WAITS_OF_MEMBER, limits.WAITS)
 ending = threading.Event()  # set when this process is about to end: no request waits any longer
 BUSY = f"{limits.UPLOADS} files are being uploaded at the moment; try again"
 
@@ -634,10 +634,10 @@ def awaited(
 ) -> Row:
     """Return what `read` returns as soon as `has_some` is true of it, at the latest after `seconds`.
 
-    It reads every `WAIT_STEP` seconds, as other processes write too and times pass. Each time the caller must
-    still have this role. Raises `TooMany`.
+    It looks for a commit of any process every `WAIT_STEP` seconds, and reads if there is one, or after
+    `WAIT_READ` seconds. Each time the caller must still have this role. Raises `TooMany`.
     """
-    current, begun_at = request(), time.monotonic()
+    current, begun_at, seen, read_at = request(), time.monotonic(), None, 0.0
     data = read()
     if has_some(data) or not seconds:
         return data
@@ -645,6 +645,10 @@ def awaited(
         while (left := begun_at + seconds - time.monotonic()) > 0 and not current.is_abandoned():
             ending.wait(min(left, limits.WAIT_STEP))
             current.waited = time.monotonic() - begun_at
+            version, at = db.version(), time.monotonic()
+            if version == seen and at - read_at < limits.WAIT_READ and not ending.is_set():
+                continue
+            seen, read_at = version, at
             authorize(current.authenticate(), role, "read")  # the key or the role may have changed
             with db.limit(limits.QUERY_SECONDS), db.viewed_by(current.viewer):
                 data = read()

@@ -30,8 +30,8 @@ ONE_CLIENT, WRITERS, MIXED, HALVED = 0.02, 0.08, 0.5, 0.2
 TASKS = 5000  # at first: more than a connection's page cache (2 MB), which soon is as large as it gets
 SETTLED = 10_000  # requests, after which nothing may grow, unless a slow machine has not had twice as many
 MEMORY_MB = 20.0  # may be more after 100 000 requests
-FILES = 2 * 16 + 4  # may be more: threads that had not read before open a connection, of two files each
-THREADS = 16 + 4  # may be more: gunicorn starts its threads as they are needed
+FILES = 2 * 40 + 4  # may be more: threads that had not read before open a connection, of two files each
+THREADS = 40 + 4  # may be more: gunicorn starts its threads as they are needed
 LOG_MB = 64.0  # of the database's log at most, after which `journal_size_limit` truncates it
 KEPT = {f"tasks.db{suffix}" for suffix in ("", "-wal", "-shm", ".server", ".serving", ".sender")}
 # How many of a hundred requests are of each kind.

@@ -15,7 +15,7 @@ from harness import Server, at_once, wait_until
 from unruly import MISBEHAVIOURS, Target, new_target, storm
 from writers import Writers, working
 
-THREADS = 16  # of gunicorn.conf.py
+THREADS = 40  # of gunicorn.conf.py
 MOST_THREADS = THREADS + 3  # the main one, the sweeper and the deadlines' too
 CLIENTS = THREADS // 2  # misbehave side by side, so that some threads are left for others
 

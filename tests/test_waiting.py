@@ -15,7 +15,9 @@ from test_changes import end
 from test_inbox import change, comment, emptied, of
 from test_metrics import figures
 
-WAITS = 2  # of each member, and twice as many of all together
+import limits
+
+WAITS = limits.WAITS_OF_MEMBER
 LONG = 25  # seconds; what ends sooner was ended by something else than the time
 SOON = 15
 
@@ -57,7 +59,7 @@ def quiet(launch_module):
 @pytest.fixture
 def begin(quiet):
     """Begin requests that wait."""
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(limits.WAITS) as pool:
         yield lambda path, server=quiet, **query: Wait(pool, server, path, **query)
 
 
@@ -155,19 +157,20 @@ def test_an_answer_that_finds_nothing_comes_when_the_time_is_over(owner, bot, be
     assert begin("/inbox", key=bot.key, wait=0).data()["unread"] == 0
 
 
-def test_two_requests_of_a_member_wait_and_four_of_all_while_others_are_served(quiet, owner, bot, begin):
-    project, third = owner.make_project(), quiet.agent("Third").key
+def test_two_requests_of_a_member_wait_and_24_of_all_while_others_are_served(quiet, owner, bot, begin):
+    *keys, last = [quiet.agent(f"Bot {number}").key for number in range(limits.WAITS // WAITS - 1)]
+    project = owner.make_project()
     query = {"ready": "true", "project_id": project["id"]}
     waiting = [begin("/tasks", **query) for _ in range(WAITS)]
     until_all_wait(quiet, project)
     answer = owner.get("/inbox", wait=1)
     fault(answer, 429, "rate_limited")
     assert answer.headers["Retry-After"] == "5"
-    waiting += [begin("/tasks", key=bot.key, **query) for _ in range(WAITS)]
-    until_all_wait(quiet, project, third)
+    waiting += [begin("/tasks", key=key, **query) for key in [bot.key, *keys] for _ in range(WAITS)]
+    until_all_wait(quiet, project, last)
     assert owner.data(owner.get("/tasks", **query))["tasks"] == []
     task = owner.make_task(project)
-    assert [wait.ids() for wait in waiting] == [[task["id"]]] * 2 * WAITS
+    assert [wait.ids() for wait in waiting] == [[task["id"]]] * limits.WAITS
     assert owner.data(owner.get("/tasks", **query, wait=LONG))["tasks"]  # what is there needs no place
 
 
